@@ -1,0 +1,2 @@
+// Asio's own sources, compiled once: see "Build facts" in launcher/README.md.
+#include <boost/asio/impl/src.hpp>

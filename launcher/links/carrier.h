@@ -1,0 +1,34 @@
+// Which carrier reaches which host.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <string>
+
+#include "launcher/hosts.h"
+#include "launcher/links/host_link.h"
+#include "launcher/options.h"
+
+namespace ivy {
+
+// Everything that links of one job share. Loop thread only; outlives every link.
+class CarrierContext;
+
+// is_this_host: the host is pretended, is written localhost, 127.x, ::1, is this machine's name, or
+// resolves to one of its addresses, and no other user is asked for.
+bool is_this_host(const Host& host);
+
+// node_binary: path of ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
+// terminal (unknown host key).
+std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
+                                                     const Options& options,
+                                                     const std::string& node_binary);
+
+// A closed link for this host. `attempt` counts redials (0 first).
+std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                                    const HostLink::Handlers& handlers, int attempt);
+
+// Directory of the running program (for ivy-node and the bundles beside it).
+std::string program_directory();
+
+}  // namespace ivy

@@ -1,0 +1,69 @@
+// One carrier of bytes between the launcher and one host's supervisor. Carriers are dumb: they open a
+// way to the supervisor's command socket and move bytes. Nothing above this interface knows which
+// carrier it has.
+//
+// Thread: the loop's. Lifetime: the owner destroys a link only outside its handlers (post first); after
+// destruction no handler is called.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+// What the carrier asks for at the far end. It travels on the carrier's standard input, never on a
+// command line.
+struct OpenRequest {
+  std::string job_id;         // 32 hexadecimal digits.
+  std::uint32_t host = 0;     // Host number in the job.
+  bool reattach = false;      // The supervisor must exist already: never start one.
+};
+
+struct LinkUp {
+  std::string carrier;        // "local", "ssh", "OpenSSH client".
+  std::string peer_address;   // Numeric address of the host as we reached it; empty for local.
+  std::string local_address;  // Our own numeric address on that connection; empty for local.
+  std::string remote_command; // What the far login shell was asked to run; empty for local.
+};
+
+enum class LinkFailure {
+  kUnresolved,      // The name has no address.
+  kUnreachable,     // No answer (time-out, no route): the host may be gone.
+  kRefused,         // The address answers and refuses: the host lives.
+  kHostKey,         // Unknown, changed or of another type. Never retried.
+  kAuthentication,  // No method was accepted. Never retried.
+  kBootstrap,       // Logged in, but ivy-node cannot be put there or run (disk, noexec, architecture).
+  kNoSuchJob,       // Reattach: no supervisor of this job lives there.
+  kBroken,          // It was up (or half up) and ended.
+};
+
+struct LinkDown {
+  LinkFailure failure = LinkFailure::kBroken;
+  std::string message;  // One line, with the raw text of what failed.
+  std::string fix;      // What the user can do; may be empty.
+};
+
+class HostLink {
+ public:
+  struct Handlers {
+    std::function<void(const LinkUp&)> up;            // Once: bytes flow.
+    std::function<void(std::string_view)> bytes;      // From the supervisor, any cut.
+    std::function<void()> drained;                    // Everything given to write() has left.
+    std::function<void(const LinkDown&)> down;        // Once, last call of all.
+    std::function<void(const std::string&)> progress; // "ssh: connecting", "sending ivy-node (3 MB)".
+  };
+
+  virtual ~HostLink() = default;
+  // Starts to open; the answer is up or down. Called once.
+  virtual void open(const OpenRequest& request) = 0;
+  // Queues bytes; only after up, and only when drained (or nothing was written yet).
+  virtual void write(std::string bytes) = 0;
+  // Ends the link; `down` is not called for it. The far end sees an end of file.
+  virtual void close() = 0;
+};
+
+}  // namespace ivy

@@ -1,0 +1,97 @@
+// What the user typed, checked as far as it can be without touching anything. The table of flags is
+// option_table.h; CLI11 is used only in options.cc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts.h"
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
+enum class ColorChoice { kAuto, kAlways, kNever };
+enum class LogPlace { kHead, kNode, kBoth };
+enum class OverflowChoice { kBlock, kDrop };
+enum class TransportChoice { kAuto, kLocal, kSsh };
+
+// Workers per host: a number, or a word that facts decide.
+struct PerHost {
+  enum class Kind { kNumber, kAuto, kGpu, kCpu };
+  Kind kind = Kind::kAuto;
+  int number = 0;
+  bool written = false;  // --nproc_per_node was given.
+};
+
+// Which ranks reach the console: a list, or every rank.
+struct ShowRanks {
+  bool all = true;
+  bool first_per_host = false;
+  bool local = false;  // The numbers are local ranks (--local-ranks-filter).
+  std::vector<int> ranks;
+};
+
+struct Options {
+  // Placement.
+  std::vector<Host> hosts;            // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;            // "-H", "hostfile x", "--fake-hosts", or empty.
+  std::optional<int> num_proc;        // -n
+  std::optional<int> num_nodes;       // --nnodes
+  PerHost per_host;                   // --nproc_per_node
+  // Command.
+  ProgramKind program_kind = ProgramKind::kAuto;
+  std::vector<std::string> command;   // Program and its arguments, byte for byte.
+  std::string python;                 // --python
+  std::string working_directory;      // --wdir; empty: where ivyrun was started.
+  std::vector<std::string> exports;   // -x K or K=V, in order.
+  std::vector<std::string> env_files; // --env-file
+  std::string stdin_choice = "0";     // --stdin 0|none
+  // Output.
+  std::string label = "auto";         // --label auto|none|rank|host|TEMPLATE
+  ColorChoice color = ColorChoice::kAuto;
+  ShowRanks show_ranks;
+  std::string log_dir;                // --log-dir; empty: no files.
+  LogPlace log_to = LogPlace::kHead;
+  bool raw = false;
+  bool timestamps = false;
+  OverflowChoice overflow = OverflowChoice::kBlock;
+  bool quiet = false;
+  int verbose = 0;
+  // Lifecycle.
+  std::chrono::milliseconds start_timeout{120'000};
+  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
+  std::optional<std::chrono::milliseconds> lease;
+  // Network.
+  std::string interface;              // --iface
+  std::uint16_t port_low = 0;         // --port-range or --master-port
+  std::uint16_t port_high = 0;
+  std::string master_addr;            // --master-addr
+  TransportChoice transport = TransportChoice::kAuto;
+  std::uint16_t ssh_port = 0;
+  std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
+  std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
+  int fanout = 64;
+  // Diagnosis.
+  bool dry_run = false;
+  std::vector<std::string> notes;     // Flags that were accepted without effect, one sentence each.
+};
+
+// What to do with a command line: run a job, or print a text and exit.
+struct ParsedCommandLine {
+  Options options;
+  std::string text_to_print;  // --help, --version: print and exit with exit_code.
+  int exit_code = 0;
+};
+
+// arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read from
+// it). Reads a --hostfile. InvalidArgument names the flag, what is wrong, and the nearest right flag.
+Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
+                                             const Environment& environment);
+
+}  // namespace ivy

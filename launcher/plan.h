@@ -1,0 +1,63 @@
+// From options and the facts of every host to who runs where. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/diagnostic.h"
+#include "launcher/options.h"
+#include "proto/job.pb.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// One host that answered: how it was reached and what it said about itself.
+struct HostAnswer {
+  std::string name;          // Label of the host in every message.
+  std::string carrier;       // "local", "ssh", "OpenSSH client".
+  std::string peer_address;  // Numeric address by which the launcher reached it; empty for local.
+  std::string local_address; // Our own address on that connection; empty for local.
+  HostFacts facts;
+};
+
+struct PlannedWorker {
+  int rank = 0;
+  int local_rank = 0;
+};
+
+struct PlannedHost {
+  std::string name;
+  std::string carrier;
+  int node_rank = 0;
+  std::vector<PlannedWorker> workers;  // At least one; hosts without workers are not in the plan.
+  std::size_t host_index = 0;          // Index into Options::hosts and the answers.
+};
+
+struct JobPlan {
+  std::string job_id;
+  std::vector<PlannedHost> hosts;
+  int world_size = 0;
+  std::string master_address;          // Numeric text, exactly what workers are given.
+  std::uint16_t master_port = 0;
+  std::string program;                 // As shown to people.
+  std::vector<std::string> arguments;  // argv of every worker.
+  std::string rule;                    // Which rule decided the number of workers, for the plan line.
+  std::vector<Diagnostic> warnings;
+  bool same_local_size = true;         // Every host has the same number of workers.
+
+  const PlannedHost& host_of_rank(int rank) const;
+};
+
+// Checks everything that can be checked before a worker starts (working directory, program,
+// interpreter, equal script, enough places) and says all of it at once; any entry stops the launch.
+Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
+                          const std::vector<HostAnswer>& answers,
+                          std::vector<Diagnostic>& refusals);
+
+// "2 hosts x 2 = 4 ranks (…rule…)"; with --dry-run the whole table.
+std::string plan_line(const JobPlan& plan);
+std::string plan_table(const Options& options, const JobPlan& plan,
+                       const std::vector<HostAnswer>& answers);
+
+}  // namespace ivy

@@ -1,0 +1,60 @@
+// What workers print, on its way to the console and to files: labels, filters, order, colour.
+// Thread: the loop's.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options.h"
+
+namespace ivy {
+
+// Where one rank sits, for its label.
+struct RankPlace {
+  int rank = 0;
+  int local_rank = 0;
+  int host_index = 0;   // Position among the planned hosts.
+  std::string host;
+};
+
+class Output {
+ public:
+  // consumed(host_index, bytes): bytes of this host's output have been disposed of (written, or
+  // dropped by choice); the session grants them again. closed(): the reader of our standard output
+  // went away (EPIPE), once.
+  struct Handlers {
+    std::function<void(int host_index, std::uint64_t bytes)> consumed;
+    std::function<void()> closed;
+  };
+  static std::unique_ptr<Output> make(boost::asio::io_context& loop, const Options& options,
+                                      const std::string& job_id, Handlers handlers);
+  virtual ~Output() = default;
+
+  // The ranks of this generation. Opens the files of --log-dir; ResourceExhausted, PermissionDenied
+  // name the path.
+  virtual Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) = 0;
+  // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
+  virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
+  // A line of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
+  virtual void say(std::string_view text) = 0;
+  // The one status line of a terminal (replaced each time, empty removes it). On anything but a
+  // terminal nothing is shown; the caller says plain lines instead.
+  virtual void status_line(const std::string& text) = 0;
+  virtual bool has_terminal() const = 0;  // Standard error is a terminal.
+  // The last bytes of a rank's standard error (at most 64 KiB), for the verdict.
+  virtual std::string stderr_tail(int rank) const = 0;
+  // Path of a rank's standard error file, or empty.
+  virtual std::string log_path(int rank, int stream) const = 0;
+  // Ends partial lines and writes what is queued; calls done when all has left, or when it cannot
+  // leave within the limit.
+  virtual void finish(std::function<void()> done) = 0;
+  // Lost console lines because of --console-overflow=drop, and failed file writes, for the summary.
+  virtual std::vector<std::string> complaints() const = 0;
+};
+
+}  // namespace ivy

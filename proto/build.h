@@ -1,0 +1,14 @@
+// Which build this is. Launcher and supervisor are always the same build: the launcher sends its own.
+#pragma once
+
+#include <string_view>
+
+namespace ivy {
+
+// 16 hexadecimal digits: a hash of the sources of proto/ and agent/node/, made when they are built.
+std::string_view build_name();
+
+// "0.1.0"
+std::string_view version();
+
+}  // namespace ivy

@@ -1,0 +1,50 @@
+// The one list of environment variables: what a worker is given, what is passed on to other hosts,
+// and what is taken away. Pure; thread: any.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+// What happens to a variable of the caller (the shell in which ivyrun was typed).
+enum class EnvRule {
+  kInherit,  // Kept on this host, not passed to other hosts.
+  kAllow,    // Kept on this host and passed to other hosts over SSH and agents.
+  kScrub,    // Removed from every worker: a foreign rank or another launcher's private business.
+  kSet,      // Written by us for every worker; the caller's value is ignored.
+};
+
+struct EnvEntry {
+  std::string_view pattern;  // A name, or a prefix that ends in '*'.
+  EnvRule rule;
+  std::string_view reader;   // Who reads it, for --explain-env.
+};
+
+// Every entry, most specific first.
+std::span<const EnvEntry> env_table();
+
+// The rule of the first matching entry; kInherit when none matches.
+EnvRule env_rule(std::string_view name);
+
+// Is this a name that a shell could export: [A-Za-z_][A-Za-z0-9_]* ?
+bool is_env_name(std::string_view name);
+
+struct EnvVariable {
+  std::string name;
+  std::string value;  // Any bytes but NUL.
+  bool operator==(const EnvVariable&) const = default;
+};
+using Environment = std::vector<EnvVariable>;
+
+// The process's own environment (environ) as a list. Entries without '=' are skipped.
+Environment environment_of(char* const* environment_block);
+
+// Sets or replaces one variable.
+void set_variable(Environment& environment, std::string name, std::string value);
+void unset_variable(Environment& environment, std::string_view name);
+const std::string* find_variable(const Environment& environment, std::string_view name);
+
+}  // namespace ivy
