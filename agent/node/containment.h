@@ -1,0 +1,58 @@
+// Everything that a job runs on this host, however it forked, held together so that it can be ended
+// and proved to be gone. Two kinds: a cgroup v2 of its own where one is writable, else the tree of
+// processes below the warden (a subreaper) plus those that carry the job's id in their environment.
+// Thread: the supervisor's (or the warden's) only thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+struct JobProcess {
+  pid_t pid = 0;
+  std::string name;        // comm
+  char state = '?';        // R S D Z T...
+  std::string waiting_in;  // /proc/pid/wchan, for a process that cannot be ended.
+};
+
+class Containment {
+ public:
+  virtual ~Containment() = default;
+  // Directory descriptor for SpawnRequest::cgroup_fd, or -1.
+  virtual int cgroup_fd() const = 0;
+  // "cgroup /sys/fs/cgroup/..." or "process tree", for HostFacts and messages.
+  virtual std::string describe() const = 0;
+  // Living processes of the job (never the supervisor, the warden or zombies), at most 4096.
+  virtual std::vector<JobProcess> members() const = 0;
+  // Sends a signal to every member once. SIGTERM is preceded by SIGCONT.
+  virtual void signal_all(int signal) = 0;
+  // One pass of SIGKILL over everything (cgroup.kill where there is one). Call again until empty().
+  virtual void kill_all() = 0;
+  // No living process of the job is left. The process tree needs two empty passes in a row.
+  virtual bool empty() = 0;
+  // Removes the cgroup; only when empty.
+  virtual void remove() = 0;
+  // Sum of the kernel's out-of-memory kill counters that concern this job (cgroup v2 memory.events of
+  // the job, or cgroup v1 memory.oom_control of this process's own); -1 when there is none.
+  virtual long out_of_memory_kills() const = 0;
+};
+
+struct ContainmentRequest {
+  std::string job_id;
+  std::string host_name;   // For the cgroup's name; made safe.
+  std::uint32_t host = 0;
+  pid_t supervisor = 0;    // Never a member.
+  pid_t warden = 0;        // Never a member; the root of the process tree.
+};
+
+// Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and /proc/self/cgroup,
+// never by a fixed path), else the process tree. Never fails.
+std::unique_ptr<Containment> make_containment(const ContainmentRequest& request);
+
+}  // namespace ivy

@@ -1,0 +1,32 @@
+// The job's own 0700 directory on a host: command socket, token, error files. Its place can be found
+// again by job id and host number alone, so that a relay reaches the supervisor after a reconnect.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+struct JobDirectory {
+  std::string path;                 // .../ivyrun-UID/JOBID-HOST
+  std::string command_socket() const { return path + "/command.sock"; }
+  std::string token_file() const { return path + "/token"; }
+  std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
+};
+
+// Makes /tmp/ivyrun-UID (else /dev/shm/ivyrun-UID, else $XDG_RUNTIME_DIR/ivyrun) and the job's own
+// directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused. Removes job
+// directories of ours whose supervisor is dead (nobody listens on their command socket).
+Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
+// The existing one; NotFound when there is none.
+Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
+void remove_job_directory(const JobDirectory& directory);
+
+// A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.
+Result<int> listen_on_command_socket(const JobDirectory& directory);
+// A connected, close-on-exec, blocking descriptor.
+Result<int> connect_to_command_socket(const JobDirectory& directory);
+
+}  // namespace ivy
