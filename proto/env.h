@@ -26,6 +26,9 @@ struct EnvEntry {
 // Every entry, most specific first.
 std::span<const EnvEntry> env_table();
 
+// Does a pattern of the table (a name, or a prefix that ends in '*') match this name?
+bool env_pattern_matches(std::string_view pattern, std::string_view name);
+
 // The rule of the first matching entry; kInherit when none matches.
 EnvRule env_rule(std::string_view name);
 

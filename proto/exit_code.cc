@@ -7,9 +7,9 @@
 
 namespace ivy {
 
-ExitStatus exit_status_from_wait(int si_code, int si_status) {
-  if (si_code == CLD_EXITED) return ExitStatus{.code = si_status & 0xff, .signal = 0};
-  return ExitStatus{.code = 0, .signal = si_status};
+ExitStatus exit_status_from_wait(int cld_code, int cld_status) {
+  if (cld_code == CLD_EXITED) return ExitStatus{.code = cld_status & 0xff, .signal = 0};
+  return ExitStatus{.code = 0, .signal = cld_status};
 }
 
 std::string signal_name(int signal) {

@@ -30,8 +30,8 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
 };
 
-// From the si_code/si_status pair of waitid(2) (CLD_EXITED, CLD_KILLED or CLD_DUMPED).
-ExitStatus exit_status_from_wait(int si_code, int si_status);
+// From the si_code and si_status pair of waitid(2) (CLD_EXITED, CLD_KILLED or CLD_DUMPED).
+ExitStatus exit_status_from_wait(int cld_code, int cld_status);
 
 // "SIGKILL", or "signal 42" for one without a name.
 std::string signal_name(int signal);

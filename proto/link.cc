@@ -38,6 +38,18 @@ FrameHeader decode_header(std::string_view bytes) {
   return header;
 }
 
+// How many bytes at the end may be the beginning of a preamble that has arrived in part. Everything
+// else is noise at once: it may be the last thing that a far shell says.
+std::size_t preamble_begun(std::string_view bytes) {
+  std::size_t count = std::min(bytes.size(), kPreamble.size() - 1);
+  while (!kPreamble.starts_with(bytes.substr(bytes.size() - count))) --count;
+  return count;
+}
+
+bool is_sequenced(FrameType type) {
+  return type == FrameType::kCommand || type == FrameType::kEvent || is_flow(type);
+}
+
 }  // namespace
 
 bool is_flow(FrameType type) { return type == FrameType::kOutput || type == FrameType::kInput; }
@@ -127,20 +139,17 @@ Result<void> FrameDecoder::feed(std::string_view bytes) {
 
 Result<void> FrameDecoder::skip_noise() {
   const std::size_t at = buffer_.find(kPreamble);
-  // A preamble may have arrived in part: keep its possible beginning.
   const std::size_t noise_end =
-      at != std::string::npos
-          ? at
-          : buffer_.size() - std::min(buffer_.size(), kPreamble.size() - 1);
+      at != std::string::npos ? at : buffer_.size() - preamble_begun(buffer_);
   noise_.append(buffer_, 0, noise_end);
   noise_bytes_ += noise_end;
   if (noise_.size() > kNoiseKeptBytes) noise_.erase(0, noise_.size() - kNoiseKeptBytes);
   buffer_.erase(0, noise_end);
+  if (noise_bytes_ > kNoiseMaxBytes)
+    return data_loss("more than 1 MiB came before the first frame");
   if (at != std::string::npos) {
     buffer_.erase(0, kPreamble.size());
     saw_preamble_ = true;
-  } else if (noise_bytes_ > kNoiseMaxBytes) {
-    return data_loss("more than 1 MiB came before the first frame");
   }
   return {};
 }
@@ -179,6 +188,7 @@ void Session::carrier_up() {
   attached_ = false;
   heartbeat_due_ = false;
   handshake_.clear();
+  handshake_credit_ = 0;
   resend_index_ = 0;
 }
 
@@ -194,6 +204,7 @@ void Session::send_handshake(FrameType type, std::string payload) {
 
 Result<void> Session::attached(std::uint64_t acknowledged) {
   IVY_CHECK(acknowledge(acknowledged));
+  peer_credit_ = std::max(peer_credit_, handshake_credit_);
   if (!attached_) resend_index_ = 0;
   attached_ = true;
   return {};
@@ -281,6 +292,8 @@ void Session::append_sequenced(std::string& out, std::deque<Stored>& queue, std:
 }
 
 std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
+  // At least one frame, or an owner that takes nothing while has_bytes() would turn in a circle.
+  max_bytes = std::max<std::size_t>(max_bytes, 1);
   std::string out;
   if (preamble_due_) out += kPreamble;
   preamble_due_ = false;
@@ -309,26 +322,39 @@ std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
 
 Result<std::vector<Frame>> Session::receive(std::string_view bytes) {
   IVY_CHECK(decoder_.feed(bytes));
+  const std::uint64_t sequence_before = received_sequence_;
   std::vector<Frame> fresh;
+  Result<void> taken = take_frames(fresh);
+  // The owner never sees the frames of a failed batch: without this the next Attach would
+  // acknowledge them, and the peer would never send them again.
+  if (!taken.ok()) {
+    received_sequence_ = sequence_before;
+    return taken.error();
+  }
+  return fresh;
+}
+
+Result<void> Session::take_frames(std::vector<Frame>& fresh) {
   while (std::optional<Frame> frame = decoder_.next()) {
     const FrameHeader& header = frame->header;
+    if (is_sequenced(header.type) != (header.sequence != 0))
+      return data_loss("a frame's sequence does not fit its type");
     if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
-      peer_credit_ = std::max(peer_credit_, header.credit);
+      // Counts from attached() on: until then anybody may have written it.
+      handshake_credit_ = header.credit;
       fresh.push_back(std::move(*frame));
-      return fresh;
+      return {};
     }
     if (!attached_) return data_loss("the peer spoke before it had attached");
     IVY_CHECK(acknowledge(header.acknowledged));
     peer_credit_ = std::max(peer_credit_, header.credit);
-    if (header.sequence == 0) continue;
     if (header.sequence <= received_sequence_) continue;
     if (header.sequence != received_sequence_ + 1) return data_loss("a frame is missing");
     received_sequence_ = header.sequence;
     unacknowledged_received_bytes_ += kHeaderBytes + header.length;
     fresh.push_back(std::move(*frame));
   }
-  IVY_CHECK(decoder_.feed({}));
-  return fresh;
+  return decoder_.feed({});
 }
 
 }  // namespace ivy::link

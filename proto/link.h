@@ -172,6 +172,7 @@ class Session {
   bool flow_allowed() const;
   bool ack_due() const;
   Result<void> acknowledge(std::uint64_t sequence);
+  Result<void> take_frames(std::vector<Frame>& fresh);
 
   const std::uint32_t host_;
   FrameDecoder decoder_;
@@ -189,6 +190,7 @@ class Session {
   std::uint64_t flow_bytes_queued_ = 0;
   std::uint64_t control_bytes_ = 0;    // Payload bytes of control frames not yet acknowledged.
   std::uint64_t peer_credit_ = 0;
+  std::uint64_t handshake_credit_ = 0;  // In this carrier's Attach or Attached; not yet trusted.
   // Receiving.
   std::uint64_t received_sequence_ = 0;
   std::uint64_t acknowledged_sent_ = 0;

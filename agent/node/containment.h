@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,9 +44,9 @@ class Containment {
   virtual long out_of_memory_kills() const = 0;
 };
 
+// Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.
 struct ContainmentRequest {
   std::string job_id;
-  std::string host_name;   // For the cgroup's name; made safe.
   std::uint32_t host = 0;
   pid_t supervisor = 0;    // Never a member.
   pid_t warden = 0;        // Never a member; the root of the process tree.

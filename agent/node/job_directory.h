@@ -11,14 +11,16 @@ namespace ivy {
 
 struct JobDirectory {
   std::string path;                 // .../ivyrun-UID/JOBID-HOST
+  int lock_fd = -1;                 // Of its maker: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };
 
 // Makes /tmp/ivyrun-UID (else /dev/shm/ivyrun-UID, else $XDG_RUNTIME_DIR/ivyrun) and the job's own
-// directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused. Removes job
-// directories of ours whose supervisor is dead (nobody listens on their command socket).
+// directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused.
+// AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
+// supervisor are both dead (nobody holds their lock).
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
 // The existing one; NotFound when there is none.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);

@@ -46,6 +46,9 @@ struct SpawnResult {
 };
 SpawnResult spawn(const SpawnRequest& request);
 
+// Proves that a process can be born in this cgroup, by doing it: 0, or the errno of the refusal.
+int try_birth_in_cgroup(int cgroup_fd);
+
 // Looks a name up as execvp does. A name with '/' is taken as it is, relative to working_directory.
 // NotFound, or PermissionDenied when only a file that cannot be executed was found. `errno_value`
 // (may be null) receives ENOENT, EACCES or EISDIR.

@@ -1,0 +1,32 @@
+// Containment in a cgroup v2 of the job's own, below the cgroup that this process was born in.
+// Nothing that is born in it can leave without the right to write to another cgroup, and one write
+// to cgroup.kill ends it whole. Thread: the supervisor's (or the warden's) only thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/node/containment.h"
+
+namespace ivy {
+
+// The directory of the cgroup that a process is in, from the texts of /proc/PID/mountinfo and
+// /proc/PID/cgroup. Mounts of a part of the hierarchy (cgroup namespaces, containers) are followed;
+// nothing when the cgroup is not visible below any mount. Pure.
+std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo, std::string_view cgroup);
+std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
+                                                      std::string_view cgroup);
+
+// The number behind `key` in a "key value" file such as memory.events; nothing when it is absent.
+std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key);
+// oom_kill of this process's own memory cgroup, version 1; -1 where there is none.
+long memory_v1_kills();
+
+// Makes or finds the job's cgroup and tries that a process can be born in it. The error says which
+// step is refused; the caller then takes the process tree.
+Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request);
+
+}  // namespace ivy

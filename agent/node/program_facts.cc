@@ -1,0 +1,186 @@
+#include "agent/node/program_facts.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string_view>
+
+#include "agent/node/sha256.h"
+#include "agent/node/spawn.h"
+
+namespace ivy {
+namespace {
+
+// What a shell searches when nobody has set PATH.
+constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
+std::string errno_text(int error) { return std::strerror(error); }
+
+std::string absolute_path(const std::string& path, const std::string& directory) {
+  if (path.starts_with('/')) return path;
+  return directory + (directory.ends_with('/') ? "" : "/") + path;
+}
+
+std::string check_directory(const std::string& directory) {
+  struct stat info {};
+  if (stat(directory.c_str(), &info) != 0)
+    return "working directory " + directory + ": " + errno_text(errno);
+  if (!S_ISDIR(info.st_mode))
+    return "working directory " + directory + ": " + errno_text(ENOTDIR);
+  if (access(directory.c_str(), X_OK) != 0)
+    return "working directory " + directory + ": " + errno_text(errno);
+  return {};
+}
+
+void set_error(ProgramFacts& facts, int error, const std::string& message) {
+  facts.error = message;
+  facts.error_number = error;
+}
+
+// Reads the script once: proves that it can be read, and hashes it.
+void check_script(ProgramFacts& facts) {
+  const int fd = open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
+  struct stat info {};
+  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    set_error(facts, EISDIR, "script " + facts.path + ": " + errno_text(EISDIR));
+  } else if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) <= kMaxHashedBytes) {
+    Sha256 hash;
+    const auto buffer = std::make_unique<char[]>(64u << 10);
+    ssize_t count = 0;
+    while ((count = read(fd, buffer.get(), 64u << 10)) > 0)
+      hash.update(std::string_view(buffer.get(), static_cast<std::size_t>(count)));
+    if (count < 0) set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
+    facts.sha256 = hash.finish_hex();
+  }
+  close(fd);
+}
+
+bool is_python_file(const std::string& program) { return program.ends_with(".py"); }
+
+bool is_regular_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
+  int error = 0;
+  const Result<std::string> found =
+      find_executable(request.program, facts.search_path, request.working_directory, &error);
+  if (found.ok()) {
+    facts.path = absolute_path(*found, request.working_directory);
+    return;
+  }
+  // A name without '/' is not looked up in the working directory, but that is what people mean.
+  const std::string here = absolute_path(request.program, request.working_directory);
+  const bool named_by_path = request.program.find('/') != std::string::npos;
+  if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
+    facts.path = here;
+    return set_error(facts, EACCES,
+                     "program " + here + " is a file that cannot be executed: make it executable (chmod +x) "
+                     "or run it through its interpreter, for example: python3 " + request.program);
+  }
+  if (!named_by_path && is_regular_file(here))
+    return set_error(facts, ENOENT,
+                     "program " + request.program + " is not in PATH, but in the working directory: write ./" +
+                     request.program);
+  if (error == 0) error = ENOENT;
+  if (named_by_path) facts.path = here;
+  set_error(facts, error,
+            "program " + (named_by_path ? here : request.program) + ": " +
+                (error == ENOENT && !named_by_path ? "not found in PATH (" + facts.search_path + ")"
+                                                   : errno_text(error)));
+}
+
+void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
+  std::string tried;
+  for (const std::string& candidate : request.interpreters) {
+    int error = 0;
+    const Result<std::string> found =
+        find_executable(candidate, facts.search_path, request.working_directory, &error);
+    if (found.ok()) {
+      facts.interpreter = absolute_path(*found, request.working_directory);
+      facts.interpreter_version = python_version(facts.interpreter);
+      return;
+    }
+    tried += (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
+  }
+  facts.interpreter_error =
+      tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
+}
+
+std::string version_in_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "python";
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  for (const char c : name)
+    if (!std::isdigit(static_cast<unsigned char>(c)) && c != '.') return {};
+  return std::string(name);
+}
+
+// "version = 3.11.2" or "version_info = 3.11.2.final.0" in pyvenv.cfg.
+std::string version_in_environment(const std::string& directory) {
+  std::ifstream file(directory + "/pyvenv.cfg");
+  std::string line;
+  // A real one has about five lines.
+  for (int count = 0; count < 100 && std::getline(file, line); ++count) {
+    if (!line.starts_with("version")) continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::size_t begin = line.find_first_of("0123456789", equals);
+    if (begin == std::string::npos) continue;
+    std::string version = line.substr(begin, line.find_first_not_of("0123456789.", begin) - begin);
+    while (version.ends_with('.')) version.pop_back();
+    return version;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string python_version(const std::string& interpreter) {
+  const std::size_t bin = interpreter.rfind('/');
+  if (bin != std::string::npos && bin > 0) {
+    const std::size_t top = interpreter.rfind('/', bin - 1);
+    if (top != std::string::npos) {
+      std::string version = version_in_environment(interpreter.substr(0, top));
+      if (!version.empty()) return version;
+    }
+  }
+  char resolved[PATH_MAX];
+  if (realpath(interpreter.c_str(), resolved) == nullptr) return {};
+  const std::string_view path(resolved);
+  return version_in_name(path.substr(path.rfind('/') + 1));
+}
+
+ProgramFacts check_program(const ProgramRequest& request) {
+  ProgramFacts facts;
+  facts.search_path = request.search_path;
+  if (facts.search_path.empty()) {
+    const char* own = std::getenv("PATH");
+    facts.search_path = own != nullptr && *own != '\0' ? own : kDefaultSearchPath;
+  }
+  facts.working_directory_error = check_directory(request.working_directory);
+  const bool is_module = request.kind == PROGRAM_MODULE;
+  facts.is_script = request.kind == PROGRAM_SCRIPT ||
+                    (request.kind == PROGRAM_AUTO && is_python_file(request.program));
+  if (facts.is_script || is_module) find_interpreter(request, facts);
+  if (is_module) return facts;
+  if (facts.is_script) {
+    facts.path = absolute_path(request.program, request.working_directory);
+    check_script(facts);
+  } else {
+    check_executable(request, facts);
+  }
+  return facts;
+}
+
+}  // namespace ivy

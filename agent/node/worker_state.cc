@@ -1,0 +1,51 @@
+#include "agent/node/worker_state.h"
+
+#include <array>
+
+namespace ivy {
+namespace {
+
+struct Row {
+  WorkerState from;
+  WorkerEvent event;
+  WorkerState to;
+};
+
+constexpr std::array kRows{
+    Row{WorkerState::kPlanned, WorkerEvent::kSpawned, WorkerState::kRunning},
+    Row{WorkerState::kPlanned, WorkerEvent::kSpawnFailed, WorkerState::kFailed},
+    Row{WorkerState::kRunning, WorkerEvent::kOutputEnded, WorkerState::kQuiet},
+    Row{WorkerState::kRunning, WorkerEvent::kExited, WorkerState::kDraining},
+    Row{WorkerState::kQuiet, WorkerEvent::kExited, WorkerState::kDone},
+    Row{WorkerState::kDraining, WorkerEvent::kOutputEnded, WorkerState::kDone},
+};
+
+}  // namespace
+
+std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event) {
+  for (const Row& row : kRows)
+    if (row.from == state && row.event == event) return row.to;
+  return std::nullopt;
+}
+
+bool is_alive(WorkerState state) {
+  return state == WorkerState::kRunning || state == WorkerState::kQuiet;
+}
+
+bool is_over(WorkerState state) {
+  return state == WorkerState::kDone || state == WorkerState::kFailed;
+}
+
+std::string_view state_name(WorkerState state) {
+  switch (state) {
+    case WorkerState::kPlanned: return "planned";
+    case WorkerState::kRunning: return "running";
+    case WorkerState::kQuiet: return "quiet";
+    case WorkerState::kDraining: return "draining";
+    case WorkerState::kDone: return "done";
+    case WorkerState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+}  // namespace ivy

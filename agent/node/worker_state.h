@@ -1,0 +1,35 @@
+// The life of one worker as a table. Pure; thread: any.
+//
+//   planned --spawned--> running --exited--> draining --output ended--> done
+//      |                    |                                            ^
+//      |                    +--output ended--> quiet --------exited------+
+//      +--spawn failed--> failed
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace ivy {
+
+enum class WorkerState {
+  kPlanned,   // Not started yet.
+  kRunning,
+  kQuiet,     // Runs, but nobody can write to its pipes any more.
+  kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.
+  kDone,      // Process and pipes have ended.
+  kFailed,    // It could not be started.
+};
+
+enum class WorkerEvent { kSpawned, kSpawnFailed, kOutputEnded, kExited };
+
+// The state after `event`, or nothing where the event cannot happen.
+std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event);
+
+// The worker's own process is alive.
+bool is_alive(WorkerState state);
+// Nothing more will come of this worker: neither its exit nor output.
+bool is_over(WorkerState state);
+
+std::string_view state_name(WorkerState state);
+
+}  // namespace ivy

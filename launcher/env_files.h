@@ -1,0 +1,18 @@
+// Reads the files of --env-file. Thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// Larger files are not lists of variables.
+inline constexpr std::size_t kMaxEnvFileBytes = 1u << 20;
+
+// The variables of all files, later ones winning. Errors name the file and the line.
+Result<Environment> read_env_files(const std::vector<std::string>& paths, const Environment& caller);
+
+}  // namespace ivy

@@ -1,0 +1,7 @@
+# ivyrun itself. Everything that can be static is, for a fast start.
+add_library(ivy_job STATIC
+  job.cc job_events.cc env_files.cc host_session.cc interpreter.cc stdin_feed.cc waiting_line.cc hints.cc)
+target_link_libraries(ivy_job PUBLIC ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
+add_executable(ivyrun main.cc)
+target_link_libraries(ivyrun PRIVATE ivy_job)
+target_link_options(ivyrun PRIVATE -static-libstdc++ -static-libgcc)

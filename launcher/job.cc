@@ -1,0 +1,572 @@
+#include "launcher/job.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <cstdio>
+
+#include "launcher/clock.h"
+#include "launcher/env_files.h"
+#include "launcher/hints.h"
+#include "launcher/interpreter.h"
+#include "launcher/screen/summary.h"
+#include "launcher/waiting_line.h"
+#include "proto/log.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGraceAfterFailure{5'000};
+constexpr milliseconds kGraceByRequest{30'000};
+constexpr milliseconds kLeaseOnTerminal{10'000};
+constexpr milliseconds kLeaseUnattended{60'000};
+constexpr milliseconds kCheckTimeout{5'000};
+// After a kill the console has this long to take what is still queued.
+constexpr milliseconds kDrainAfterKill{2'000};
+// Hosts have proved that nothing is left; this long they may take to close the connection.
+constexpr milliseconds kFinishLimit{1'000};
+// Output bytes under way over all hosts, and the bounds for one: enough for 200 MB/s on a fast
+// network, little enough that 64 hosts fit into the launcher's memory budget.
+constexpr std::uint64_t kWindowOfAllHosts = 16u << 20;
+constexpr std::uint64_t kWindowMost = 4u << 20;
+constexpr std::uint64_t kWindowLeast = 128u << 10;
+
+std::string random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  // At most 256 bytes: getrandom never returns fewer then.
+  IVY_ASSERT(getrandom(bytes.data(), count, 0) == static_cast<ssize_t>(count));
+  return bytes;
+}
+
+std::string hexadecimal(const std::string& bytes) {
+  std::string text;
+  char digits[3];
+  for (const char byte : bytes) {
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+// Somebody sits in front of it, unlike under nohup or a scheduler.
+bool is_attended() { return isatty(STDERR_FILENO) != 0; }
+
+ProgramForm program_form(ProgramKind kind) {
+  switch (kind) {
+    case ProgramKind::kAuto: return PROGRAM_AUTO;
+    case ProgramKind::kScript: return PROGRAM_SCRIPT;
+    case ProgramKind::kModule: return PROGRAM_MODULE;
+    case ProgramKind::kExecutable: return PROGRAM_EXECUTABLE;
+  }
+  return PROGRAM_AUTO;
+}
+
+}  // namespace
+
+Job::Job(boost::asio::io_context& loop, JobRequest request)
+    : loop_(loop),
+      request_(std::move(request)),
+      options_(request_.options),
+      job_id_(hexadecimal(random_bytes(16))),
+      token_(random_bytes(32)),
+      start_timer_(loop),
+      gather_timer_(loop),
+      waiting_timer_(loop),
+      timeout_timer_(loop),
+      drain_timer_(loop),
+      finish_timer_(loop) {}
+
+Job::~Job() = default;
+
+// ---- Greeting ---------------------------------------------------------------------------------
+
+void Job::start(std::function<void(int, int)> over) {
+  over_ = std::move(over);
+  opened_at_ns_ = monotonic_ns();
+  Output::Handlers handlers;
+  handlers.consumed = [this](int host_index, std::uint64_t bytes) {
+    const std::size_t host = plan_.hosts[static_cast<std::size_t>(host_index)].host_index;
+    if (hosts_[host].session) hosts_[host].session->grant(bytes);
+  };
+  handlers.closed = [this] {
+    end_by_launcher(LauncherReason::kOutputClosed, 0,
+                    Diagnostic{.severity = Severity::kNote,
+                               .id = "IVY-O001",
+                               .what = "the reader of the output went away; the job was stopped",
+                               .exit_code = kExitOutputClosed});
+    apply(JobEvent::kTimeUp);
+  };
+  output_ = Output::make(loop_, options_, job_id_, std::move(handlers));
+  for (const std::string& note : options_.notes)
+    if (!options_.quiet) output_->say("ivyrun: note: " + note + "\n");
+  carriers_ = make_carrier_context(loop_, options_, request_.node_binary);
+  open_sessions();
+  start_timers();
+}
+
+void Job::open_sessions() {
+  const std::uint64_t window =
+      std::clamp(kWindowOfAllHosts / request_.hosts.size(), kWindowLeast, kWindowMost);
+  hosts_.resize(request_.hosts.size());
+  for (std::size_t index = 0; index < hosts_.size(); ++index) {
+    HostRecord& record = hosts_[index];
+    record.host = request_.hosts[index];
+    record.name = record.host.name;
+    record.on_this_host = is_this_host(record.host);
+    HostSessionOptions session;
+    session.host = static_cast<std::uint32_t>(index);
+    session.name = record.name;
+    session.on_this_host = record.on_this_host && options_.transport != TransportChoice::kSsh;
+    session.job_id = job_id_;
+    session.token = token_;
+    session.window_bytes = window;
+    session.lease = lease();
+    session.make_link = [this, index](const HostLink::Handlers& handlers, int attempt) {
+      return make_link(carriers_, hosts_[index].host, handlers, attempt);
+    };
+    record.session = std::make_unique<HostSession>(loop_, session, session_handlers(index));
+  }
+  for (HostRecord& record : hosts_) record.session->open();
+}
+
+Command Job::hello_for(const HostRecord& host, std::size_t index) const {
+  Command command;
+  Hello& hello = *command.mutable_hello();
+  hello.set_job_id(job_id_);
+  hello.set_token(token_);
+  hello.set_generation(generation_);
+  hello.set_host_name(host.name);
+  hello.set_working_directory(request_.working_directory);
+  hello.set_program(options_.command.empty() ? "" : options_.command.front());
+  hello.set_program_form(program_form(options_.program_kind));
+  for (const std::string& candidate : interpreter_candidates(options_, request_.caller))
+    hello.add_interpreters(candidate);
+  if (const std::string* path = find_variable(request_.caller, "PATH"))
+    hello.set_search_path(*path);
+  hello.set_reserve_port(index == 0);
+  hello.set_port_low(options_.port_low);
+  hello.set_port_high(options_.port_high);
+  hello.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
+  hello.set_grace_ms(static_cast<std::uint32_t>(grace(kGraceAfterFailure).count()));
+  hello.set_interface(options_.interface);
+  return command;
+}
+
+milliseconds Job::grace(milliseconds usual) const {
+  return options_.shutdown_timeout.value_or(usual);
+}
+
+milliseconds Job::lease() const {
+  if (options_.lease) return *options_.lease;
+  return is_attended() ? kLeaseOnTerminal : kLeaseUnattended;
+}
+
+void Job::start_timers() {
+  start_timer_.expires_after(options_.start_timeout);
+  start_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && (state_ == JobState::kConnecting || state_ == JobState::kChecking))
+      hosts_did_not_come_up("in time");
+  });
+  schedule_waiting();
+  if (!options_.timeout) return;
+  timeout_timer_.expires_after(*options_.timeout);
+  timeout_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || state_ == JobState::kDone) return;
+    const std::string seconds = std::to_string(options_.timeout->count() / 1000);
+    end_by_launcher(LauncherReason::kTimeout, 0,
+                    Diagnostic{.id = "IVY-R005",
+                               .what = "the job was stopped after --timeout " + seconds + " s",
+                               .exit_code = kExitTimeout});
+    apply(JobEvent::kTimeUp);
+  });
+}
+
+void Job::schedule_waiting() {
+  // A terminal's line may change often; a file gets a line at 5, 15, 30 and each further 30 s.
+  const std::int64_t elapsed_s = (monotonic_ns() - opened_at_ns_) / 1'000'000'000;
+  const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
+  const milliseconds pause = output_->has_terminal() ? milliseconds(200)
+                                                     : milliseconds((next_s - elapsed_s) * 1000);
+  waiting_timer_.expires_after(pause);
+  waiting_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || (state_ != JobState::kConnecting && state_ != JobState::kChecking)) return;
+    say_waiting();
+    schedule_waiting();
+  });
+}
+
+void Job::say_waiting() {
+  const std::int64_t elapsed_ns = monotonic_ns() - opened_at_ns_;
+  if (elapsed_ns < 900'000'000 || options_.quiet) return;
+  std::vector<WaitingHost> waiting;
+  for (const HostRecord& host : hosts_)
+    if (!host.facts && !host.failure)
+      waiting.push_back({host.name, host.up ? "waiting for its answer" : host.doing});
+  const std::size_t up = hosts_.size() - waiting.size();
+  const std::string line = waiting_line(up, hosts_.size(),
+                                        std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  if (output_->has_terminal()) {
+    output_->status_line(line);
+  } else {
+    output_->say("ivyrun: " + line + "\n");
+  }
+}
+
+// ---- From the plan to the workers --------------------------------------------------------------
+
+std::vector<HostAnswer> Job::answers() const {
+  std::vector<HostAnswer> all;
+  for (const HostRecord& host : hosts_) {
+    HostAnswer answer;
+    answer.name = host.name;
+    answer.carrier = host.up->carrier;
+    answer.peer_address = host.up->peer_address;
+    answer.local_address = host.up->local_address;
+    answer.facts = *host.facts;
+    all.push_back(std::move(answer));
+  }
+  return all;
+}
+
+bool Job::make_the_plan() {
+  std::vector<Diagnostic> refusals;
+  Result<JobPlan> plan = make_plan(options_, job_id_, answers(), refusals);
+  if (!plan.ok()) {
+    refusals.push_back(Diagnostic{.id = "IVY-P001",
+                                  .what = plan.error().message,
+                                  .fix = plan.error().fix,
+                                  .exit_code = kExitUsage});
+  }
+  if (!refusals.empty()) {
+    refuse(std::move(refusals), LauncherReason::kRefused);
+    return false;
+  }
+  plan_ = std::move(plan).value();
+  for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
+    hosts_[plan_.hosts[index].host_index].plan_index = static_cast<int>(index);
+  return true;
+}
+
+void Job::check_addresses() {
+  output_->status_line("");
+  if (!make_the_plan()) return;
+  bool needed = false;
+  for (const PlannedHost& planned : plan_.hosts) needed |= !hosts_[planned.host_index].on_this_host;
+  for (HostRecord& host : hosts_) host.checked = !needed || host.plan_index < 0;
+  if (!needed) return apply(JobEvent::kAllChecked);
+  Command command;
+  CheckAddress& check = *command.mutable_check_address();
+  check.set_address(plan_.master_address);
+  check.set_port(plan_.master_port);
+  check.set_timeout_ms(kCheckTimeout.count());
+  for (HostRecord& host : hosts_)
+    if (!host.checked) host.session->send(command);
+}
+
+void Job::start_workers() {
+  start_timer_.cancel();
+  waiting_timer_.cancel();
+  output_->status_line("");
+  for (const Diagnostic& warning : plan_.warnings)
+    if (!options_.quiet) output_->say(render(warning));
+  if (options_.dry_run) return show_dry_run();
+  EnvironmentInputs inputs;
+  const std::vector<HostAnswer> all = answers();
+  inputs.options = &options_;
+  inputs.plan = &plan_;
+  inputs.answers = &all;
+  inputs.caller = &request_.caller;
+  inputs.generation = generation_;
+  Result<Environment> from_files = read_env_files(options_.env_files, request_.caller);
+  if (!from_files.ok()) return refuse_input(from_files.error());
+  inputs.from_files = std::move(from_files).value();
+  for (const PlannedHost& planned : plan_.hosts)
+    inputs.interfaces.push_back(hosts_[planned.host_index].interface);
+  send_plans(inputs);
+}
+
+void Job::show_dry_run() {
+  std::string text = plan_table(options_, plan_, answers());
+  for (const HostRecord& host : hosts_) {
+    if (host.up->remote_command.empty()) continue;
+    text += "remote command: " + host.up->remote_command + "\n";
+    break;
+  }
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
+}
+
+void Job::send_plans(const EnvironmentInputs& inputs) {
+  std::vector<HostPlan> plans;
+  for (const PlannedHost& planned : plan_.hosts) {
+    Result<HostPlan> plan = make_host_plan(inputs, planned);
+    if (!plan.ok()) return refuse_input(plan.error());
+    plans.push_back(std::move(plan).value());
+  }
+  if (!prepare_output(inputs)) return;
+  workers_.resize(static_cast<std::size_t>(plan_.world_size));
+  workers_running_ = workers_.size();
+  for (const PlannedHost& planned : plan_.hosts)
+    for (const PlannedWorker& worker : planned.workers) {
+      WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];
+      record.host = planned.host_index;
+      record.end.rank = worker.rank;
+      record.end.host = planned.name;
+    }
+  started_at_ns_ = monotonic_ns();
+  for (std::size_t index = 0; index < plans.size(); ++index) {
+    Command command;
+    *command.mutable_start()->mutable_plan() = std::move(plans[index]);
+    hosts_[plan_.hosts[index].host_index].session->send(command);
+  }
+  for (HostRecord& host : hosts_) {
+    if (host.plan_index >= 0) continue;
+    Command command;
+    command.mutable_stop()->set_reason("no workers are planned here");
+    host.session->send(command);
+  }
+  feed_stdin();
+}
+
+bool Job::prepare_output(const EnvironmentInputs& inputs) {
+  std::vector<RankPlace> places;
+  for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
+    for (const PlannedWorker& worker : plan_.hosts[index].workers)
+      places.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(index),
+                                 plan_.hosts[index].name});
+  const Result<void> begun = output_->begin(generation_, places);
+  if (!begun.ok()) {
+    refuse({Diagnostic{.id = "IVY-O002",
+                       .what = begun.error().message,
+                       .fix = begun.error().fix,
+                       .exit_code = kExitRefused}},
+           LauncherReason::kRefused);
+    return false;
+  }
+  if (options_.quiet) return true;
+  if (plan_.hosts.size() > 1 || options_.verbose > 0)
+    output_->say("ivyrun: " + plan_line(plan_) + "\n");
+  const std::string not_passed = not_passed_line(inputs);
+  if (!not_passed.empty()) output_->say("ivyrun: note: " + not_passed + "\n");
+  return true;
+}
+
+void Job::feed_stdin() {
+  HostSession& host = *hosts_[workers_.front().host].session;
+  if (options_.stdin_choice == "none" || !StdinFeed::worth_forwarding()) {
+    host.send_input("");
+    return;
+  }
+  StdinFeed::Handlers handlers;
+  handlers.room = [&host] { return static_cast<std::size_t>(host.input_room()); };
+  handlers.bytes = [&host](std::string bytes) { host.send_input(std::move(bytes)); };
+  stdin_feed_ = std::make_unique<StdinFeed>(loop_, handlers);
+  stdin_feed_->start();
+}
+
+// ---- The table's hands -------------------------------------------------------------------------
+
+void Job::apply(JobEvent event) {
+  const JobStep step = job_step(state_, event);
+  if (step.next != state_)
+    log::debug(std::string("job: ") + name(state_) + " -> " + name(step.next));
+  state_ = step.next;
+  act(step.action);
+}
+
+void Job::act(JobAction action) {
+  switch (action) {
+    case JobAction::kNothing:
+      return;
+    case JobAction::kCheckAddresses:
+      return check_addresses();
+    case JobAction::kStartWorkers:
+      return start_workers();
+    case JobAction::kCollectEvidence:
+      return collect_evidence();
+    case JobAction::kStopAfterFailure:
+      return stop_workers(grace(kGraceAfterFailure), "another worker failed");
+    case JobAction::kStopByRequest:
+      return stop_workers(grace(kGraceByRequest), "asked to stop");
+    case JobAction::kKill:
+      return stop_workers(milliseconds(0), "killed");
+    case JobAction::kFinish:
+      return finish();
+    case JobAction::kLeave:
+      return leave();
+  }
+}
+
+void Job::collect_evidence() {
+  // Nothing of ours writes evidence yet that a stop could destroy, so nobody waits for it.
+  boost::asio::post(loop_, [this] { apply(JobEvent::kEvidenceReady); });
+}
+
+void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
+  start_timer_.cancel();
+  waiting_timer_.cancel();
+  output_->status_line("");
+  if (stdin_feed_) stdin_feed_->stop();
+  Command command;
+  command.mutable_stop()->set_grace_ms(static_cast<std::uint32_t>(grace_period.count()));
+  command.mutable_stop()->set_reason(reason);
+  for (HostRecord& host : hosts_) {
+    if (host.session->is_open()) {
+      host.session->send(command);
+    } else if (!host.reported) {
+      // It never came up: its supervisor, if there is one, sees the end of its carrier.
+      host.session->close();
+      host.lost = true;
+    }
+  }
+  if (state_ == JobState::kKilling) {
+    drain_timer_.expires_after(kDrainAfterKill);
+    drain_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      output_may_be_cut_ = true;
+      check_reported();
+    });
+  }
+  boost::asio::post(loop_, [this] { check_reported(); });
+}
+
+void Job::interrupt(int signal) {
+  const std::string called = signal_name(signal);
+  if (state_ == JobState::kDone) return leave();
+  end_by_launcher(LauncherReason::kInterrupted, signal,
+                  Diagnostic{.severity = Severity::kNote,
+                             .id = "IVY-R003",
+                             .what = "interrupted by " + called,
+                             .exit_code = 128 + signal});
+  const JobState before = state_;
+  apply(JobEvent::kInterrupted);
+  if (state_ == JobState::kStopping && before != JobState::kStopping) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(grace(kGraceByRequest));
+    output_->say("ivyrun: " + called + ": stopping " + std::to_string(workers_running_) +
+                 " workers, KILL follows in " + std::to_string(seconds.count()) +
+                 " s; again to kill them now\n");
+  } else if (state_ == JobState::kKilling) {
+    output_->say("ivyrun: " + called + ": killing the workers; again to leave at once\n");
+  }
+}
+
+void Job::forward_signal(int signal) {
+  Command command;
+  command.mutable_signal_workers()->set_signal(signal);
+  if (state_ != JobState::kRunning && state_ != JobState::kStopping) return;
+  for (HostRecord& host : hosts_)
+    if (host.plan_index >= 0 && host.session->is_open()) host.session->send(command);
+}
+
+void Job::suspend(std::function<void()> ready) {
+  forward_signal(SIGSTOP);
+  Command command;
+  command.mutable_pause();
+  for (HostRecord& host : hosts_)
+    if (host.session->is_open()) host.session->send(command);
+  // The loop needs a moment to push it out to the carriers.
+  finish_timer_.expires_after(milliseconds(100));
+  finish_timer_.async_wait([ready = std::move(ready)](const boost::system::error_code& error) {
+    if (!error) ready();
+  });
+}
+
+void Job::resume() { forward_signal(SIGCONT); }
+
+// ---- The end ------------------------------------------------------------------------------------
+
+void Job::finish() {
+  timeout_timer_.cancel();
+  drain_timer_.cancel();
+  if (stdin_feed_) stdin_feed_->stop();
+  Command command;
+  command.mutable_finish();
+  auto open = std::make_shared<std::size_t>(1);
+  auto one_over = [this, open] {
+    if (--*open == 0) conclude();
+  };
+  for (HostRecord& host : hosts_) {
+    if (!host.session->is_open()) continue;
+    ++*open;
+    host.session->send(command);
+    host.session->expect_end([this, one_over] { boost::asio::post(loop_, one_over); });
+  }
+  finish_timer_.expires_after(kFinishLimit);
+  finish_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) conclude();
+  });
+  one_over();
+}
+
+void Job::conclude() {
+  if (concluded_) return;
+  concluded_ = true;
+  finish_timer_.cancel();
+  output_->finish([this] {
+    std::vector<WorkerEnd> ends;
+    for (WorkerRecord& worker : workers_) {
+      if (!worker.ended) continue;
+      worker.end.stderr_tail = output_->stderr_tail(worker.end.rank);
+      ends.push_back(worker.end);
+    }
+    const Outcome outcome = judge(ends, launcher_end_);
+    SummaryInputs inputs;
+    inputs.ends = &ends;
+    inputs.launcher_end = &launcher_end_;
+    inputs.outcome = &outcome;
+    inputs.started_at_ns = started_at_ns_;
+    inputs.world_size = plan_.world_size;
+    inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
+    inputs.complaints = output_->complaints();
+    inputs.unclean = unclean_;
+    std::string text = summary(inputs);
+    if (plan_.hosts.size() > 1) {
+      const auto hint =
+          overwritten_master_address(ends, plan_.hosts.front().name, plan_.master_address);
+      if (hint) text = render(*hint) + text;
+    }
+    if (!text.empty()) output_->say(text);
+    output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
+  });
+}
+
+void Job::leave() {
+  output_->say("ivyrun: leaving now; the workers' hosts end what is left within their lease\n");
+  const int code = launcher_end_.signal != 0 ? 128 + launcher_end_.signal : kExitInternal;
+  for (HostRecord& host : hosts_) host.session->close();
+  over_(code, launcher_end_.signal);
+}
+
+void Job::end_by_launcher(LauncherReason reason, int signal, Diagnostic diagnostic) {
+  // The first reason is the cause; what follows from it is not.
+  if (launcher_end_.reason != LauncherReason::kNone) return;
+  launcher_end_.reason = reason;
+  launcher_end_.signal = signal;
+  launcher_end_.diagnostic = std::move(diagnostic);
+  launcher_end_.at_ns = monotonic_ns();
+}
+
+void Job::refuse_input(const Error& error) {
+  refuse({Diagnostic{.id = "IVY-U002",
+                     .what = error.message,
+                     .fix = error.fix,
+                     .exit_code = kExitUsage}},
+         LauncherReason::kRefused);
+}
+
+void Job::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
+  output_->status_line("");
+  // The last one ends the job in the summary, the others are said before it.
+  for (std::size_t index = 0; index + 1 < diagnostics.size(); ++index)
+    output_->say(render(diagnostics[index]));
+  end_by_launcher(reason, 0, std::move(diagnostics.back()));
+  boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
+}
+
+}  // namespace ivy

@@ -1,0 +1,151 @@
+// Runs one job: greets the hosts, lets them check each other, starts the workers, follows them to
+// their end, and says how it went. What happens when is decided by job_state.h; this class does it.
+//
+// Thread: the loop's. Lifetime: until `over` was called.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/host_session.h"
+#include "launcher/job_state.h"
+#include "launcher/links/carrier.h"
+#include "launcher/options.h"
+#include "launcher/plan.h"
+#include "launcher/screen/output.h"
+#include "launcher/stdin_feed.h"
+#include "launcher/verdict.h"
+#include "launcher/worker_environment.h"
+
+namespace ivy {
+
+struct JobRequest {
+  Options options;
+  std::vector<Host> hosts;   // At least one.
+  Environment caller;
+  std::string node_binary;   // ivy-node of this build.
+  std::string working_directory;  // Absolute.
+};
+
+class Job {
+ public:
+  Job(boost::asio::io_context& loop, JobRequest request);
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // over(exit code, signal to die of or 0) is the last thing that happens.
+  void start(std::function<void(int exit_code, int raise_signal)> over);
+  // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
+  void interrupt(int signal);
+  // USR1, USR2 and the like: once to each rank's own process.
+  void forward_signal(int signal);
+  // Ctrl-Z: announces the pause to every host; call ready when it has gone out.
+  void suspend(std::function<void()> ready);
+  void resume();
+
+ private:
+  struct HostRecord {
+    Host host;
+    std::string name;
+    bool on_this_host = false;
+    std::unique_ptr<HostSession> session;
+    std::string doing;
+    std::optional<LinkUp> up;
+    std::optional<HostFacts> facts;
+    std::optional<LinkDown> failure;  // It never came up.
+    bool checked = false;
+    std::string interface;
+    bool reported = false;
+    bool lost = false;
+    int plan_index = -1;  // In JobPlan::hosts; -1: no workers there.
+  };
+  struct WorkerRecord {
+    WorkerEnd end;
+    bool ended = false;
+    int open_streams = 2;
+    std::size_t host = 0;
+  };
+
+  // ---- steps ----
+  void apply(JobEvent event);
+  void act(JobAction action);
+  void open_sessions();
+  void check_addresses();
+  void start_workers();
+  void send_plans(const EnvironmentInputs& inputs);
+  bool prepare_output(const EnvironmentInputs& inputs);
+  void collect_evidence();
+  void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
+  void finish();
+  void conclude();
+  void leave();
+
+  // ---- what hosts say (job_events.cc) ----
+  HostSession::Handlers session_handlers(std::size_t index);
+  void host_up(std::size_t index, const LinkUp& up);
+  void host_failed(std::size_t index, const LinkDown& down);
+  void host_lost(std::size_t index, HostLoss loss, const std::string& message);
+  void on_event(std::size_t index, const Event& event);
+  void on_hello_ok(std::size_t index, const HelloOk& hello);
+  void on_address_checked(std::size_t index, const AddressChecked& checked);
+  void on_start_failed(std::size_t index, const StartFailed& failed);
+  void on_exited(std::size_t index, const Exited& exited);
+  void on_report(std::size_t index, const Report& report);
+  void on_output(std::size_t index, const link::OutputChunk& chunk);
+  void worker_ended(WorkerRecord& worker);
+  void check_greeted();
+  void check_reported();
+  bool everything_is_here() const;
+
+  // ---- small parts ----
+  Command hello_for(const HostRecord& host, std::size_t index) const;
+  std::vector<HostAnswer> answers() const;
+  bool make_the_plan();
+  void show_dry_run();
+  void refuse_input(const Error& error);
+  void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
+  void hosts_did_not_come_up(const std::string& what);
+  void end_by_launcher(LauncherReason reason, int signal, Diagnostic diagnostic);
+  void say_waiting();
+  void schedule_waiting();
+  void start_timers();
+  void feed_stdin();
+  std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
+  std::chrono::milliseconds lease() const;
+
+  boost::asio::io_context& loop_;
+  const JobRequest request_;
+  const Options& options_;
+  std::string job_id_;
+  std::string token_;
+  std::uint32_t generation_ = 0;
+  std::function<void(int, int)> over_;
+  JobState state_ = JobState::kConnecting;
+  std::shared_ptr<CarrierContext> carriers_;
+  std::vector<HostRecord> hosts_;
+  std::vector<WorkerRecord> workers_;  // By rank.
+  JobPlan plan_;
+  std::unique_ptr<Output> output_;
+  std::unique_ptr<StdinFeed> stdin_feed_;
+  LauncherEnd launcher_end_;
+  std::vector<std::string> unclean_;
+  std::int64_t opened_at_ns_ = 0;
+  std::int64_t started_at_ns_ = 0;
+  std::size_t workers_running_ = 0;
+  bool concluded_ = false;
+  bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
+  boost::asio::steady_timer start_timer_;
+  boost::asio::steady_timer gather_timer_;
+  boost::asio::steady_timer waiting_timer_;
+  boost::asio::steady_timer timeout_timer_;
+  boost::asio::steady_timer drain_timer_;
+  boost::asio::steady_timer finish_timer_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,286 @@
+// What hosts say, and what the job makes of it: the second half of class Job.
+#include <algorithm>
+#include <boost/asio/post.hpp>
+
+#include "launcher/clock.h"
+#include "launcher/job.h"
+#include "proto/log.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A host has failed to come up: the others get this long, so that one message lists all that failed.
+constexpr milliseconds kGatherFailures{3'000};
+
+std::string step_of(LinkFailure failure) {
+  switch (failure) {
+    case LinkFailure::kUnresolved: return "resolving the name";
+    case LinkFailure::kUnreachable: return "connecting";
+    case LinkFailure::kRefused: return "connecting";
+    case LinkFailure::kHostKey: return "checking the host key";
+    case LinkFailure::kAuthentication: return "logging in";
+    case LinkFailure::kBootstrap: return "starting the supervisor";
+    case LinkFailure::kNoSuchJob: return "finding the job again";
+    case LinkFailure::kBroken: return "starting the supervisor";
+  }
+  return "";
+}
+
+}  // namespace
+
+HostSession::Handlers Job::session_handlers(std::size_t index) {
+  HostSession::Handlers handlers;
+  handlers.up = [this, index](const LinkUp& up) { host_up(index, up); };
+  handlers.event = [this, index](const Event& event) { on_event(index, event); };
+  handlers.output = [this, index](const link::OutputChunk& chunk) { on_output(index, chunk); };
+  handlers.failed = [this, index](const LinkDown& down) { host_failed(index, down); };
+  handlers.lost = [this, index](HostLoss loss, const std::string& message) {
+    host_lost(index, loss, message);
+  };
+  handlers.progress = [this, index](const std::string& text) {
+    hosts_[index].doing = text;
+    log::debug(hosts_[index].name + ": " + text);
+  };
+  handlers.input_room = [this] {
+    if (stdin_feed_) stdin_feed_->resume();
+  };
+  return handlers;
+}
+
+// ---- Coming up -----------------------------------------------------------------------------------
+
+void Job::host_up(std::size_t index, const LinkUp& up) {
+  hosts_[index].up = up;
+  hosts_[index].session->send(hello_for(hosts_[index], index));
+}
+
+void Job::host_failed(std::size_t index, const LinkDown& down) {
+  hosts_[index].failure = down;
+  hosts_[index].lost = true;
+  log::debug(hosts_[index].name + ": " + down.message);
+  if (state_ != JobState::kConnecting) return check_reported();
+  const bool all_known = std::all_of(hosts_.begin(), hosts_.end(), [](const HostRecord& host) {
+    return host.facts.has_value() || host.failure.has_value();
+  });
+  if (all_known) return hosts_did_not_come_up("");
+  gather_timer_.expires_after(kGatherFailures);
+  gather_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && state_ == JobState::kConnecting) hosts_did_not_come_up("");
+  });
+}
+
+void Job::hosts_did_not_come_up(const std::string& what) {
+  struct Group {
+    LinkDown down;
+    std::vector<std::string> names;
+  };
+  std::vector<Group> groups;
+  std::size_t failed = 0;
+  for (const HostRecord& host : hosts_) {
+    if (host.facts) continue;
+    if (!host.failure && what.empty()) continue;
+    ++failed;
+    const LinkDown down =
+        host.failure.value_or(LinkDown{LinkFailure::kUnreachable, "still: " + host.doing, ""});
+    const auto same = std::find_if(groups.begin(), groups.end(), [&down](const Group& group) {
+      return group.down.message == down.message;
+    });
+    if (same != groups.end()) {
+      same->names.push_back(host.name);
+    } else {
+      groups.push_back(Group{down, {host.name}});
+    }
+  }
+  if (failed == 0) groups.push_back(Group{LinkDown{LinkFailure::kUnreachable, "", ""}, {}});
+  std::vector<Diagnostic> diagnostics;
+  for (const Group& group : groups) {
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-H003";
+    diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(hosts_.size()) +
+                      (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
+                      (what.empty() ? "" : " " + what);
+    diagnostic.where = fold_host_names(group.names) + ", " + step_of(group.down.failure);
+    diagnostic.cause = group.down.message;
+    diagnostic.fix = group.down.fix;
+    diagnostic.exit_code = kExitHostsNotUp;
+    diagnostics.push_back(std::move(diagnostic));
+  }
+  refuse(std::move(diagnostics), LauncherReason::kHostsNotUp);
+}
+
+void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message) {
+  HostRecord& host = hosts_[index];
+  host.lost = true;
+  if (host.reported) return check_reported();
+  Diagnostic diagnostic;
+  diagnostic.id = loss == HostLoss::kHost ? "IVY-R006" : "IVY-R007";
+  diagnostic.what = loss == HostLoss::kHost
+                        ? "host " + host.name + " was lost"
+                        : "the supervisor on host " + host.name + " was lost";
+  diagnostic.where = host.name;
+  diagnostic.cause = message;
+  diagnostic.fix = loss == HostLoss::kHost
+                       ? "its workers end by themselves when its lease is over; check the host and "
+                         "its network"
+                       : "its workers were ended by its warden; the kernel log of the host may say "
+                         "who ended it";
+  diagnostic.exit_code = kExitHostLost;
+  const bool first = launcher_end_.reason == LauncherReason::kNone;
+  if (first && state_ != JobState::kDone)
+    output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
+  end_by_launcher(loss == HostLoss::kHost ? LauncherReason::kHostLost
+                                          : LauncherReason::kSupervisorLost,
+                  0, std::move(diagnostic));
+  apply(JobEvent::kHostLost);
+  check_reported();
+}
+
+void Job::on_hello_ok(std::size_t index, const HelloOk& hello) {
+  if (hosts_[index].facts) return;
+  hosts_[index].facts = hello.facts();
+  check_greeted();
+}
+
+void Job::check_greeted() {
+  if (state_ != JobState::kConnecting) return;
+  std::size_t failed = 0;
+  for (const HostRecord& host : hosts_) {
+    if (!host.facts && !host.failure) return;
+    if (host.failure) ++failed;
+  }
+  if (failed > 0) return hosts_did_not_come_up("");
+  gather_timer_.cancel();
+  apply(JobEvent::kAllGreeted);
+}
+
+void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
+  HostRecord& host = hosts_[index];
+  if (host.checked || state_ != JobState::kChecking) return;
+  host.checked = true;
+  host.interface = checked.interface();
+  if (!checked.reachable()) {
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-H010";
+    diagnostic.what = "host " + host.name + " cannot reach " + plan_.hosts.front().name + " at " +
+                      plan_.master_address + " port " + std::to_string(plan_.master_port);
+    diagnostic.where = host.name + ", checking the address that workers will be given";
+    diagnostic.cause = checked.error();
+    diagnostic.fix =
+        "open the firewall between them, or name ports with --port-range A-B,\n"
+        "or choose another network with --iface NAME or --master-addr ADDRESS";
+    diagnostic.exit_code = kExitRefused;
+    return refuse({std::move(diagnostic)}, LauncherReason::kRefused);
+  }
+  const bool all = std::all_of(hosts_.begin(), hosts_.end(),
+                               [](const HostRecord& record) { return record.checked; });
+  if (all) apply(JobEvent::kAllChecked);
+}
+
+// ---- Running -------------------------------------------------------------------------------------
+
+void Job::on_event(std::size_t index, const Event& event) {
+  switch (event.kind_case()) {
+    case Event::kHelloOk: return on_hello_ok(index, event.hello_ok());
+    case Event::kAddressChecked: return on_address_checked(index, event.address_checked());
+    case Event::kStarted:
+      if (event.started().rank() < workers_.size())
+        workers_[event.started().rank()].end.pid = event.started().pid();
+      return;
+    case Event::kStartFailed: return on_start_failed(index, event.start_failed());
+    case Event::kExited: return on_exited(index, event.exited());
+    case Event::kReport: return on_report(index, event.report());
+    case Event::kNote:
+      output_->say("ivyrun: " + std::string(event.note().warning() ? "warning: " : "note: ") +
+                   hosts_[index].name + ": " + event.note().text() + "\n");
+      return;
+    case Event::KIND_NOT_SET: return;
+  }
+}
+
+void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
+  if (failed.rank() >= workers_.size() || failed.generation() != generation_) return;
+  WorkerRecord& worker = workers_[failed.rank()];
+  if (worker.ended) return;
+  const RelatedTime time = hosts_[index].session->relate(failed.at_ns());
+  worker.end.at_ns = time.at_ns;
+  worker.end.clock_error_ns = time.error_ns;
+  worker.end.exec_failure = errno_error(Code::kNotFound, failed.step(), failed.error()).message +
+                            (failed.path().empty() ? "" : ": " + failed.path());
+  worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
+  worker.open_streams = 0;
+  worker_ended(worker);
+}
+
+void Job::on_exited(std::size_t index, const Exited& exited) {
+  if (exited.rank() >= workers_.size() || exited.generation() != generation_) return;
+  WorkerRecord& worker = workers_[exited.rank()];
+  if (worker.ended) return;
+  const RelatedTime time = hosts_[index].session->relate(exited.at_ns());
+  worker.end.pid = exited.pid();
+  worker.end.status = ExitStatus{.code = exited.code(), .signal = exited.signal()};
+  worker.end.core_dumped = exited.core_dumped();
+  worker.end.out_of_memory = exited.out_of_memory();
+  worker.end.after_stop = exited.after_stop();
+  worker.end.at_ns = time.at_ns;
+  worker.end.clock_error_ns = time.error_ns;
+  worker.end.error_file = exited.error_file();
+  worker_ended(worker);
+}
+
+void Job::worker_ended(WorkerRecord& worker) {
+  worker.ended = true;
+  --workers_running_;
+  log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
+  if (!worker.end.status.success() && !worker.end.after_stop) apply(JobEvent::kWorkerFailed);
+  if (workers_running_ == 0) apply(JobEvent::kAllEnded);
+  check_reported();
+}
+
+void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
+  if (chunk.rank >= workers_.size() || chunk.generation != generation_) {
+    hosts_[index].session->grant(chunk.bytes.size());
+    return;
+  }
+  output_->worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes, chunk.end);
+  if (!chunk.end) return;
+  --workers_[chunk.rank].open_streams;
+  check_reported();
+}
+
+void Job::on_report(std::size_t index, const Report& report) {
+  HostRecord& host = hosts_[index];
+  host.reported = true;
+  for (const Leftover& leftover : report.leftovers())
+    unclean_.push_back(host.name + ": pid " + std::to_string(leftover.pid()) + " (" +
+                       leftover.name() + ") cannot be ended: " + leftover.state() + " in " +
+                       leftover.waiting_in());
+  if (!report.reason().empty()) {
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-R007";
+    diagnostic.what = "the supervisor on host " + host.name + " ended the job";
+    diagnostic.where = host.name;
+    diagnostic.cause = report.reason();
+    diagnostic.exit_code = kExitHostLost;
+    end_by_launcher(LauncherReason::kSupervisorLost, 0, std::move(diagnostic));
+    apply(JobEvent::kHostLost);
+  }
+  check_reported();
+}
+
+bool Job::everything_is_here() const {
+  for (const HostRecord& host : hosts_)
+    if (!host.reported && !host.lost) return false;
+  if (output_may_be_cut_) return true;
+  return std::all_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& worker) {
+    return worker.open_streams <= 0 || hosts_[worker.host].lost;
+  });
+}
+
+void Job::check_reported() {
+  if (state_ == JobState::kDone || !everything_is_here()) return;
+  apply(JobEvent::kAllReported);
+}
+
+}  // namespace ivy

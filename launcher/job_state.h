@@ -1,0 +1,60 @@
+// The life of a job as a table. Pure; thread: any.
+//
+//   connecting -> checking -> running -> confirming -> done          everything went well
+//                                |-> collecting -> stopping -> done  a worker failed
+//                                |------------------^     |          Ctrl-C, --timeout, a lost host
+//                                                         '-> killing -> done   Ctrl-C again
+//
+// `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps of a
+// collective library's watchdog, stacks.
+#pragma once
+
+namespace ivy {
+
+enum class JobState {
+  kConnecting,  // Hosts are dialled and greeted.
+  kChecking,    // Every host tests the address that workers will be given.
+  kRunning,     // Start has gone out.
+  kCollecting,  // A worker failed; evidence is gathered, nobody has been stopped yet.
+  kStopping,    // Stop has gone out; the grace runs.
+  kKilling,     // Kill has gone out.
+  kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
+  kDone,
+};
+
+enum class JobEvent {
+  kAllGreeted,     // Every host has answered Hello.
+  kAllChecked,     // Every host reaches host 0, and the plan has no refusals.
+  kRefused,        // No worker has started and none will: hosts, plan, input, or --dry-run.
+  kWorkerFailed,   // A worker ended badly, or could not be started.
+  kEvidenceReady,  // Everything that was waited for is there, or its time is over.
+  kAllEnded,       // Every worker has ended.
+  kHostLost,       // A host, or its supervisor, is gone.
+  kInterrupted,    // Ctrl-C, TERM, HUP, QUIT.
+  kTimeUp,         // --timeout, or the reader of our output went away.
+  kAllReported,    // Every living host has proved that nothing is left, and all output is here.
+};
+
+enum class JobAction {
+  kNothing,
+  kCheckAddresses,
+  kStartWorkers,
+  kCollectEvidence,
+  kStopAfterFailure,   // Stop with the short grace.
+  kStopByRequest,      // Stop with the long grace.
+  kKill,               // Stop with no grace.
+  kFinish,             // Tell every host that it may forget the job; show the summary.
+  kLeave,              // Exit at once; leases end what is left.
+};
+
+struct JobStep {
+  JobState next;
+  JobAction action;
+};
+
+// What to do; an event that has no meaning in a state changes nothing.
+JobStep job_step(JobState state, JobEvent event);
+
+const char* name(JobState state);
+
+}  // namespace ivy

@@ -1,0 +1,14 @@
+# ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
+set(IVY_LAUNCH_CORE_SOURCES
+  diagnostic.cc hosts.cc option_table.cc options.cc option_values.cc plan.cc plan_text.cc
+  worker_environment.cc)
+foreach(source verdict.cc job_state.cc)
+  if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${source})
+    list(APPEND IVY_LAUNCH_CORE_SOURCES ${source})
+  endif()
+endforeach()
+list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
+target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options)
+find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
+target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE})

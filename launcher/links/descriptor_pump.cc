@@ -1,0 +1,61 @@
+#include "launcher/links/descriptor_pump.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/write.hpp>
+
+namespace ivy {
+namespace asio = boost::asio;
+
+DescriptorPump::DescriptorPump(asio::io_context& loop, int read_fd, int write_fd)
+    : shared_(read_fd == write_fd), input_(loop), output_(loop) {
+  boost::system::error_code ignored;
+  if (read_fd >= 0) input_.assign(read_fd, ignored);
+  if (write_fd >= 0 && !shared_) output_.assign(write_fd, ignored);
+}
+
+void DescriptorPump::start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  buffer_ = std::make_unique<std::array<char, kReadBytes>>();
+  read();
+}
+
+void DescriptorPump::read() {
+  input_.async_read_some(
+      asio::buffer(*buffer_),
+      [self = shared_from_this()](const boost::system::error_code& error, std::size_t count) {
+        if (self->stopped_) return;
+        if (error) {
+          self->end(error == asio::error::eof ? "end of file" : error.message());
+          return;
+        }
+        self->handlers_.bytes(std::string_view(self->buffer_->data(), count));
+        if (!self->stopped_) self->read();
+      });
+}
+
+void DescriptorPump::write(std::string bytes) {
+  outgoing_ = std::move(bytes);
+  asio::async_write(
+      writer(), asio::buffer(outgoing_),
+      [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+        // A reader that went away shows as the end of our input too, behind what it still had to say.
+        if (self->stopped_ || error) return;
+        self->handlers_.drained();
+      });
+}
+
+void DescriptorPump::stop() {
+  stopped_ = true;
+  boost::system::error_code ignored;
+  input_.close(ignored);
+  output_.close(ignored);
+}
+
+void DescriptorPump::end(const std::string& why) {
+  const auto ended = std::move(handlers_.ended);
+  stop();
+  ended(why);
+}
+
+}  // namespace ivy

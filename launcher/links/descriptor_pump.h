@@ -1,0 +1,49 @@
+// Moves bytes between the loop and one pair of descriptors (a socket, or the two pipes of a child).
+// Thread: the loop's. Lifetime: held by shared pointers of its pending operations; stop() before the
+// owner goes, after which no handler is called.
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
+ public:
+  struct Handlers {
+    std::function<void(std::string_view)> bytes;
+    std::function<void()> drained;                  // Everything given to write() has left.
+    std::function<void(const std::string&)> ended;  // Once: "end of file", or the error's text.
+  };
+  // Owns both descriptors, which may be the same number and must be non-blocking. -1: no such way.
+  DescriptorPump(boost::asio::io_context& loop, int read_fd, int write_fd);
+
+  void start(Handlers handlers);
+  // One at a time: the next after drained().
+  void write(std::string bytes);
+  // Closes both at once; the peer sees an end of file. Unwritten bytes are dropped.
+  void stop();
+
+ private:
+  void read();
+  void end(const std::string& why);
+  boost::asio::posix::stream_descriptor& writer() { return shared_ ? input_ : output_; }
+
+  // One read: large enough that a flood of output costs few wake-ups.
+  static constexpr std::size_t kReadBytes = 128u << 10;
+
+  const bool shared_;
+  boost::asio::posix::stream_descriptor input_;
+  boost::asio::posix::stream_descriptor output_;
+  Handlers handlers_;
+  std::unique_ptr<std::array<char, kReadBytes>> buffer_;
+  std::string outgoing_;
+  bool stopped_ = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,106 @@
+#include "launcher/links/local_link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+namespace ivy {
+namespace {
+
+LinkDown cannot_start(const Error& error) {
+  LinkDown down;
+  down.failure = LinkFailure::kBootstrap;
+  down.message = error.message;
+  down.fix = error.fix;
+  return down;
+}
+
+}  // namespace
+
+LocalLink::LocalLink(boost::asio::io_context& loop, std::string node_binary, Handlers handlers)
+    : loop_(loop), node_binary_(std::move(node_binary)), handlers_(std::move(handlers)) {}
+
+LocalLink::~LocalLink() { close(); }
+
+void LocalLink::open(const OpenRequest& request) {
+  if (request.reattach) {
+    LinkDown gone;
+    gone.failure = LinkFailure::kNoSuchJob;
+    gone.message = "the supervisor on this host has ended";
+    post([this, gone] { handlers_.down(gone); });
+    return;
+  }
+  if (const Result<void> started = start_warden(request); !started) {
+    const LinkDown down = cannot_start(started.error());
+    post([this, down] { handlers_.down(down); });
+    return;
+  }
+  post([this] {
+    start_pump();
+    handlers_.up(LinkUp{"local", {}, {}, {}});
+  });
+}
+
+Result<void> LocalLink::start_warden(const OpenRequest& request) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_error(Code::kResourceExhausted, "socket pair for the supervisor", errno);
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  pump_ = std::make_shared<DescriptorPump>(loop_, ends[0], ends[0]);
+  ChildRequest child;
+  child.arguments = {node_binary_, "warden",
+                     "--job",      request.job_id,
+                     "--host",     std::to_string(request.host),
+                     "--carrier-fd", "3",
+                     "--carrier",  "local"};
+  child.third_fd = ends[1];
+  auto started = ChildProcess::start(loop_, child);
+  ::close(ends[1]);
+  if (!started) {
+    Error error = started.error();
+    if (error.code == Code::kNotFound || error.code == Code::kPermissionDenied) {
+      error.fix = "install ivyrun again: ivy-node must lie beside ivyrun, executable";
+    }
+    return error;
+  }
+  warden_ = std::move(started).value();
+  return {};
+}
+
+void LocalLink::start_pump() {
+  DescriptorPump::Handlers handlers;
+  handlers.bytes = [this](std::string_view bytes) { handlers_.bytes(bytes); };
+  handlers.drained = [this] { handlers_.drained(); };
+  handlers.ended = [this](const std::string& why) { handlers_.down(broken(why)); };
+  pump_->start(std::move(handlers));
+}
+
+void LocalLink::write(std::string bytes) { pump_->write(std::move(bytes)); }
+
+void LocalLink::close() {
+  *alive_ = false;
+  if (pump_) pump_->stop();
+}
+
+void LocalLink::post(std::function<void()> action) {
+  boost::asio::post(loop_, [alive = alive_, action = std::move(action)] {
+    if (*alive) action();
+  });
+}
+
+LinkDown LocalLink::broken(const std::string& why) {
+  LinkDown down;
+  down.failure = LinkFailure::kBroken;
+  down.message = "the supervisor on this host ended (" + why;
+  if (const auto& status = warden_->ended(); status && !status->success()) {
+    down.message += "; its warden: " + describe(*status);
+  }
+  down.message += ")";
+  return down;
+}
+
+}  // namespace ivy

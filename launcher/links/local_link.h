@@ -1,0 +1,42 @@
+// The carrier to this host: a socket pair whose other end a new warden inherits as descriptor 3. Also
+// bears pretended hosts. Its end of file is final: nobody redials it.
+// Thread: the loop's.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <string>
+
+#include "launcher/links/child_process.h"
+#include "launcher/links/descriptor_pump.h"
+#include "launcher/links/host_link.h"
+
+namespace ivy {
+
+class LocalLink : public HostLink {
+ public:
+  // node_binary: path of ivy-node.
+  LocalLink(boost::asio::io_context& loop, std::string node_binary, Handlers handlers);
+  ~LocalLink() override;
+  LocalLink(const LocalLink&) = delete;
+  LocalLink& operator=(const LocalLink&) = delete;
+
+  void open(const OpenRequest& request) override;
+  void write(std::string bytes) override;
+  void close() override;
+
+ private:
+  Result<void> start_warden(const OpenRequest& request);
+  void start_pump();
+  void post(std::function<void()> action);
+  LinkDown broken(const std::string& why);
+
+  boost::asio::io_context& loop_;
+  const std::string node_binary_;
+  Handlers handlers_;
+  std::shared_ptr<DescriptorPump> pump_;
+  std::shared_ptr<ChildProcess> warden_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ivy

@@ -1,0 +1,148 @@
+// ivyrun: one command starts one worker per accelerator on every host.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "launcher/job.h"
+#include "launcher/options.h"
+#include "proto/log.h"
+
+extern char** environ;
+
+namespace {
+
+using ivy::Diagnostic;
+
+int complain(const ivy::Error& error) {
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-U001";
+  diagnostic.what = error.message;
+  diagnostic.fix = error.fix;
+  std::fputs(ivy::render(diagnostic).c_str(), stderr);
+  return ivy::kExitUsage;
+}
+
+// Each host needs a few descriptors: the limit is raised as far as it goes.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string absolute_directory(const std::string& given) {
+  if (given.starts_with('/')) return given;
+  char buffer[PATH_MAX];
+  const std::string here = getcwd(buffer, sizeof buffer) != nullptr ? buffer : "/";
+  return given.empty() ? here : here + "/" + given;
+}
+
+// Signals that were ignored when we were started (nohup) stay ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Waits for signals as long as the job lives.
+class Signals {
+ public:
+  Signals(boost::asio::io_context& loop, ivy::Job& job) : job_(job), set_(loop) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+      if (!is_ignored(signal)) set_.add(signal);
+    wait();
+  }
+  void stop() { set_.clear(); }
+
+ private:
+  void wait() {
+    set_.async_wait([this](const boost::system::error_code& error, int signal) {
+      if (error) return;
+      wait();
+      handle(signal);
+    });
+  }
+
+  void handle(int signal) {
+    switch (signal) {
+      case SIGUSR1:
+      case SIGUSR2:
+        return job_.forward_signal(signal);
+      case SIGTSTP:
+        return job_.suspend([] { raise(SIGSTOP); });
+      case SIGCONT:
+        return job_.resume();
+      default:
+        return job_.interrupt(signal);
+    }
+  }
+
+  ivy::Job& job_;
+  boost::asio::signal_set set_;
+};
+
+// A shell looks at how its child died: an interrupted ivyrun dies of the signal itself.
+[[noreturn]] void die_of(int signal, int exit_code) {
+  std::fflush(nullptr);
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+  _exit(exit_code);
+}
+
+int run(const ivy::Options& options, const ivy::Environment& caller) {
+  ivy::JobRequest request;
+  request.options = options;
+  request.hosts = options.hosts;
+  if (request.hosts.empty()) {
+    ivy::Host here;
+    here.name = "localhost";
+    request.hosts.push_back(here);
+  }
+  if (options.num_nodes && request.hosts.size() > static_cast<std::size_t>(*options.num_nodes))
+    request.hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  request.caller = caller;
+  request.node_binary = ivy::program_directory() + "/ivy-node";
+  request.working_directory = absolute_directory(options.working_directory);
+  if (access(request.node_binary.c_str(), X_OK) != 0)
+    return complain(ivy::Error{ivy::Code::kNotFound, "ivy-node is not beside ivyrun: " +
+                               request.node_binary, "build or install both"});
+
+  boost::asio::io_context loop(1);
+  int exit_code = ivy::kExitInternal;
+  int death = 0;
+  ivy::Job job(loop, std::move(request));
+  Signals signals(loop, job);
+  job.start([&](int code, int raise_signal) {
+    exit_code = code;
+    death = raise_signal;
+    signals.stop();
+    loop.stop();
+  });
+  loop.run();
+  if (death != 0) die_of(death, exit_code);
+  std::fflush(nullptr);
+  // Everything has been said and every host has ended: nothing is left that a destructor must do.
+  _exit(exit_code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
+  const ivy::Environment caller = ivy::environment_of(environ);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  ivy::Result<ivy::ParsedCommandLine> parsed = ivy::parse_command_line(arguments, caller);
+  if (!parsed.ok()) return complain(parsed.error());
+  if (!parsed->text_to_print.empty()) {
+    std::fputs(parsed->text_to_print.c_str(), parsed->exit_code == 0 ? stdout : stderr);
+    return parsed->exit_code;
+  }
+  ivy::log::set_verbosity(parsed->options.verbose);
+  return run(parsed->options, caller);
+}

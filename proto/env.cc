@@ -1,0 +1,233 @@
+#include "proto/env.h"
+
+#include <algorithm>
+
+namespace ivy {
+namespace {
+
+using enum EnvRule;
+
+// The first matching entry counts: names before the prefixes that contain them.
+constexpr EnvEntry kTable[] = {
+    // ---- Written by us: who this worker is.
+    {"RANK", kSet, "torch, accelerate, DeepSpeed"},
+    {"LOCAL_RANK", kSet, "torch, accelerate, DeepSpeed"},
+    {"WORLD_SIZE", kSet, "torch, accelerate, DeepSpeed"},
+    {"LOCAL_WORLD_SIZE", kSet, "torch"},
+    {"GROUP_RANK", kSet, "torch, Lightning"},
+    {"GROUP_WORLD_SIZE", kSet, "torch"},
+    {"NODE_RANK", kSet, "Lightning"},
+    {"ROLE_RANK", kSet, "torch"},
+    {"ROLE_NAME", kSet, "torch"},
+    {"ROLE_WORLD_SIZE", kSet, "torch"},
+    {"MASTER_ADDR", kSet, "torch"},
+    {"MASTER_PORT", kSet, "torch"},
+    {"TORCHELASTIC_RUN_ID", kSet, "torch, Lightning"},
+    {"TORCHELASTIC_RESTART_COUNT", kSet, "torch"},
+    {"TORCHELASTIC_MAX_RESTARTS", kSet, "torch"},
+    {"TORCHELASTIC_USE_AGENT_STORE", kSet, "torch"},
+    {"TORCHELASTIC_ERROR_FILE", kSet, "torch's record decorator"},
+    {"IVY_RANK", kSet, "libivycomm"},
+    {"IVY_WORLD_SIZE", kSet, "libivycomm"},
+    {"IVY_LOCAL_RANK", kSet, "libivycomm"},
+    {"IVY_LOCAL_WORLD_SIZE", kSet, "libivycomm"},
+    {"IVY_NODE_RANK", kSet, "libivycomm"},
+    {"IVY_NUM_NODES", kSet, "libivycomm"},
+    {"IVY_JOB_ID", kSet, "libivycomm"},
+    {"IVY_GENERATION", kSet, "libivycomm"},
+    {"IVY_TOKEN_FILE", kSet, "libivycomm"},
+    {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
+    {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},
+    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", kSet, "Keras"},
+    {"KERAS_DISTRIBUTION_NUM_PROCESSES", kSet, "Keras"},
+    {"KERAS_DISTRIBUTION_PROCESS_ID", kSet, "Keras"},
+
+    // ---- Taken away: another launcher's ranks and private business.
+    {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
+    {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
+    {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks"},
+    {"OMPI_UNIVERSE_SIZE", kScrub, "Open MPI's ranks"},
+    {"OMPI_APP_CTX_NUM_PROCS", kScrub, "Open MPI's ranks"},
+    {"OMPI_FIRST_RANKS", kScrub, "Open MPI's ranks"},
+    {"OMPI_NUM_APP_CTX", kScrub, "Open MPI's ranks"},
+    {"OMPI_FILE_LOCATION", kScrub, "Open MPI's launcher"},
+    {"OMPI_COMMAND", kScrub, "Open MPI's launcher"},
+    {"OMPI_ARGV", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_orte*", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_ess*", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_plm_slurm_args", kScrub, "Open MPI's launcher, set by sbatch"},
+    {"PRTE_MCA_plm_slurm_args", kScrub, "PRRTE, set by sbatch"},
+    {"PRTE_LAUNCHED", kScrub, "PRRTE"},
+    {"PMIX_*", kScrub, "a PMIx server"},
+    {"PMI_*", kScrub, "a PMI server"},
+    {"PMI2_*", kScrub, "a PMI-2 server"},
+    {"HYDI_CONTROL_FD", kScrub, "Hydra"},
+    {"HYDRA_BOOTSTRAP", kScrub, "Hydra, set by sbatch"},
+    {"HYDRA_LAUNCHER_EXTRA_ARGS", kScrub, "Hydra, set by sbatch"},
+    {"I_MPI_HYDRA_BOOTSTRAP*", kScrub, "Intel MPI, set by sbatch"},
+    {"MPI_LOCALRANKID", kScrub, "Hydra's ranks"},
+    {"MPI_LOCALNRANKS", kScrub, "Hydra's ranks"},
+    {"MV2_COMM_*", kScrub, "MVAPICH2's ranks"},
+    {"PALS_*", kScrub, "PALS"},
+    {"JSM_*", kScrub, "jsrun"},
+    {"FLUX_TASK_*", kScrub, "Flux's ranks"},
+    {"FLUX_JOB_SIZE", kScrub, "Flux's ranks"},
+    {"SLURM_PROCID", kScrub, "Slurm's ranks"},
+    {"SLURM_LOCALID", kScrub, "Slurm's ranks"},
+    {"SLURM_NODEID", kScrub, "Slurm's ranks"},
+    {"SLURM_GTIDS", kScrub, "Slurm's ranks"},
+    {"SLURM_TASK_PID", kScrub, "Slurm's ranks"},
+    {"HOROVOD_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_LOCAL_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_LOCAL_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_CROSS_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_CROSS_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_HOSTNAME", kScrub, "Horovod's ranks"},
+    {"HOROVOD_GLOO_RENDEZVOUS_*", kScrub, "Horovod's launcher"},
+    {"CROSS_RANK", kScrub, "DeepSpeed's ranks"},
+    {"CROSS_SIZE", kScrub, "DeepSpeed's ranks"},
+    {"LOCAL_SIZE", kScrub, "DeepSpeed's ranks"},
+    {"NOTIFY_SOCKET", kScrub, "systemd, for another process"},
+    {"WATCHDOG_*", kScrub, "systemd, for another process"},
+    {"LISTEN_*", kScrub, "systemd, for another process"},
+    {"JOURNAL_STREAM", kScrub, "systemd, for another process"},
+    {"INVOCATION_ID", kScrub, "systemd, for another process"},
+    {"SYSTEMD_EXEC_PID", kScrub, "systemd, for another process"},
+    {"MANAGERPID", kScrub, "systemd, for another process"},
+
+    // ---- Kept here only: true of this host or this login, wrong or private elsewhere.
+    {"CUDA_VISIBLE_DEVICES", kInherit, "CUDA: devices of this host"},
+    {"NVIDIA_VISIBLE_DEVICES", kInherit, "NVIDIA's container runtime: devices of this host"},
+    {"HIP_VISIBLE_DEVICES", kInherit, "HIP: devices of this host"},
+    {"TPU_VISIBLE_*", kInherit, "TPU: devices of this host"},
+    {"TPU_PROCESS_*", kInherit, "TPU: processes of this host"},
+    {"TF_CONFIG", kInherit, "TensorFlow: one task of a cluster"},
+    {"SSH_*", kInherit, "this login"},
+    {"SLURM_*", kInherit, "Slurm: this allocation"},
+    {"DISPLAY", kInherit, "X: this screen"},
+    {"XDG_*", kInherit, "this login"},
+
+    // ---- Passed on to other hosts.
+    {"PATH", kAllow, "every program"},
+    {"LD_LIBRARY_PATH", kAllow, "the dynamic linker"},
+    {"LIBRARY_PATH", kAllow, "compilers (torch extensions, Triton)"},
+    {"CPATH", kAllow, "compilers (torch extensions, Triton)"},
+    {"PYTHON*", kAllow, "Python"},
+    {"VIRTUAL_ENV*", kAllow, "Python virtual environments"},
+    {"CONDA*", kAllow, "Conda"},
+    {"MODULE*", kAllow, "environment modules"},
+    {"LOADEDMODULES", kAllow, "environment modules"},
+    {"LMOD_*", kAllow, "Lmod"},
+    {"LANG", kAllow, "locale"},
+    {"LANGUAGE", kAllow, "locale"},
+    {"LC_*", kAllow, "locale"},
+    {"TZ", kAllow, "local time"},
+    {"NO_COLOR", kAllow, "programs that colour their output"},
+    {"FORCE_COLOR", kAllow, "programs that colour their output"},
+    {"NCCL_*", kAllow, "NCCL"},
+    {"RCCL_*", kAllow, "RCCL"},
+    {"UCX_*", kAllow, "UCX"},
+    {"UCC_*", kAllow, "UCC"},
+    {"FI_*", kAllow, "libfabric"},
+    {"IBV_*", kAllow, "RDMA verbs"},
+    {"RDMAV_*", kAllow, "RDMA verbs"},
+    {"MLX5_*", kAllow, "RDMA verbs"},
+    {"GLOO_*", kAllow, "Gloo"},
+    {"TP_SOCKET_IFNAME", kAllow, "TensorPipe"},
+    {"OMPI_MCA_*", kAllow, "Open MPI"},
+    {"MPICH_*", kAllow, "MPICH"},
+    {"HOROVOD_*", kAllow, "Horovod"},
+    {"CUDA_*", kAllow, "CUDA"},
+    {"CUDNN_*", kAllow, "cuDNN"},
+    {"CUBLAS*", kAllow, "cuBLAS"},
+    {"NVIDIA_*", kAllow, "NVIDIA libraries"},
+    {"NVTE_*", kAllow, "Transformer Engine"},
+    {"HSA_*", kAllow, "ROCm"},
+    {"ROCM_*", kAllow, "ROCm"},
+    {"MIOPEN_*", kAllow, "ROCm"},
+    {"TORCH*", kAllow, "torch"},
+    {"PYTORCH_*", kAllow, "torch"},
+    {"TRITON_*", kAllow, "Triton"},
+    {"ACCELERATE_*", kAllow, "accelerate"},
+    {"FSDP_*", kAllow, "accelerate"},
+    {"DEEPSPEED_*", kAllow, "DeepSpeed"},
+    {"DS_*", kAllow, "DeepSpeed"},
+    {"HF_*", kAllow, "Hugging Face"},
+    {"HUGGINGFACE_*", kAllow, "Hugging Face"},
+    {"TRANSFORMERS_*", kAllow, "Hugging Face"},
+    {"TOKENIZERS_*", kAllow, "Hugging Face"},
+    {"WANDB_*", kAllow, "Weights & Biases"},
+    {"MLFLOW_*", kAllow, "MLflow"},
+    {"XLA_*", kAllow, "XLA"},
+    {"JAX_*", kAllow, "JAX"},
+    {"PJRT_*", kAllow, "PJRT"},
+    {"LIBTPU_*", kAllow, "TPU"},
+    {"TPU_*", kAllow, "TPU"},
+    {"TF_*", kAllow, "TensorFlow"},
+    {"KERAS_*", kAllow, "Keras"},
+    {"OMP_*", kAllow, "OpenMP"},
+    {"GOMP_*", kAllow, "OpenMP (GCC)"},
+    {"KMP_*", kAllow, "OpenMP (Intel, LLVM)"},
+    {"MKL_*", kAllow, "MKL"},
+    {"OPENBLAS_*", kAllow, "OpenBLAS"},
+    {"NUMEXPR_*", kAllow, "NumExpr"},
+};
+
+bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
+
+}  // namespace
+
+std::span<const EnvEntry> env_table() { return kTable; }
+
+bool env_pattern_matches(std::string_view pattern, std::string_view name) {
+  if (!pattern.ends_with('*')) return name == pattern;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+EnvRule env_rule(std::string_view name) {
+  const auto* entry = std::find_if(std::begin(kTable), std::end(kTable), [&](const EnvEntry& e) {
+    return env_pattern_matches(e.pattern, name);
+  });
+  return entry == std::end(kTable) ? kInherit : entry->rule;
+}
+
+bool is_env_name(std::string_view name) {
+  if (name.empty() || !is_letter(name.front())) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
+Environment environment_of(char* const* environment_block) {
+  Environment environment;
+  for (; environment_block != nullptr && *environment_block != nullptr; ++environment_block) {
+    const std::string_view entry = *environment_block;
+    const std::size_t equals = entry.find('=');
+    // "=C:=..." has no name: some shells leave such entries behind.
+    if (equals == std::string_view::npos || equals == 0) continue;
+    environment.push_back(
+        EnvVariable{std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1))});
+  }
+  return environment;
+}
+
+void set_variable(Environment& environment, std::string name, std::string value) {
+  for (EnvVariable& variable : environment) {
+    if (variable.name != name) continue;
+    variable.value = std::move(value);
+    return;
+  }
+  environment.push_back(EnvVariable{std::move(name), std::move(value)});
+}
+
+void unset_variable(Environment& environment, std::string_view name) {
+  std::erase_if(environment, [&](const EnvVariable& variable) { return variable.name == name; });
+}
+
+const std::string* find_variable(const Environment& environment, std::string_view name) {
+  for (const EnvVariable& variable : environment)
+    if (variable.name == name) return &variable.value;
+  return nullptr;
+}
+
+}  // namespace ivy

@@ -1,0 +1,287 @@
+// HostSession over links that this test holds in its hands: the other end is a real Session.
+#include "launcher/host_session.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/post.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+
+#include "launcher/clock.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A host that can be cut: links to it are FakeLinks, its supervisor is one link::Session.
+class FakeHost {
+ public:
+  explicit FakeHost(boost::asio::io_context& loop) : loop_(loop), session_(0, 64u << 10) {}
+
+  boost::asio::io_context& loop() { return loop_; }
+  void attach(class FakeLink* link) {
+    current_ = link;
+    session_.carrier_up();
+  }
+  void detach(class FakeLink* link) {
+    if (current_ == link) current_ = nullptr;
+  }
+  void receive(class FakeLink* link, std::string_view bytes);
+  void pump();
+  void send(const Event& event) {
+    ASSERT_TRUE(session_.send(link::FrameType::kEvent, event.SerializeAsString()).ok());
+    pump();
+  }
+  void send_note(const std::string& text) {
+    Event event;
+    event.mutable_note()->set_text(text);
+    send(event);
+  }
+  void cut();  // The carrier breaks.
+
+  enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
+  Answer answer = Answer::kUp;
+  bool deaf = false;  // Takes bytes and says nothing: a silent cut.
+  int dials = 0;
+  std::vector<Command> commands;
+
+ private:
+  boost::asio::io_context& loop_;
+  link::Session session_;
+  class FakeLink* current_ = nullptr;
+};
+
+class FakeLink : public HostLink {
+ public:
+  FakeLink(FakeHost& host, Handlers handlers) : host_(host), handlers_(std::move(handlers)) {}
+  ~FakeLink() override {
+    *alive_ = false;
+    host_.detach(this);
+  }
+  void open(const OpenRequest& request) override {
+    ++host_.dials;
+    (void)request;
+    if (host_.answer == FakeHost::Answer::kSilent) return;
+    post([this] {
+      switch (host_.answer) {
+        case FakeHost::Answer::kUp:
+          host_.attach(this);
+          return handlers_.up(LinkUp{"fake", "10.0.0.1", "10.0.0.2", ""});
+        case FakeHost::Answer::kRefuse:
+          return handlers_.down(LinkDown{LinkFailure::kRefused, "refused", ""});
+        default:
+          return handlers_.down(LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
+      }
+    });
+  }
+  void write(std::string bytes) override {
+    post([this, bytes = std::move(bytes)] {
+      if (!host_.deaf) host_.receive(this, bytes);
+      handlers_.drained();
+    });
+  }
+  void close() override {
+    closed_ = true;
+    host_.detach(this);
+  }
+  void deliver(std::string bytes) {
+    post([this, bytes = std::move(bytes)] { handlers_.bytes(bytes); });
+  }
+  void break_off() {
+    post([this] { handlers_.down(LinkDown{LinkFailure::kBroken, "broken", ""}); });
+  }
+
+ private:
+  void post(std::function<void()> action) {
+    boost::asio::post(host_.loop(), [this, action, alive = alive_] {
+      if (*alive && !closed_) action();
+    });
+  }
+  FakeHost& host_;
+  Handlers handlers_;
+  bool closed_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+void FakeHost::receive(FakeLink* link, std::string_view bytes) {
+  if (link != current_) return;
+  std::string_view rest = bytes;
+  for (;;) {
+    Result<std::vector<link::Frame>> frames = session_.receive(rest);
+    ASSERT_TRUE(frames.ok()) << frames.error().message;
+    rest = {};
+    if (frames->empty()) break;
+    for (const link::Frame& frame : *frames) {
+      if (frame.header.type == link::FrameType::kAttach) {
+        session_.send_handshake(link::FrameType::kAttached, "");
+        ASSERT_TRUE(session_.attached(frame.header.acknowledged).ok());
+      } else if (frame.header.type == link::FrameType::kCommand) {
+        commands.emplace_back().ParseFromString(frame.payload);
+      }
+    }
+  }
+  pump();
+}
+
+void FakeHost::pump() {
+  if (deaf) return;
+  while (current_ != nullptr && session_.has_bytes())
+    current_->deliver(session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), 1u << 20));
+}
+
+void FakeHost::cut() {
+  FakeLink* link = current_;
+  current_ = nullptr;
+  if (link != nullptr) link->break_off();
+}
+
+class HostSessionTest : public ::testing::Test {
+ protected:
+  void open(milliseconds lease, bool on_this_host = false) {
+    HostSessionOptions options;
+    options.name = "node1";
+    options.on_this_host = on_this_host;
+    options.job_id = std::string(32, 'a');
+    options.token = std::string(32, 't');
+    options.window_bytes = 64u << 10;
+    options.lease = lease;
+    options.make_link = [this](const HostLink::Handlers& handlers, int) {
+      return std::make_unique<FakeLink>(host_, handlers);
+    };
+    HostSession::Handlers handlers;
+    handlers.up = [this](const LinkUp&) { up_ = true; };
+    handlers.event = [this](const Event& event) { notes_.push_back(event.note().text()); };
+    handlers.output = [](const link::OutputChunk&) {};
+    handlers.failed = [this](const LinkDown& down) { failed_ = down.message; };
+    handlers.lost = [this](HostLoss loss, const std::string&) { lost_ = loss; };
+    handlers.progress = [](const std::string&) {};
+    handlers.input_room = [] {};
+    session_ = std::make_unique<HostSession>(loop_, options, handlers);
+    session_->open();
+  }
+
+  // Runs the loop until the condition holds; false after the limit.
+  bool eventually(const std::function<bool()>& condition,
+                  milliseconds limit = milliseconds(10'000)) {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      loop_.restart();
+      loop_.run_one_for(milliseconds(20));
+    }
+    return true;
+  }
+
+  Command signal_command(int signal) {
+    Command command;
+    command.mutable_signal_workers()->set_signal(signal);
+    return command;
+  }
+
+  boost::asio::io_context loop_{1};
+  FakeHost host_{loop_};
+  std::unique_ptr<HostSession> session_;
+  bool up_ = false;
+  std::vector<std::string> notes_;
+  std::optional<std::string> failed_;
+  std::optional<HostLoss> lost_;
+};
+
+TEST_F(HostSessionTest, CarriesCommandsAndEvents) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  session_->send(signal_command(10));
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1; }));
+  EXPECT_EQ(host_.commands[0].signal_workers().signal(), 10);
+  host_.send_note("hello");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+}
+
+TEST_F(HostSessionTest, RefusedFirstDialFails) {
+  host_.answer = FakeHost::Answer::kRefuse;
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return failed_.has_value(); }));
+  EXPECT_EQ(*failed_, "refused");
+  EXPECT_FALSE(lost_.has_value());
+}
+
+TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  int sent = 0;
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 5; ++i) host_.send_note(std::to_string(sent++));
+    session_->send(signal_command(round + 1));
+    if (round % 3 == 0) host_.cut();
+    for (int i = 0; i < round % 7; ++i) loop_.poll_one();
+    loop_.restart();
+  }
+  ASSERT_TRUE(eventually([&] { return notes_.size() >= 100 && host_.commands.size() >= 20; }));
+  for (int i = 0; i < sent; ++i) EXPECT_EQ(notes_[static_cast<std::size_t>(i)], std::to_string(i));
+  EXPECT_EQ(notes_.size(), 100u);
+  EXPECT_EQ(host_.commands.size(), 20u);
+  EXPECT_GT(host_.dials, 1);
+  EXPECT_FALSE(lost_.has_value());
+}
+
+TEST_F(HostSessionTest, HostThatRefusesLivesAndIsFoundAgain) {
+  open(milliseconds(1'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  host_.answer = FakeHost::Answer::kRefuse;
+  host_.cut();
+  // Longer than the lease: a refusing address is an answer.
+  EXPECT_FALSE(eventually([&] { return lost_.has_value(); }, milliseconds(2'500)));
+  host_.answer = FakeHost::Answer::kUp;
+  host_.send_note("back");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+}
+
+TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
+  open(milliseconds(1'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  host_.deaf = true;
+  host_.answer = FakeHost::Answer::kSilent;
+  ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
+  EXPECT_EQ(*lost_, HostLoss::kHost);
+  EXPECT_GE(host_.dials, 2) << "half the lease of silence tries another way";
+}
+
+TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  // The first answer must have come, or the carrier's end is a failure to come up.
+  host_.send_note("there");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  host_.answer = FakeHost::Answer::kNoSuchJob;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
+  EXPECT_EQ(*lost_, HostLoss::kSupervisor);
+}
+
+TEST_F(HostSessionTest, EndOfFileOnThisHostIsFinal) {
+  open(milliseconds(5'000), true);
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  host_.send_note("there");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
+  EXPECT_EQ(*lost_, HostLoss::kSupervisor);
+  EXPECT_EQ(host_.dials, 1);
+}
+
+TEST_F(HostSessionTest, ExpectedEndIsReportedOnce) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  host_.send_note("there");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  int over = 0;
+  session_->expect_end([&] { ++over; });
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return over == 1; }));
+  EXPECT_FALSE(lost_.has_value());
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,95 @@
+#include "launcher/job_state.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace ivy {
+namespace {
+
+const std::vector<JobState> kStates = {
+    JobState::kConnecting, JobState::kChecking, JobState::kRunning,    JobState::kCollecting,
+    JobState::kStopping,   JobState::kKilling,  JobState::kConfirming, JobState::kDone};
+const std::vector<JobEvent> kEvents = {
+    JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kRefused,     JobEvent::kWorkerFailed,
+    JobEvent::kEvidenceReady, JobEvent::kAllEnded, JobEvent::kHostLost,   JobEvent::kInterrupted,
+    JobEvent::kTimeUp,     JobEvent::kAllReported};
+
+JobState after(std::vector<JobEvent> events) {
+  JobState state = JobState::kConnecting;
+  for (const JobEvent event : events) state = job_step(state, event).next;
+  return state;
+}
+
+TEST(JobStateTest, GoodJobEndsThroughConfirming) {
+  EXPECT_EQ(after({JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kAllEnded}),
+            JobState::kConfirming);
+  EXPECT_EQ(after({JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kAllEnded,
+                   JobEvent::kAllReported}),
+            JobState::kDone);
+}
+
+TEST(JobStateTest, FailureCollectsEvidenceBeforeAnybodyIsStopped) {
+  const JobStep failed = job_step(JobState::kRunning, JobEvent::kWorkerFailed);
+  EXPECT_EQ(failed.next, JobState::kCollecting);
+  EXPECT_EQ(failed.action, JobAction::kCollectEvidence);
+  const JobStep ready = job_step(JobState::kCollecting, JobEvent::kEvidenceReady);
+  EXPECT_EQ(ready.next, JobState::kStopping);
+  EXPECT_EQ(ready.action, JobAction::kStopAfterFailure);
+}
+
+TEST(JobStateTest, InterruptAsksThenKillsThenLeaves) {
+  JobState state = JobState::kRunning;
+  std::vector<JobAction> actions;
+  for (int i = 0; i < 3; ++i) {
+    const JobStep step = job_step(state, JobEvent::kInterrupted);
+    actions.push_back(step.action);
+    state = step.next;
+  }
+  EXPECT_EQ(actions, (std::vector<JobAction>{JobAction::kStopByRequest, JobAction::kKill,
+                                             JobAction::kLeave}));
+  EXPECT_EQ(state, JobState::kDone);
+}
+
+TEST(JobStateTest, NothingStartsTwice) {
+  for (const JobState state : kStates) {
+    const JobStep step = job_step(state, JobEvent::kAllChecked);
+    EXPECT_EQ(step.action == JobAction::kStartWorkers, state == JobState::kChecking) << name(state);
+  }
+}
+
+TEST(JobStateTest, EveryStateBeforeDoneCanBeInterrupted) {
+  for (const JobState state : kStates) {
+    const JobStep step = job_step(state, JobEvent::kInterrupted);
+    EXPECT_EQ(step.action != JobAction::kNothing, state != JobState::kDone) << name(state);
+  }
+}
+
+TEST(JobStateTest, DoneIsFinal) {
+  for (const JobEvent event : kEvents) {
+    const JobStep step = job_step(JobState::kDone, event);
+    EXPECT_EQ(step.next, JobState::kDone);
+    EXPECT_EQ(step.action, JobAction::kNothing);
+  }
+}
+
+// From every state, Ctrl-C three times at most ends the job, whatever else happens or does not.
+TEST(JobStateTest, ThreeInterruptsAlwaysEndTheJob) {
+  for (const JobState start : kStates) {
+    JobState state = start;
+    for (int i = 0; i < 3; ++i) state = job_step(state, JobEvent::kInterrupted).next;
+    EXPECT_EQ(state, JobState::kDone) << name(start);
+  }
+}
+
+// A stop is never taken back: once stopping, no event leads to a state with running workers.
+TEST(JobStateTest, StoppingNeverGoesBack) {
+  const std::set<JobState> later = {JobState::kStopping, JobState::kKilling, JobState::kDone};
+  for (const JobState state : {JobState::kStopping, JobState::kKilling})
+    for (const JobEvent event : kEvents)
+      EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
+}
+
+}  // namespace
+}  // namespace ivy

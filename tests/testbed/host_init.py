@@ -1,0 +1,217 @@
+"""What the first process of a pretended host sets up before it becomes the host's init.
+
+Runs in fresh namespaces, as process 1 of them. Everything mounted here is seen by this host only.
+"""
+
+import os
+import subprocess
+
+from namespaces import (MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, mount,
+                        set_host_name)
+
+USER = "ivyuser"
+USER_ID = 2001
+NOISY = 2          # This host's .bashrc prints.
+OTHER_SHELLS = 3   # root's login shell is csh, the user's is fish.
+LOOPBACK_NAME = 4  # This host's own name resolves to 127.0.1.1.
+NOEXEC_HOME = 5
+FULL_HOME = 6
+
+# Reaps every orphan, as an init must; ends only with its host.
+INIT = """
+trap '' TERM INT HUP
+while :; do /usr/sbin/sshd -D -f /run/testbed/sshd_config -E /run/testbed/sshd.log; sleep 1; done &
+while :; do wait; sleep infinity; done
+"""
+
+SSHD_CONFIG = """
+Port 22
+HostKey /run/testbed/host_key
+PidFile /run/testbed/sshd.pid
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+UseDNS no
+PrintMotd no
+MaxStartups 1000:30:2000
+MaxSessions 100
+Subsystem sftp internal-sftp
+"""
+
+SSH_CONFIG = """
+Host *
+  StrictHostKeyChecking yes
+  LogLevel ERROR
+"""
+
+
+class HostSettings:
+    """Read from the state directory before it disappears below this host's own mounts."""
+
+    def __init__(self, bed, number):
+        self.number = number
+        self.name = f"node{number}"
+        self.repository = bed.repository
+        self.boot_id = bed.new_boot_id()
+        self.keys = {user: (bed.read(f"keys/{user}"), bed.read(f"keys/{user}.pub"))
+                     for user in ("root", USER)}
+        self.host_key = bed.read(f"{self.name}/host_key")
+        self.known_hosts = bed.read("known_hosts")
+        self.addresses = bed.address_lines()
+        # Descriptors reach these places after tmpfs mounts have hidden their paths.
+        self.shared_fd = os.open(bed.path("shared"), os.O_PATH)
+        self.repository_fd = os.open(bed.repository, os.O_PATH)
+
+
+def write(path, text, mode=0o644, owner=0):
+    with open(path, "w") as file:
+        file.write(text)
+    os.chmod(path, mode)
+    os.chown(path, owner, owner)
+
+
+def tmpfs(path, size, mode="0755", flags=0):
+    mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | flags, f"size={size},mode={mode}")
+
+
+def bind_file(path, text, mode=0o644):
+    """This host alone sees `text` as `path`."""
+    source = "/run/testbed/etc/" + os.path.basename(path)
+    write(source, text, mode)
+    mount(source, path, None, MS_BIND)
+
+
+def mount_system():
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def mount_cgroups(number, has_memory_v1):
+    """Most hosts look like Debian 12 (v2 alone); host 2 has the hybrid layout where there is one."""
+    if number == NOISY and has_memory_v1:
+        tmpfs("/sys/fs/cgroup", "1m")
+        for kind, name, options in (("cgroup2", "unified", None), ("cgroup", "memory", "memory")):
+            os.mkdir(f"/sys/fs/cgroup/{name}")
+            mount(kind, f"/sys/fs/cgroup/{name}", kind, MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+    else:
+        mount("cgroup2", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def mount_private_places(settings):
+    tmpfs("/run", "64m")
+    for path in ("/run/testbed/etc", "/run/sshd", "/run/lock"):
+        os.makedirs(path, exist_ok=True)
+    for path in ("/tmp", "/var/tmp", "/dev/shm"):
+        tmpfs(path, "1g", "1777")
+    tmpfs("/srv", "1m")
+    os.mkdir("/srv/ivyshared")
+    mount(f"/proc/self/fd/{settings.shared_fd}", "/srv/ivyshared", None, MS_BIND)
+    flags = MS_NOEXEC if settings.number == NOEXEC_HOME else 0
+    size = "64k" if settings.number == FULL_HOME else "256m"
+    for path in ("/root", "/home"):
+        tmpfs(path, size, "0700" if path == "/root" else "0755", flags)
+
+
+def place_repository(settings):
+    """The launcher's host has the build tree; no other host has anything of ours."""
+    path = settings.repository
+    if settings.number != 1:
+        if os.path.isdir(path):
+            tmpfs(path, "4k", "0755", MS_RDONLY)
+    elif not os.path.exists(os.path.join(path, "CMakeLists.txt")):
+        os.makedirs(path, exist_ok=True)
+        mount(f"/proc/self/fd/{settings.repository_fd}", path, None, MS_BIND | MS_REC)
+
+
+def login_shells(number):
+    return ("/bin/csh", "/usr/bin/fish") if number == OTHER_SHELLS else ("/bin/bash", "/bin/bash")
+
+
+def make_accounts(settings):
+    root_shell, user_shell = login_shells(settings.number)
+    others = [line for line in open("/etc/passwd").read().splitlines()
+              if not line.startswith(("root:", USER + ":"))]
+    bind_file("/etc/passwd", "\n".join([f"root:x:0:0:root:/root:{root_shell}", *others,
+              f"{USER}:x:{USER_ID}:{USER_ID}::/home/{USER}:{user_shell}"]) + "\n")
+    groups = [line for line in open("/etc/group").read().splitlines()
+              if not line.startswith(USER + ":")]
+    bind_file("/etc/group", "\n".join([*groups, f"{USER}:x:{USER_ID}:"]) + "\n")
+    # "*" is no password, but unlike "!" it does not lock the account for a sshd without PAM.
+    bind_file("/etc/shadow", f"root:*:19000::::::\nsshd:!:19000::::::\n{USER}:*:19000::::::\n", 0o600)
+
+
+def make_home(settings, user, home, owner):
+    os.makedirs(home + "/.ssh", exist_ok=True)
+    os.chmod(home + "/.ssh", 0o700)
+    authorized = settings.keys[user][1]
+    if user == USER:
+        authorized += settings.keys["root"][1]
+    write(home + "/.ssh/authorized_keys", authorized, 0o600, owner)
+    write(home + "/.ssh/id_ed25519", settings.keys[user][0], 0o600, owner)
+    write(home + "/.ssh/known_hosts", settings.known_hosts, 0o644, owner)
+    write(home + "/.ssh/config", SSH_CONFIG, 0o644, owner)
+    noise = "echo 'Welcome to node2! Have a nice day.'\necho 'This goes to stderr.' >&2\n"
+    write(home + "/.bashrc", noise if settings.number == NOISY else "", 0o644, owner)
+    os.chown(home + "/.ssh", owner, owner)
+    os.chown(home, owner, owner)
+    os.chmod(home, 0o700)
+
+
+def fill(path):
+    """Until not one byte more fits."""
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+    except OSError:
+        pass
+
+
+def name_the_host(settings):
+    set_host_name(settings.name)
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost"]
+    if settings.number == LOOPBACK_NAME:
+        lines.append(f"127.0.1.1 {settings.name}")
+    for number, line in settings.addresses:
+        if number != settings.number or settings.number != LOOPBACK_NAME:
+            lines.append(line)
+    bind_file("/etc/hosts", "\n".join(lines) + "\n")
+    # There is no name server here: what the file does not know does not exist.
+    bind_file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
+    if os.path.exists("/etc/hostname"):
+        bind_file("/etc/hostname", settings.name + "\n")
+
+
+def prepare_sshd(settings):
+    write("/run/testbed/host_key", settings.host_key, 0o600)
+    write("/run/testbed/sshd_config", SSHD_CONFIG)
+
+
+def become_host(settings, has_memory_v1, report):
+    """Never returns. `report` says that the host is ready, or why it is not."""
+    try:
+        os.umask(0o022)
+        mount_system()
+        mount_cgroups(settings.number, has_memory_v1)
+        mount_private_places(settings)
+        place_repository(settings)
+        write("/run/testbed/boot_id", settings.boot_id + "\n", 0o444)
+        mount("/run/testbed/boot_id", "/proc/sys/kernel/random/boot_id", None, MS_BIND)
+        make_accounts(settings)
+        name_the_host(settings)
+        make_home(settings, "root", "/root", 0)
+        make_home(settings, USER, f"/home/{USER}", USER_ID)
+        prepare_sshd(settings)
+        if settings.number == FULL_HOME:
+            fill("/root/filler")
+            fill("/home/filler")
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        os.chdir("/")
+        report("ready")
+        os.execve("/bin/bash", ["init", "--norc", "-c", INIT],
+                  {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
+    except BaseException as error:  # Whatever it is, the waiting parent must hear of it.
+        report(f"error: {error!r}")
+        os._exit(1)

@@ -1,0 +1,190 @@
+"""What ivyrun must not leave behind on a host, seen from outside through /proc.
+
+Looking from outside starts no process on the host, so the look itself is never among the findings.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+
+# Job directories are JOBID-HOST; what else is beside them (the sent program) may stay.
+JOB_DIRECTORY = re.compile(r"^[0-9a-f]{32}-\d+$")
+OURS = re.compile(rb"(^|/)(ivyrun|ivy-node|ivy-rendezvous|ivy-probe)(-[0-9a-f]+)?$")
+SWEEP_SECONDS = 10
+
+
+class HostView:
+    def __init__(self, name, init_pid, cgroups):
+        self.name = name
+        self.init_pid = init_pid
+        self.cgroups = cgroups
+
+    def place(self, path):
+        return f"/proc/{self.init_pid}/root{path}"
+
+
+class Process:
+    def __init__(self, pid):
+        self.pid = pid
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            head, _, tail = file.read().rpartition(b")")
+        self.name = head.partition(b"(")[2]
+        fields = tail.split()
+        self.state, self.parent = fields[0].decode(), int(fields[1])
+        self.command = self._read("cmdline")
+        self.environment = self._read("environ")
+
+    def _read(self, name):
+        try:
+            with open(f"/proc/{self.pid}/{name}", "rb") as file:
+                return file.read(65536)
+        except OSError:
+            return b""
+
+    def words(self):
+        return self.command.rstrip(b"\0").replace(b"\0", b" ")[:150].decode(errors="replace")
+
+    def is_ours(self):
+        program = self.command.split(b"\0")[0]
+        return bool(OURS.search(program) or OURS.match(self.name) or b"IVY_JOB_ID=" in self.environment)
+
+
+def processes_of(init_pid):
+    """Every process of the host's pid namespace but its init."""
+    try:
+        namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
+    except OSError:
+        return []
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != init_pid:
+            # A zombie has no namespaces to read; it is found as a child below.
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{entry}/ns/pid") == namespace:
+                    found.append(Process(int(entry)))
+    return found + zombies_below([init_pid, *(process.pid for process in found)])
+
+
+def zombies_below(parents):
+    found = []
+    for parent in parents:
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{parent}/task/{parent}/children") as file:
+                for pid in map(int, file.read().split()):
+                    process = Process(pid)
+                    if process.state == "Z":
+                        found.append(process)
+    return found
+
+
+def is_furniture(process, by_pid, init_pid):
+    """Belongs to the host itself: its init's helpers, the listening sshd."""
+    if process.words().startswith("sshd: /usr/sbin/sshd"):
+        return True
+    return process.parent == init_pid and process.command.startswith((b"init\0", b"sleep\0infinity\0"))
+
+
+def was_entered(process, by_pid, init_pid):
+    """Came in by `hosts exec` (its first ancestor is not the host's init): a person is working there."""
+    while process.parent in by_pid:
+        process = by_pid[process.parent]
+    return process.parent != init_pid
+
+
+def left_processes(view):
+    found = processes_of(view.init_pid)
+    by_pid = {process.pid: process for process in found}
+    for process in found:
+        if is_furniture(process, by_pid, view.init_pid):
+            continue
+        if process.is_ours() or not was_entered(process, by_pid, view.init_pid):
+            yield process
+
+
+def listening_ports(pid):
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/net/{table}") as file:
+                for line in file.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A":
+                        ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def left_files(view):
+    parents = []
+    for place in ("/tmp", "/dev/shm", "/run"):
+        with contextlib.suppress(OSError):
+            parents += [f"{place}/{name}" for name in os.listdir(view.place(place))
+                        if name.startswith("ivyrun")]
+    for parent in parents:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(view.place(parent)):
+                if JOB_DIRECTORY.match(name) or name.endswith(".sock"):
+                    yield f"{parent}/{name}"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(view.place("/dev/shm")):
+            if not name.startswith("ivyrun-"):
+                yield f"/dev/shm/{name}"
+
+
+def left_sockets(view):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{view.init_pid}/net/unix") as file:
+            for line in file.readlines()[1:]:
+                fields = line.split()
+                if len(fields) > 7 and "ivy" in fields[7]:
+                    yield fields[7]
+
+
+def left_cgroups(view):
+    for top in view.cgroups:
+        for directory, names, _ in os.walk(top):
+            for name in names:
+                yield os.path.join(directory, name)
+
+
+def cgroup_members(directory):
+    try:
+        with open(os.path.join(directory, "cgroup.procs")) as file:
+            return [int(line) for line in file]
+    except OSError:
+        return []
+
+
+def find(view):
+    lines = []
+    for process in left_processes(view):
+        kind = "zombie" if process.state == "Z" else "process"
+        lines.append(f"{kind} {process.pid} ({process.name.decode(errors='replace')}, "
+                     f"{process.state}): {process.words()}")
+    lines += [f"file {path}" for path in left_files(view)]
+    lines += [f"listening socket {name}" for name in left_sockets(view)]
+    lines += [f"listening port {port}" for port in sorted(listening_ports(view.init_pid) - {22})]
+    lines += [f"cgroup {path}" for path in left_cgroups(view)]
+    return [f"{view.name}: {line}" for line in lines]
+
+
+def sweep(view):
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while True:
+        living = [process for process in left_processes(view) if process.state != "Z"]
+        for process in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        if not living or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    for path in list(left_files(view)):
+        target = view.place(path)
+        shutil.rmtree(target, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.unlink(target)
+    for path in sorted(left_cgroups(view), key=len, reverse=True):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)

@@ -1,0 +1,72 @@
+"""The system calls and the cgroup paths that make one process into a host of its own."""
+
+import ctypes
+import os
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result, what):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags):
+    _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(source, target, kind=None, flags=0, options=None):
+    encode = lambda text: None if text is None else os.fsencode(text)  # noqa: E731
+    result = _libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags),
+                         encode(options))
+    _check(result, f"mount {source} on {target}")
+
+
+def set_host_name(name):
+    data = name.encode()
+    _check(_libc.sethostname(data, ctypes.c_size_t(len(data))), "sethostname")
+
+
+def cgroup_mounts():
+    """Mount points of cgroup v2 and of the v1 memory controller: (path or None, path or None)."""
+    unified = memory = None
+    with open("/proc/self/mountinfo") as table:
+        for line in table:
+            fields, _, rest = line.partition(" - ")
+            kind, _, options = rest.split(" ", 2)
+            if kind == "cgroup2":
+                unified = unified or fields.split()[4]
+            elif kind == "cgroup" and "memory" in options.strip().split(","):
+                memory = memory or fields.split()[4]
+    return unified, memory
+
+
+def enter_cgroup(directory):
+    """Moves this process."""
+    with open(os.path.join(directory, "cgroup.procs"), "w") as file:
+        file.write("0")
+
+
+def start_time(pid):
+    """Field 22 of /proc/PID/stat; with the pid it names one process for ever. None: no process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        return None

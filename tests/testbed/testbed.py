@@ -1,0 +1,391 @@
+"""Makes, breaks and removes pretended hosts. The command line is `hosts`; tests use the class."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import host_init
+import leftovers
+from namespaces import (CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID,
+                        CLONE_NEWUTS, cgroup_mounts, enter_cgroup, start_time, unshare)
+
+REPOSITORY = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
+LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MAX_HOSTS = 250         # One byte of the IPv4 address.
+BOOT_SECONDS = 20       # For one host until its sshd listens; a busy machine needs a few.
+REMOVE_SECONDS = 10     # For killed processes to leave their cgroup.
+NEEDED = ("ip", "tc", "nsenter", "ssh-keygen", "/usr/sbin/sshd", "setpriv", "/bin/csh",
+          "/usr/bin/fish")
+
+
+class TestbedError(Exception):
+    """Something that the person at the keyboard can do something about."""
+
+
+def ipv4(number):
+    return f"10.77.0.{number}"
+
+
+def ipv6(number):
+    return f"fd77::{number}"
+
+
+def run(*command):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise TestbedError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+
+
+class Testbed:
+    def __init__(self, state=None):
+        self.state = os.path.realpath(state or os.environ.get("IVY_TESTBED") or "/run/ivy-testbed")
+        # Cgroups are the one thing that all testbeds of a machine share: keep their names apart.
+        self.prefix = "ivytb-" + hashlib.sha256(self.state.encode()).hexdigest()[:10]
+        self.repository = REPOSITORY
+        self.cgroup_v2, self.memory_v1 = cgroup_mounts()
+
+    # ---- state directory ----
+    def path(self, name):
+        return os.path.join(self.state, name)
+
+    def read(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+    def write(self, name, text, mode=0o644):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        os.chmod(self.path(name), mode)
+
+    @property
+    def shared(self):
+        """What every host sees as /srv/ivyshared."""
+        return self.path("shared")
+
+    def count(self):
+        try:
+            return int(self.read("count"))
+        except (OSError, ValueError):
+            return 0
+
+    def numbers(self):
+        return range(1, self.count() + 1)
+
+    def new_boot_id(self):
+        return str(uuid.uuid4())
+
+    def address_lines(self):
+        return [(k, f"{ipv4(k)} node{k}\n{ipv6(k)} node{k}-v6") for k in self.numbers()]
+
+    @contextlib.contextmanager
+    def _locked(self):
+        os.makedirs(self.state, exist_ok=True)
+        with open(self.state + ".lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.state + ".lock")
+
+    # ---- processes that carry a host ----
+    def _pid(self, name):
+        """The process, unless it is gone (or its number belongs to somebody else by now)."""
+        try:
+            pid, started = map(int, self.read(f"{name}/pid").split())
+        except (OSError, ValueError):
+            return None
+        return pid if start_time(pid) == started else None
+
+    def _remember(self, name, pid):
+        self.write(f"{name}/pid", f"{pid} {start_time(pid)}")
+
+    def init_pid(self, number):
+        if not 1 <= number <= self.count():
+            raise TestbedError(f"there is no host {number}; the testbed has {self.count()} (hosts up N)")
+        pid = self._pid(f"node{number}")
+        if pid is None:
+            raise TestbedError(f"host {number} is powered off; `hosts on {number}` starts it")
+        return pid
+
+    def is_on(self, number):
+        return self._pid(f"node{number}") is not None
+
+    def _in_switch(self, *command):
+        run("nsenter", "-t", str(self._pid("switch")), "-n", *command)
+
+    def _cgroups(self, name):
+        return [os.path.join(mount, self.prefix, name)
+                for mount in (self.cgroup_v2, self.memory_v1) if mount]
+
+    # ---- up ----
+    def up(self, count):
+        self._check_machine(count)
+        with self._locked():
+            if self.count():
+                raise TestbedError(f"{self.state} is up with {self.count()} hosts; `hosts down` first")
+            try:
+                self._make(count)
+            except BaseException:
+                self._remove()
+                raise
+
+    def _check_machine(self, count):
+        if os.geteuid() != 0:
+            raise TestbedError("namespaces need root")
+        if not 1 <= count <= MAX_HOSTS:
+            raise TestbedError(f"{count} hosts: 1 to {MAX_HOSTS} are possible")
+        missing = [tool for tool in NEEDED if shutil.which(tool, path=LOGIN_PATH) is None]
+        if missing:
+            raise TestbedError(f"missing: {', '.join(missing)} (apt-get install iproute2 "
+                               "openssh-client openssh-server csh fish)")
+        if self.cgroup_v2 is None:
+            raise TestbedError("no cgroup v2 is mounted on this machine")
+
+    def _make(self, count):
+        self._remove()  # What a killed `up` may have left.
+        for name in ("", "shared", "keys", "switch"):
+            os.makedirs(self.path(name), exist_ok=True)
+        os.chmod(self.shared, 0o1777)
+        os.chmod(self.path("keys"), 0o700)
+        self.write("count", str(count))
+        for user in ("root", host_init.USER):
+            self._make_key(f"keys/{user}", user)
+        self._make_host_keys()
+        self._start_switch()
+        booting = [(number, *self._fork_host(number)) for number in self.numbers()]
+        for number, pid, reader in booting:
+            self._finish_boot(number, pid, reader)
+        for number in self.numbers():
+            self._await_sshd(number)
+
+    def _make_key(self, name, comment):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", self.path(name))
+
+    def _make_host_keys(self):
+        known = []
+        for number in self.numbers():
+            os.makedirs(self.path(f"node{number}"), exist_ok=True)
+            self._make_key(f"node{number}/host_key", f"node{number}")
+            public = " ".join(self.read(f"node{number}/host_key.pub").split()[:2])
+            names = f"node{number},node{number}-v6,{ipv4(number)},{ipv6(number)}"
+            known.append(f"{names} {public}\n")
+        # The launcher's host also reaches itself by these names.
+        own = " ".join(self.read("node1/host_key.pub").split()[:2])
+        self.write("known_hosts", "".join(known) + f"localhost,127.0.0.1,::1 {own}\n")
+
+    def _start_switch(self):
+        for path in self._cgroups("switch"):
+            os.makedirs(path, exist_ok=True)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            for path in self._cgroups("switch"):
+                enter_cgroup(path)
+            unshare(CLONE_NEWNET)
+            null = os.open("/dev/null", os.O_RDWR)
+            for fd in (0, 1, 2):
+                os.dup2(null, fd)
+            os.chdir("/")
+            os.execv("/bin/sleep", ["testbed-switch", "infinity"])
+        self._remember("switch", pid)
+        self._await(lambda: os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"),
+                    "the switch has not started")
+        self._in_switch("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+        self._in_switch("ip", "link", "set", "br0", "up")
+
+    def _fork_host(self, number):
+        """Returns the host's init and a pipe that says when it is ready."""
+        for path in self._cgroups(f"node{number}"):
+            os.makedirs(path, exist_ok=True)
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.close(reader)
+                self._become_host(number, writer)
+            except BaseException as error:  # The parent must hear of it, whatever it is.
+                os.write(writer, f"error: {error!r}".encode())
+            os._exit(1)
+        os.close(writer)
+        line = b""
+        while not line.endswith(b"\n"):
+            more = os.read(reader, 4096)
+            line += more
+            if not more or line.startswith(b"error"):
+                raise TestbedError(f"host {number} did not start: {line.decode()}")
+        os.waitpid(child, 0)
+        pid = int(line)
+        self._remember(f"node{number}", pid)
+        return pid, reader
+
+    def _become_host(self, number, writer):
+        os.setsid()
+        for path in self._cgroups(f"node{number}"):
+            enter_cgroup(path)
+        unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP)
+        settings = host_init.HostSettings(self, number)
+        null = os.open("/dev/null", os.O_RDONLY)
+        log = os.open(self.path(f"node{number}/init.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for fd, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(fd, target)
+        pid = os.fork()
+        if pid == 0:
+            host_init.become_host(settings, self.memory_v1 is not None,
+                                  lambda text: os.write(writer, text.encode()))
+        os.write(writer, f"{pid}\n".encode())
+        os._exit(0)
+
+    def _finish_boot(self, number, pid, reader):
+        said = b""
+        while True:
+            more = os.read(reader, 4096)
+            if not more:
+                break
+            said += more
+        os.close(reader)
+        if said != b"ready":
+            raise TestbedError(f"host {number} did not start: {said.decode() or 'no answer'}")
+        port = f"p{number}"
+        self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        self._in_switch("ip", "link", "set", port, "master", "br0", "up")
+        inside = ("nsenter", "-t", str(pid), "-n", "ip")
+        run(*inside, "addr", "add", f"{ipv4(number)}/16", "dev", "eth0")
+        run(*inside, "addr", "add", f"{ipv6(number)}/64", "dev", "eth0", "nodad")
+        run(*inside, "link", "set", "eth0", "up")
+
+    def _await_sshd(self, number):
+        pid = self.init_pid(number)
+        self._await(lambda: 22 in leftovers.listening_ports(pid),
+                    f"sshd of host {number} does not listen; see {self.path(f'node{number}/init.log')}")
+
+    def _await(self, condition, message):
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TestbedError(message)
+            time.sleep(0.01)
+
+    # ---- use ----
+    def exec_command(self, number, user, command):
+        """argv that runs `command` on a host; the caller must be in the host's cgroup first."""
+        home = "/root" if user == "root" else f"/home/{user}"
+        drop = [] if user == "root" else ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"]
+        fresh = ["env", "-i", f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash",
+                 f"PATH={LOGIN_PATH}", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}"]
+        # cd inside: a directory opened outside would leave a way back into the machine.
+        enter = ["/bin/sh", "-c", 'cd "$0" 2>/dev/null || cd "$1"; shift; exec "$@"', os.getcwd(), home]
+        return ["nsenter", "-t", str(self.init_pid(number)), "-n", "-u", "-m", "-p", "-i", "-C", "--",
+                *enter, *drop, *fresh, *command]
+
+    def execute(self, number, user, command):
+        argv = self.exec_command(number, user, command)
+        for path in self._cgroups(f"node{number}"):
+            enter_cgroup(path)
+        os.execvp(argv[0], argv)
+
+    def show_processes(self, number):
+        subprocess.run(["nsenter", "-t", str(self.init_pid(number)), "-p", "-m", "ps", "-ef"], check=False)
+
+    # ---- break ----
+    def cut(self, number):
+        self._in_switch("ip", "link", "set", f"p{number}", "nomaster")
+
+    def cut_one_way(self, number):
+        self._in_switch("tc", "qdisc", "replace", "dev", f"p{number}", "root", "blackhole")
+
+    def unplug(self, number):
+        self._in_switch("ip", "link", "set", f"p{number}", "down")
+
+    def join(self, number):
+        # There may be no discipline to remove.
+        with contextlib.suppress(TestbedError):
+            self._in_switch("tc", "qdisc", "del", "dev", f"p{number}", "root")
+        self._in_switch("ip", "link", "set", f"p{number}", "master", "br0", "up")
+
+    def power_off(self, number):
+        pid = self.init_pid(number)
+        # First the switch: the host's dying sockets must not say goodbye to anybody.
+        self.cut(number)
+        os.kill(pid, signal.SIGKILL)
+        self._await(lambda: start_time(pid) is None or self._is_zombie(pid), f"host {number} does not end")
+        for path in self._cgroups(f"node{number}"):
+            self._remove_cgroup(path)
+
+    def power_on(self, number):
+        if self.is_on(number):
+            raise TestbedError(f"host {number} is on")
+        # The kernel removes the old port with the host's namespace, a little later than its processes.
+        self._await(lambda: not self._port_exists(number), f"port of host {number} is still there")
+        pid, reader = self._fork_host(number)
+        self._finish_boot(number, pid, reader)
+        self._await_sshd(number)
+
+    def _port_exists(self, number):
+        try:
+            self._in_switch("ip", "link", "show", f"p{number}")
+            return True
+        except TestbedError:
+            return False
+
+    @staticmethod
+    def _is_zombie(pid):
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                return file.read().rpartition(b")")[2].split()[0] == b"Z"
+        except OSError:
+            return True
+
+    # ---- check ----
+    def host_view(self, number):
+        return leftovers.HostView(f"node{number}", self.init_pid(number), self._cgroups(f"node{number}"))
+
+    def leftovers(self):
+        """One line for each thing that a finished ivyrun must not have left on a host."""
+        if not self.count():
+            raise TestbedError("the testbed is not up (hosts up N)")
+        return [line for number in self.numbers() if self.is_on(number)
+                for line in leftovers.find(self.host_view(number))]
+
+    def sweep(self):
+        for number in self.numbers():
+            if self.is_on(number):
+                leftovers.sweep(self.host_view(number))
+
+    # ---- down ----
+    def down(self):
+        with self._locked():
+            self._remove()
+
+    def _remove(self):
+        for name in [*(f"node{number}" for number in self.numbers()), "switch"]:
+            pid = self._pid(name)
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for path in self._cgroups(""):
+            self._remove_cgroup(path.rstrip("/"))
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def _remove_cgroup(self, top):
+        """Ends every process in it, then removes it with everything below."""
+        deadline = time.monotonic() + REMOVE_SECONDS
+        while os.path.isdir(top):
+            for directory, _, _ in os.walk(top, topdown=False):
+                for pid in leftovers.cgroup_members(directory):
+                    if pid != os.getpid():
+                        with contextlib.suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{top} cannot be removed; its processes do not end")
+            time.sleep(0.01)
