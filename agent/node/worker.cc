@@ -1,0 +1,262 @@
+#include "agent/node/worker.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/host_facts.h"
+#include "agent/node/spawn.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+// Closes what it still owns; release() gives a descriptor away.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(-1); }
+  void reset(int fd) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+// waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
+constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
+
+bool matches(std::string_view name, std::string_view pattern) {
+  if (!pattern.ends_with('*')) return name == pattern;
+  return name.starts_with(pattern.substr(0, pattern.size() - 1));
+}
+
+Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
+  Environment environment;
+  for (const Variable& variable : variables) environment.push_back({variable.name(), variable.value()});
+  return environment;
+}
+
+// Our end of a pipe must never block; the worker's end is an ordinary blocking one.
+int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+  const int ours = reader_is_ours ? ends[0] : ends[1];
+  return fcntl(ours, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+}  // namespace
+
+void remove_variables(Environment& environment, const std::vector<std::string>& patterns) {
+  std::erase_if(environment, [&](const EnvVariable& variable) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return matches(variable.name, pattern);
+    });
+  });
+}
+
+struct Worker::Pipes {
+  Descriptor stdin_reader, stdin_writer;
+  Descriptor stdout_reader, stdout_writer;
+  Descriptor stderr_reader, stderr_writer;
+
+  int make(bool with_input) {
+    int error = make_pipe(stdout_reader, stdout_writer, true);
+    if (error == 0) error = make_pipe(stderr_reader, stderr_writer, true);
+    if (error == 0 && with_input) error = make_pipe(stdin_reader, stdin_writer, false);
+    return error;
+  }
+};
+
+Environment Worker::environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const {
+  Environment environment = group.environment;
+  for (EnvVariable& variable : from_plan(spec.environment()))
+    set_variable(environment, std::move(variable.name), std::move(variable.value));
+  set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
+  set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
+  set_variable(environment, "TORCHELASTIC_ERROR_FILE",
+               context_.directory.error_file(group.generation, rank_));
+  return environment;
+}
+
+void Worker::start(const WorkerGroup& group, const WorkerSpec& spec,
+                   std::function<void(Worker&)> ended) {
+  generation_ = group.generation;
+  Pipes pipes;
+  const int pipe_error = pipes.make(spec.standard_input());
+  if (pipe_error != 0) return fail("pipe", "", pipe_error);
+  SpawnRequest request;
+  request.arguments = group.arguments;
+  request.environment = environment_of_worker(group, spec);
+  request.working_directory = group.working_directory;
+  if (!is_directory(group.working_directory)) return fail("chdir", group.working_directory, errno ? errno : ENOTDIR);
+  const std::string* path = find_variable(request.environment, "PATH");
+  int find_error = 0;
+  const Result<std::string> found = find_executable(
+      group.arguments.front(), path != nullptr ? *path : "", group.working_directory, &find_error);
+  if (!found.ok()) return fail("exec", group.arguments.front(), find_error);
+  request.executable = *found;
+  request.stdin_fd = pipes.stdin_reader.get();
+  request.stdout_fd = pipes.stdout_writer.get();
+  request.stderr_fd = pipes.stderr_writer.get();
+  request.cgroup_fd = context_.containment.cgroup_fd();
+  const SpawnResult result = spawn(request);
+  if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
+  pid_ = result.process.pid;
+  pidfd_.assign(result.process.pidfd);
+  enter(WorkerEvent::kSpawned);
+  Event event;
+  event.mutable_started()->set_generation(generation_);
+  event.mutable_started()->set_rank(rank_);
+  event.mutable_started()->set_pid(pid_);
+  event.mutable_started()->set_at_ns(monotonic_ns());
+  context_.send(event);
+  has_input_ = spec.standard_input();
+  if (has_input_) context_.input.open(pipes.stdin_writer.release());
+  add_streams(group, pipes);
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this, ended = std::move(ended)](const boost::system::error_code& error) {
+                      if (!error) ended(*this);
+                    });
+}
+
+void Worker::fail(const std::string& step, const std::string& path, int error) {
+  enter(WorkerEvent::kSpawnFailed);
+  Event event;
+  StartFailed* failed = event.mutable_start_failed();
+  failed->set_generation(generation_);
+  failed->set_rank(rank_);
+  failed->set_error(error);
+  failed->set_step(step);
+  failed->set_path(path);
+  failed->set_at_ns(monotonic_ns());
+  context_.send(event);
+}
+
+void Worker::add_streams(const WorkerGroup& group, Pipes& pipes) {
+  open_streams_ = 2;
+  add_stream(group, pipes.stdout_reader.release(), 1);
+  add_stream(group, pipes.stderr_reader.release(), 2);
+}
+
+void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
+  std::optional<RankLog> log;
+  if (!group.log_directory.empty()) {
+    Result<RankLog> opened =
+        RankLog::open({group.log_directory, context_.job_id, generation_, rank_, stream});
+    if (opened.ok()) {
+      log = std::move(opened).value();
+    } else {
+      Event event;
+      event.mutable_note()->set_warning(true);
+      event.mutable_note()->set_text(opened.error().message);
+      context_.send(event);
+    }
+  }
+  streams_.push_back(context_.output.add(fd, {generation_, rank_, stream}, std::move(log),
+                                         [this] { output_ended(); }));
+}
+
+void Worker::enter(WorkerEvent event) {
+  const std::optional<WorkerState> next = next_state(state_, event);
+  IVY_ASSERT(next.has_value());
+  state_ = *next;
+}
+
+void Worker::output_ended() {
+  if (--open_streams_ > 0) return;
+  enter(WorkerEvent::kOutputEnded);
+  context_.changed();
+}
+
+bool Worker::has_ended() const {
+  if (!is_alive(state_)) return false;
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid_;
+}
+
+bool Worker::collect(const ExitCircumstances& circumstances) {
+  if (!is_alive(state_)) return true;
+  siginfo_t info{};
+  int result = 0;
+  do {
+    result = waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 || info.si_pid != pid_) return false;
+  ended_at_ns_ = monotonic_ns();
+  boost::system::error_code ignored;
+  pidfd_.close(ignored);
+  if (has_input_) context_.input.close();
+  enter(WorkerEvent::kExited);
+  const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  Event event;
+  Exited* exited = event.mutable_exited();
+  exited->set_generation(generation_);
+  exited->set_rank(rank_);
+  exited->set_pid(pid_);
+  exited->set_code(status.code);
+  exited->set_signal(status.signal);
+  exited->set_core_dumped(info.si_code == CLD_DUMPED);
+  exited->set_after_stop(circumstances.stopping);
+  exited->set_at_ns(ended_at_ns_);
+  exited->set_out_of_memory(status.signal == SIGKILL && circumstances.out_of_memory_rose &&
+                            !circumstances.killed_by_us && !was_killed_by_us_);
+  exited->set_error_file(read_error_file());
+  context_.send(event);
+  context_.changed();
+  return true;
+}
+
+std::string Worker::read_error_file() const {
+  const std::string path = context_.directory.error_file(generation_, rank_);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  std::string content;
+  if (file.get() < 0) return content;
+  content.resize(kMaxErrorFileBytes);
+  std::size_t used = 0;
+  while (used < content.size()) {
+    const ssize_t count = ::read(file.get(), content.data() + used, content.size() - used);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    used += static_cast<std::size_t>(count);
+  }
+  content.resize(used);
+  return content;
+}
+
+void Worker::send_signal(int signal) {
+  if (!is_alive(state_)) return;
+  if (signal == SIGKILL) was_killed_by_us_ = true;
+  // Through the pidfd, so that the number can never have become somebody else's.
+  syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signal, nullptr, 0);
+}
+
+void Worker::tick(std::uint64_t now_ns) {
+  if (state_ != WorkerState::kDraining || now_ns - ended_at_ns_ < kDrainNs) return;
+  for (const OutputPump::StreamId stream : streams_) context_.output.cut(stream);
+}
+
+}  // namespace ivy

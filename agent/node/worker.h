@@ -1,0 +1,104 @@
+// One worker: starts its process, knows when it has ended, and says both to the launcher. Its output
+// goes through OutputPump.
+// Thread: the loop's. Lifetime: outlived by everything that WorkerContext names.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "agent/node/containment.h"
+#include "agent/node/input_pipe.h"
+#include "agent/node/job_directory.h"
+#include "agent/node/output_pump.h"
+#include "agent/node/worker_state.h"
+#include "proto/env.h"
+#include "proto/job.pb.h"
+
+namespace ivy {
+
+// Names that HostPlan.unset holds: NAME, or PREFIX* for all that begin with PREFIX.
+void remove_variables(Environment& environment, const std::vector<std::string>& patterns);
+
+// What all workers of a host share.
+struct WorkerContext {
+  boost::asio::io_context& loop;
+  const Containment& containment;
+  const JobDirectory& directory;
+  std::string job_id;
+  std::uint32_t host = 0;
+  OutputPump& output;
+  InputPipe& input;
+  std::function<void(const Event&)> send;
+  std::function<void()> changed;  // A worker's process has ended, or its output has.
+};
+
+// What all workers of one Start share.
+struct WorkerGroup {
+  std::uint32_t generation = 0;
+  std::vector<std::string> arguments;
+  std::string working_directory;
+  Environment environment;     // The supervisor's own, less `unset`, with the plan's over it.
+  std::string log_directory;   // Empty: none.
+};
+
+// How the ending has got on, which decides what an exit means.
+struct ExitCircumstances {
+  bool stopping = false;            // The stop had begun.
+  bool killed_by_us = false;        // A SIGKILL may be ours.
+  bool out_of_memory_rose = false;  // The kernel killed something that nobody has accounted for.
+};
+
+class Worker {
+ public:
+  // What is still read of a pipe that outlives its worker comes within this time.
+  static constexpr std::uint64_t kDrainNs = 2'000'000'000;
+  static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
+
+  Worker(WorkerContext& context, std::uint32_t rank)
+      : context_(context), rank_(rank), pidfd_(context.loop) {}
+
+  // Sends Started or StartFailed. `ended` is called when the process has ended: the owner then calls
+  // collect().
+  void start(const WorkerGroup& group, const WorkerSpec& spec, std::function<void(Worker&)> ended);
+  // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
+  bool collect(const ExitCircumstances& circumstances);
+  // True when the process has ended and collect() has not been called yet. Takes nothing away.
+  bool has_ended() const;
+  // Sends a signal to the worker's own process, once.
+  void send_signal(int signal);
+  // Closes pipes that others hold open longer than kDrainNs after the worker's end.
+  void tick(std::uint64_t now_ns);
+
+  WorkerState state() const { return state_; }
+  pid_t pid() const { return pid_; }
+
+ private:
+  struct Pipes;
+  Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
+  void fail(const std::string& step, const std::string& path, int error);
+  void add_streams(const WorkerGroup& group, Pipes& pipes);
+  void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
+  void enter(WorkerEvent event);
+  void output_ended();
+  std::string read_error_file() const;
+
+  WorkerContext& context_;
+  std::uint32_t generation_ = 0;
+  std::uint32_t rank_;
+  WorkerState state_ = WorkerState::kPlanned;
+  pid_t pid_ = -1;
+  boost::asio::posix::stream_descriptor pidfd_;
+  std::vector<OutputPump::StreamId> streams_;
+  int open_streams_ = 0;
+  bool has_input_ = false;
+  bool was_killed_by_us_ = false;
+  std::uint64_t ended_at_ns_ = 0;
+};
+
+}  // namespace ivy
