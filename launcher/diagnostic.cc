@@ -46,7 +46,7 @@ std::string escape_control(const std::string& text) {
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : '\0');
     if (byte == 0xc2 && next >= 0x80 && next <= 0x9f) {
       // The C1 controls in UTF-8: some terminals obey them as they obey ESC.
       append_hex(out, byte);

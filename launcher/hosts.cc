@@ -13,6 +13,7 @@
 #include <charconv>
 #include <map>
 #include <set>
+#include <span>
 
 namespace ivy {
 namespace {

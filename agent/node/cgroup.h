@@ -22,8 +22,9 @@ std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo
 
 // The number behind `key` in a "key value" file such as memory.events; nothing when it is absent.
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key);
-// oom_kill of this process's own memory cgroup, version 1; -1 where there is none.
-long memory_v1_kills();
+// Out-of-memory kills where this process lives: its memory cgroup of version 1, else of version 2,
+// else the whole machine; -1 where the kernel counts none.
+long surrounding_memory_kills();
 
 // Makes or finds the job's cgroup and tries that a process can be born in it. The error says which
 // step is refused; the caller then takes the process tree.

@@ -27,7 +27,8 @@ class Containment {
   virtual ~Containment() = default;
   // Directory descriptor for SpawnRequest::cgroup_fd, or -1.
   virtual int cgroup_fd() const = 0;
-  // "cgroup /sys/fs/cgroup/..." or "process tree", for HostFacts and messages.
+  // "cgroup /sys/fs/cgroup/..." or "process tree (why there is no cgroup)", for HostFacts and
+  // messages.
   virtual std::string describe() const = 0;
   // Living processes of the job (never the supervisor, the warden or zombies), at most 4096.
   virtual std::vector<JobProcess> members() const = 0;
@@ -39,8 +40,8 @@ class Containment {
   virtual bool empty() = 0;
   // Removes the cgroup; only when empty.
   virtual void remove() = 0;
-  // Sum of the kernel's out-of-memory kill counters that concern this job (cgroup v2 memory.events of
-  // the job, or cgroup v1 memory.oom_control of this process's own); -1 when there is none.
+  // The kernel's counter of out-of-memory kills nearest to this job: of its own cgroup, else of the
+  // memory cgroup that this process is in, else of the machine; -1 when there is none.
   virtual long out_of_memory_kills() const = 0;
 };
 
@@ -48,12 +49,12 @@ class Containment {
 struct ContainmentRequest {
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t supervisor = 0;    // Never a member.
-  pid_t warden = 0;        // Never a member; the root of the process tree.
+  pid_t supervisor = 0;  // Never a member.
+  pid_t warden = 0;      // Never a member; the root of the process tree.
 };
 
-// Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and /proc/self/cgroup,
-// never by a fixed path), else the process tree. Never fails.
+// Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and
+// /proc/self/cgroup, never by a fixed path), else the process tree. Never fails.
 std::unique_ptr<Containment> make_containment(const ContainmentRequest& request);
 
 }  // namespace ivy

@@ -34,7 +34,8 @@ std::vector<std::string> parent_candidates() {
   const std::string name = "ivyrun-" + std::to_string(geteuid());
   std::vector<std::string> candidates{"/tmp/" + name, "/dev/shm/" + name};
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/') candidates.push_back(std::string(runtime) + "/ivyrun");
+  if (runtime != nullptr && runtime[0] == '/')
+    candidates.push_back(std::string(runtime) + "/ivyrun");
   return candidates;
 }
 
@@ -108,13 +109,13 @@ int lock_directory(const std::string& path) {
 
 bool looks_like_job(const std::string& name) {
   return name.size() > kJobIdDigits + 1 && name[kJobIdDigits] == '-' &&
-         name.find_first_not_of("0123456789abcdef") == kJobIdDigits;
+         is_job_id(name.substr(0, kJobIdDigits));
 }
 
 bool is_settled(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
-  return std::time(nullptr) - status.st_ctime > kSettledSeconds;
+  return std::time(nullptr) - status.st_mtime > kSettledSeconds;
 }
 
 void remove_dead_jobs(const std::string& parent) {
@@ -161,6 +162,11 @@ Result<sockaddr_un> socket_address(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_job_id(std::string_view text) {
+  return text.size() == kJobIdDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 std::string JobDirectory::error_file(std::uint32_t generation, std::uint32_t rank) const {
   return path + "/error-" + std::to_string(generation) + "-" + std::to_string(rank) + ".json";

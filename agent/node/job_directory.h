@@ -1,17 +1,22 @@
-// The job's own 0700 directory on a host: command socket, token, error files. Its place can be found
-// again by job id and host number alone, so that a relay reaches the supervisor after a reconnect.
+// The job's own 0700 directory on a host: command socket, token, error files. Its place can be
+// found again by job id and host number alone, so that a relay reaches the supervisor after a
+// reconnect.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "proto/status.h"
 
 namespace ivy {
 
+// 32 lower-case hexadecimal digits: safe as a part of a path.
+bool is_job_id(std::string_view text);
+
 struct JobDirectory {
-  std::string path;                 // .../ivyrun-UID/JOBID-HOST
-  int lock_fd = -1;                 // Of its maker: locked while the warden or the supervisor lives.
+  std::string path;  // .../ivyrun-UID/JOBID-HOST
+  int lock_fd = -1;  // Of its maker: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;

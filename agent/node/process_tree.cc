@@ -67,15 +67,16 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
   // The name stands between the first '(' and the last ')': it may hold either itself.
   const std::size_t open_at = text.find('(');
   const std::size_t close_at = text.rfind(')');
-  if (open_at == std::string::npos || close_at == std::string::npos || close_at < open_at) return false;
+  if (open_at == std::string::npos || close_at == std::string::npos || close_at < open_at)
+    return false;
   out.name = text.substr(open_at + 1, close_at - open_at - 1);
   unsigned long long start_time = 0;
   int parent = 0;
   // state ppid, then 17 fields of no interest, then starttime (field 22 of proc(5)).
-  const int fields = std::sscanf(
-      text.c_str() + close_at + 1,
-      " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &out.state,
-      &parent, &start_time);
+  const int fields =
+      std::sscanf(text.c_str() + close_at + 1,
+                  " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                  &out.state, &parent, &start_time);
   if (fields != 3) return false;
   out.pid = static_cast<pid_t>(std::atoi(text.c_str()));
   out.parent = parent;
@@ -114,8 +115,9 @@ bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
   return sent;
 }
 
-ProcessTree::ProcessTree(const ContainmentRequest& request)
-    : job_variable_("IVY_JOB_ID=" + request.job_id),
+ProcessTree::ProcessTree(const ContainmentRequest& request, std::string why)
+    : why_(std::move(why)),
+      job_variable_("IVY_JOB_ID=" + request.job_id),
       host_variable_("IVY_HOST_INDEX=" + std::to_string(request.host)),
       supervisor_(identify(request.supervisor)),
       warden_(identify(request.warden)) {}
@@ -168,6 +170,10 @@ std::vector<ProcessStat> ProcessTree::find() const {
   return found;
 }
 
+std::string ProcessTree::describe() const {
+  return why_.empty() ? "process tree" : "process tree (" + why_ + ")";
+}
+
 std::vector<JobProcess> ProcessTree::members() const {
   std::vector<JobProcess> members;
   for (const ProcessStat& process : find()) {
@@ -205,7 +211,7 @@ void ProcessTree::kill_all() {
 
 bool ProcessTree::empty() { return find().empty() && find().empty(); }
 
-long ProcessTree::out_of_memory_kills() const { return memory_v1_kills(); }
+long ProcessTree::out_of_memory_kills() const { return surrounding_memory_kills(); }
 
 JobProcess describe_process(const ProcessStat& process) {
   constexpr std::size_t kMaxFunctionBytes = 128;

@@ -13,7 +13,8 @@
 
 namespace ivy {
 
-// One line of /proc/PID/stat. A pid alone may be another process by now; pid and start time may not.
+// One line of /proc/PID/stat. A pid alone may be another process by now; pid and start time may
+// not.
 struct ProcessStat {
   pid_t pid = 0;
   pid_t parent = 0;
@@ -35,9 +36,10 @@ JobProcess describe_process(const ProcessStat& process);
 
 class ProcessTree final : public Containment {
  public:
-  explicit ProcessTree(const ContainmentRequest& request);
+  // why: the reason for having no cgroup, for describe().
+  explicit ProcessTree(const ContainmentRequest& request, std::string why = {});
   int cgroup_fd() const override { return -1; }
-  std::string describe() const override { return "process tree"; }
+  std::string describe() const override;
   std::vector<JobProcess> members() const override;
   void signal_all(int signal) override;
   void kill_all() override;
@@ -54,6 +56,7 @@ class ProcessTree final : public Containment {
   bool is_keeper(const ProcessStat& process) const;
   std::vector<ProcessStat> find() const;
 
+  std::string why_;
   std::string job_variable_;
   std::string host_variable_;
   Identity supervisor_;

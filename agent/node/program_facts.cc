@@ -169,9 +169,9 @@ ProgramFacts check_program(const ProgramRequest& request) {
     facts.search_path = own != nullptr && *own != '\0' ? own : kDefaultSearchPath;
   }
   facts.working_directory_error = check_directory(request.working_directory);
-  const bool is_module = request.kind == PROGRAM_MODULE;
-  facts.is_script = request.kind == PROGRAM_SCRIPT ||
-                    (request.kind == PROGRAM_AUTO && is_python_file(request.program));
+  const bool is_module = request.form == PROGRAM_MODULE;
+  facts.is_script = request.form == PROGRAM_SCRIPT ||
+                    (request.form == PROGRAM_AUTO && is_python_file(request.program));
   if (facts.is_script || is_module) find_interpreter(request, facts);
   if (is_module) return facts;
   if (facts.is_script) {

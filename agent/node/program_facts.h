@@ -13,7 +13,7 @@ namespace ivy {
 
 struct ProgramRequest {
   std::string program;                    // As typed.
-  ProgramKind kind = PROGRAM_AUTO;
+  ProgramForm form = PROGRAM_AUTO;
   std::vector<std::string> interpreters;  // Candidates in order.
   std::string search_path;                // Empty: this process's own PATH.
   std::string working_directory;          // Absolute.

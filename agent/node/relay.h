@@ -1,5 +1,6 @@
-// The relay: copies bytes between a carrier's end (its standard input and output, which sshd or srun
-// gave it) and the command socket of a job's supervisor. It understands nothing of what it copies.
+// The relay: copies bytes between a carrier's end (its standard input and output, which sshd or
+// srun gave it) and the command socket of a job's supervisor. It understands nothing of what it
+// copies.
 //
 //   first line of standard input:  IVYOPEN 1 new|reattach JOBID HOST\n
 //   new       starts a warden, detached from this session; one that lives already is reattached to

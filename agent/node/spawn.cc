@@ -67,10 +67,12 @@ struct ChildPlan {
   _exit(127);
 }
 
-// The C library refuses to touch the signals that it uses itself; a parent may ignore those as well.
+// The C library refuses to touch the signals that it uses itself; a parent may ignore those as
+// well.
 void reset_signals() {
   constexpr std::size_t kKernelMaskBytes = 8;
-  const std::array<unsigned long, 4> default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
+  const std::array<unsigned long, 4>
+      default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
   for (int number = 1; number < _NSIG; ++number) {
     syscall(SYS_rt_sigaction, number, default_action.data(), nullptr, kKernelMaskBytes);
   }
@@ -307,8 +309,8 @@ SpawnResult spawn(const SpawnRequest& request) {
     if (birth.pid == 0) become_worker(plan, birth.must_join_cgroup);
   }
   close(report[1]);
-  SpawnResult result = birth.pid < 0 ? failed("clone", {}, birth.error)
-                                     : await_exec(birth, report[0], request);
+  SpawnResult result =
+      birth.pid < 0 ? failed("clone", {}, birth.error) : await_exec(birth, report[0], request);
   close(report[0]);
   return result;
 }
@@ -346,8 +348,8 @@ std::string joined(const std::string& directory, const std::string& name) {
 }
 
 Error not_executable(const std::string& what, int error) {
-  return errno_error(error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kPermissionDenied,
-                     what, error);
+  return errno_error(
+      error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kPermissionDenied, what, error);
 }
 
 }  // namespace

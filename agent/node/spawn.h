@@ -21,7 +21,7 @@ struct SpawnRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int cgroup_fd = -1;                  // Directory of a cgroup v2 to be born in; -1: none.
+  int cgroup_fd = -1;  // Directory of a cgroup v2 to be born in; -1: none.
 };
 
 struct SpawnFailure {
@@ -32,12 +32,12 @@ struct SpawnFailure {
 
 struct SpawnedProcess {
   pid_t pid = -1;
-  int pidfd = -1;    // Owned by the caller; readable when the process has ended.
+  int pidfd = -1;  // Owned by the caller; readable when the process has ended.
 };
 
 // Own session, clean signal state and mask, standard descriptors, everything else closed on exec,
-// limits of memlock and nofile raised to the hard limit. Returns when exec has succeeded or failed, so
-// a failure to execute is never mistaken for exit code 127. A script without "#!" is a failure
+// limits of memlock and nofile raised to the hard limit. Returns when exec has succeeded or failed,
+// so a failure to execute is never mistaken for exit code 127. A script without "#!" is a failure
 // (ENOEXEC), not a shell script.
 struct SpawnResult {
   SpawnedProcess process;  // pid > 0 on success.

@@ -1,7 +1,7 @@
-// Keeps one host's workers for one job: serves the launcher's carriers, starts workers, passes their
-// output on, ends them, and proves that nothing of them is left. It is forked by the warden, so it
-// begins in a process of its own. See "Process model" in agent/README.md.
-// Thread: the process's only thread.
+// Keeps one host's workers for one job: serves the launcher's carriers, starts workers, passes
+// their output on, ends them, and proves that nothing of them is left. It is forked by the warden,
+// so it begins in a process of its own. See "Process model" in agent/README.md. Thread: the
+// process's only thread.
 #pragma once
 
 #include <sys/types.h>
@@ -15,19 +15,20 @@ namespace ivy {
 
 // What the end of a carrier means.
 enum class CarrierKind {
-  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop now.
+  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop
+           // now.
   kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
 };
 
 // What the warden hands over. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
-  std::string job_id;      // 32 hexadecimal digits.
+  std::string job_id;  // 32 hexadecimal digits.
   std::uint32_t host = 0;
   JobDirectory directory;  // Exists; the warden removes it after the supervisor's end.
   int listening_fd = -1;   // The command socket: listening, non-blocking.
   int carrier_fd = -1;     // The first carrier: a connected stream socket, blocking mode.
   CarrierKind carrier = CarrierKind::kLocal;
-  int warden_pidfd = -1;   // Readable when the warden has died: end everything, then exit.
+  int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
 };
 

@@ -1,7 +1,7 @@
-// The warden: parent of one supervisor, and the last to leave. It waits, reaps what the kernel hands
-// it as a subreaper, and when the supervisor has ended in whatever way, it ends everything of the
-// job, removes the cgroup and the job directory, and exits with the supervisor's code. It has no
-// sockets, so nothing that a peer sends can hurt it. Thread: the process's only thread.
+// The warden: parent of one supervisor, and the last to leave. It waits, reaps what the kernel
+// hands it as a subreaper, and when the supervisor has ended in whatever way, it ends everything of
+// the job, removes the cgroup and the job directory, and exits with the supervisor's code. It has
+// no sockets, so nothing that a peer sends can hurt it. Thread: the process's only thread.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ int run_warden(const WardenStart& start, SupervisorMain supervisor_main);
 inline constexpr char kFailurePrefix[] = "\x01ivy:fail ";
 inline constexpr int kWardenFailed = 4;
 
-// What cannot be ended in this time (a process in uninterruptible sleep) has a SIGKILL waiting for it
-// and is left to init.
+// What cannot be ended in this time (a process in uninterruptible sleep) has a SIGKILL waiting for
+// it and is left to init.
 inline constexpr int kWardenPatienceMs = 30'000;
 
 }  // namespace ivy

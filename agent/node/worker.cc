@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "agent/node/host_facts.h"
-#include "agent/node/spawn.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -41,6 +40,9 @@ class Descriptor {
 // waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
 
+// What a shell searches when nobody has set PATH.
+constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
 bool matches(std::string_view name, std::string_view pattern) {
   if (!pattern.ends_with('*')) return name == pattern;
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -62,9 +64,11 @@ int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
   return fcntl(ours, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
-bool is_directory(const std::string& path) {
+// errno of what keeps the path from being entered, or 0.
+int directory_error(const std::string& path) {
   struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+  if (stat(path.c_str(), &info) != 0) return errno;
+  return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
 }
 
 }  // namespace
@@ -107,22 +111,7 @@ void Worker::start(const WorkerGroup& group, const WorkerSpec& spec,
   Pipes pipes;
   const int pipe_error = pipes.make(spec.standard_input());
   if (pipe_error != 0) return fail("pipe", "", pipe_error);
-  SpawnRequest request;
-  request.arguments = group.arguments;
-  request.environment = environment_of_worker(group, spec);
-  request.working_directory = group.working_directory;
-  if (!is_directory(group.working_directory)) return fail("chdir", group.working_directory, errno ? errno : ENOTDIR);
-  const std::string* path = find_variable(request.environment, "PATH");
-  int find_error = 0;
-  const Result<std::string> found = find_executable(
-      group.arguments.front(), path != nullptr ? *path : "", group.working_directory, &find_error);
-  if (!found.ok()) return fail("exec", group.arguments.front(), find_error);
-  request.executable = *found;
-  request.stdin_fd = pipes.stdin_reader.get();
-  request.stdout_fd = pipes.stdout_writer.get();
-  request.stderr_fd = pipes.stderr_writer.get();
-  request.cgroup_fd = context_.containment.cgroup_fd();
-  const SpawnResult result = spawn(request);
+  const SpawnResult result = spawn_process(group, spec, pipes);
   if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
   pid_ = result.process.pid;
   pidfd_.assign(result.process.pidfd);
@@ -140,6 +129,35 @@ void Worker::start(const WorkerGroup& group, const WorkerSpec& spec,
                     [this, ended = std::move(ended)](const boost::system::error_code& error) {
                       if (!error) ended(*this);
                     });
+}
+
+SpawnResult Worker::spawn_process(const WorkerGroup& group, const WorkerSpec& spec,
+                                  const Pipes& pipes) const {
+  SpawnResult result;
+  const int directory = directory_error(group.working_directory);
+  if (directory != 0) {
+    result.failure = {"chdir", group.working_directory, directory};
+    return result;
+  }
+  SpawnRequest request;
+  request.arguments = group.arguments;
+  request.environment = environment_of_worker(group, spec);
+  request.working_directory = group.working_directory;
+  const std::string* path = find_variable(request.environment, "PATH");
+  int find_error = ENOENT;
+  const Result<std::string> found =
+      find_executable(group.arguments.front(), path != nullptr ? *path : kDefaultSearchPath,
+                      group.working_directory, &find_error);
+  if (!found.ok()) {
+    result.failure = {"exec", group.arguments.front(), find_error};
+    return result;
+  }
+  request.executable = *found;
+  request.stdin_fd = pipes.stdin_reader.get();
+  request.stdout_fd = pipes.stdout_writer.get();
+  request.stderr_fd = pipes.stderr_writer.get();
+  request.cgroup_fd = context_.containment.cgroup_fd();
+  return spawn(request);
 }
 
 void Worker::fail(const std::string& step, const std::string& path, int error) {
@@ -166,14 +184,10 @@ void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
   if (!group.log_directory.empty()) {
     Result<RankLog> opened =
         RankLog::open({group.log_directory, context_.job_id, generation_, rank_, stream});
-    if (opened.ok()) {
+    if (opened.ok())
       log = std::move(opened).value();
-    } else {
-      Event event;
-      event.mutable_note()->set_warning(true);
-      event.mutable_note()->set_text(opened.error().message);
-      context_.send(event);
-    }
+    else
+      context_.log_failed(opened.error().message);
   }
   streams_.push_back(context_.output.add(fd, {generation_, rank_, stream}, std::move(log),
                                          [this] { output_ended(); }));
@@ -191,13 +205,6 @@ void Worker::output_ended() {
   context_.changed();
 }
 
-bool Worker::has_ended() const {
-  if (!is_alive(state_)) return false;
-  siginfo_t info{};
-  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == pid_;
-}
-
 bool Worker::collect(const ExitCircumstances& circumstances) {
   if (!is_alive(state_)) return true;
   siginfo_t info{};
@@ -211,7 +218,15 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   pidfd_.close(ignored);
   if (has_input_) context_.input.close();
   enter(WorkerEvent::kExited);
+  report_exit(info, circumstances);
+  context_.changed();
+  return true;
+}
+
+void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
   const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  ended_out_of_memory_ = status.signal == SIGKILL && circumstances.out_of_memory_rose &&
+                         !circumstances.killed_by_us && !was_killed_by_us_;
   Event event;
   Exited* exited = event.mutable_exited();
   exited->set_generation(generation_);
@@ -222,12 +237,9 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   exited->set_core_dumped(info.si_code == CLD_DUMPED);
   exited->set_after_stop(circumstances.stopping);
   exited->set_at_ns(ended_at_ns_);
-  exited->set_out_of_memory(status.signal == SIGKILL && circumstances.out_of_memory_rose &&
-                            !circumstances.killed_by_us && !was_killed_by_us_);
+  exited->set_out_of_memory(ended_out_of_memory_);
   exited->set_error_file(read_error_file());
   context_.send(event);
-  context_.changed();
-  return true;
 }
 
 std::string Worker::read_error_file() const {

@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "agent/node/input_pipe.h"
 #include "agent/node/job_directory.h"
 #include "agent/node/output_pump.h"
+#include "agent/node/spawn.h"
 #include "agent/node/worker_state.h"
 #include "proto/env.h"
 #include "proto/job.pb.h"
@@ -35,6 +37,7 @@ struct WorkerContext {
   OutputPump& output;
   InputPipe& input;
   std::function<void(const Event&)> send;
+  std::function<void(const std::string&)> log_failed;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
 
@@ -68,8 +71,6 @@ class Worker {
   void start(const WorkerGroup& group, const WorkerSpec& spec, std::function<void(Worker&)> ended);
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);
-  // True when the process has ended and collect() has not been called yet. Takes nothing away.
-  bool has_ended() const;
   // Sends a signal to the worker's own process, once.
   void send_signal(int signal);
   // Closes pipes that others hold open longer than kDrainNs after the worker's end.
@@ -77,15 +78,20 @@ class Worker {
 
   WorkerState state() const { return state_; }
   pid_t pid() const { return pid_; }
+  // The exit was put down to the kernel's out-of-memory killer.
+  bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:
   struct Pipes;
   Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
+  SpawnResult spawn_process(const WorkerGroup& group, const WorkerSpec& spec,
+                            const Pipes& pipes) const;
   void fail(const std::string& step, const std::string& path, int error);
   void add_streams(const WorkerGroup& group, Pipes& pipes);
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
   void enter(WorkerEvent event);
   void output_ended();
+  void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances);
   std::string read_error_file() const;
 
   WorkerContext& context_;
@@ -98,6 +104,7 @@ class Worker {
   int open_streams_ = 0;
   bool has_input_ = false;
   bool was_killed_by_us_ = false;
+  bool ended_out_of_memory_ = false;
   std::uint64_t ended_at_ns_ = 0;
 };
 

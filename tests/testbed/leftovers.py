@@ -12,7 +12,7 @@ import time
 
 # Job directories are JOBID-HOST; what else is beside them (the sent program) may stay.
 JOB_DIRECTORY = re.compile(r"^[0-9a-f]{32}-\d+$")
-OURS = re.compile(rb"(^|/)(ivyrun|ivy-node|ivy-rendezvous|ivy-probe)(-[0-9a-f]+)?$")
+OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
 
 
@@ -80,7 +80,7 @@ def zombies_below(parents):
     return found
 
 
-def is_furniture(process, by_pid, init_pid):
+def is_furniture(process, init_pid):
     """Belongs to the host itself: its init's helpers, the listening sshd."""
     if process.words().startswith("sshd: /usr/sbin/sshd"):
         return True
@@ -98,7 +98,7 @@ def left_processes(view):
     found = processes_of(view.init_pid)
     by_pid = {process.pid: process for process in found}
     for process in found:
-        if is_furniture(process, by_pid, view.init_pid):
+        if is_furniture(process, view.init_pid):
             continue
         if process.is_ours() or not was_entered(process, by_pid, view.init_pid):
             yield process

@@ -64,9 +64,10 @@ def enter_cgroup(directory):
 
 
 def start_time(pid):
-    """Field 22 of /proc/PID/stat; with the pid it names one process for ever. None: no process."""
+    """Field 22 of /proc/PID/stat; with the pid it names one process for ever. None: it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError):
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
         return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])

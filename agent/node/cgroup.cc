@@ -1,0 +1,278 @@
+#include "agent/node/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "agent/node/process_tree.h"
+#include "agent/node/spawn.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kMaxMembers = 4096;
+// A worker may make cgroups below ours (containers); nobody nests them deeper than this.
+constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxFileBytes = 4u << 20;
+constexpr std::size_t kJobIdDigitsInName = 12;
+
+std::string read_file(const std::string& path) {
+  std::string text;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return text;
+  std::array<char, 4096> buffer;
+  ssize_t count = 0;
+  while (text.size() < kMaxFileBytes && (count = read(fd, buffer.data(), buffer.size())) > 0) {
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  close(fd);
+  return text;
+}
+
+bool write_file(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return written;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+// mountinfo writes blank, tab, newline and backslash as three octal digits.
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const bool is_escape =
+        text[i] == '\\' && i + 3 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 4, value, 8).ptr ==
+            text.data() + i + 4;
+    out += is_escape ? static_cast<char>(value) : text[i];
+    if (is_escape) i += 3;
+  }
+  return out;
+}
+
+struct Mount {
+  std::string root;   // Which part of the hierarchy is mounted.
+  std::string point;  // Where.
+};
+
+// Mounts of one file system type whose super options hold `option` (empty: any).
+std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
+                             std::string_view option) {
+  constexpr std::size_t kRootField = 3;
+  constexpr std::size_t kPointField = 4;
+  std::vector<Mount> mounts;
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string_view::npos) continue;
+    const auto before = split(line.substr(0, dash), ' ');
+    const auto after = split(line.substr(dash + 3), ' ');  // type, source, super options
+    if (before.size() <= kPointField || after.size() < 3 || after[0] != type) continue;
+    const auto options = split(after[2], ',');
+    if (!option.empty() && std::ranges::find(options, option) == options.end()) continue;
+    mounts.push_back(Mount{unescape(before[kRootField]), unescape(before[kPointField])});
+  }
+  return mounts;
+}
+
+// The path of this process's cgroup in the hierarchy with this controller (empty: version 2).
+std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::string_view controller) {
+  for (const std::string_view line : split(cgroup, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const std::string_view names = line.substr(first + 1, second - first - 1);
+    const auto controllers = split(names, ',');
+    const bool matches = controller.empty()
+                             ? line.substr(0, first) == "0" && names.empty()
+                             : std::ranges::find(controllers, controller) != controllers.end();
+    if (matches) return std::string(line.substr(second + 1));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> visible_directory(const std::vector<Mount>& mounts,
+                                             const std::string& path) {
+  // A path with ".." lies outside this cgroup namespace: no mount of ours shows it.
+  if (path.find("/..") != std::string::npos) return std::nullopt;
+  for (const Mount& mount : mounts) {
+    if (mount.root == "/") return path == "/" ? mount.point : mount.point + path;
+    if (path == mount.root) return mount.point;
+    if (path.starts_with(mount.root + "/")) return mount.point + path.substr(mount.root.size());
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> child_cgroups(const std::string& directory) {
+  std::vector<std::string> children;
+  DIR* const open_directory = opendir(directory.c_str());
+  if (open_directory == nullptr) return children;
+  while (const dirent* entry = readdir(open_directory)) {
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
+    children.push_back(directory + "/" + entry->d_name);
+  }
+  closedir(open_directory);
+  return children;
+}
+
+void collect_processes(const std::string& directory, int depth, std::vector<ProcessStat>& out) {
+  if (depth > kMaxDepth) return;
+  const std::string pids = read_file(directory + "/cgroup.procs");
+  for (const std::string_view line : split(pids, '\n')) {
+    pid_t pid = 0;
+    std::from_chars(line.data(), line.data() + line.size(), pid);
+    ProcessStat process;
+    // 0 is a process of another pid namespace.
+    if (pid > 1 && out.size() < kMaxMembers && read_process_stat(pid, process)) {
+      out.push_back(std::move(process));
+    }
+  }
+  for (const std::string& child : child_cgroups(directory))
+    collect_processes(child, depth + 1, out);
+}
+
+void remove_cgroups(const std::string& directory, int depth) {
+  if (depth > kMaxDepth) return;
+  for (const std::string& child : child_cgroups(directory)) remove_cgroups(child, depth + 1);
+  rmdir(directory.c_str());
+}
+
+class Cgroup final : public Containment {
+ public:
+  // Neither supervisor nor warden is ever in it: they live in the cgroup above.
+  Cgroup(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
+  ~Cgroup() override { close(fd_); }
+  Cgroup(const Cgroup&) = delete;
+  Cgroup& operator=(const Cgroup&) = delete;
+
+  int cgroup_fd() const override { return fd_; }
+  std::string describe() const override { return "cgroup " + directory_; }
+
+  std::vector<JobProcess> members() const override {
+    std::vector<JobProcess> members;
+    for (const ProcessStat& process : find()) members.push_back(describe_process(process));
+    return members;
+  }
+
+  void signal_all(int signal) override {
+    for (const ProcessStat& process : find()) {
+      if (signal == SIGTERM) signal_process(process.pid, process.start_time, SIGCONT);
+      signal_process(process.pid, process.start_time, signal);
+    }
+  }
+
+  void kill_all() override {
+    if (write_file(directory_ + "/cgroup.kill", "1")) return;
+    // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
+    write_file(directory_ + "/cgroup.freeze", "1");
+    signal_all(SIGKILL);
+    write_file(directory_ + "/cgroup.freeze", "0");
+  }
+
+  bool empty() override {
+    return read_cgroup_counter(directory_ + "/cgroup.events", "populated").value_or(0) == 0;
+  }
+
+  void remove() override { remove_cgroups(directory_, 0); }
+
+  long out_of_memory_kills() const override {
+    const auto own = read_cgroup_counter(directory_ + "/memory.events", "oom_kill");
+    return own ? *own : surrounding_memory_kills();
+  }
+
+ private:
+  std::vector<ProcessStat> find() const {
+    std::vector<ProcessStat> found;
+    collect_processes(directory_, 0, found);
+    std::erase_if(found, [](const ProcessStat& process) {
+      return process.state == 'Z' || process.state == 'X';
+    });
+    return found;
+  }
+
+  const std::string directory_;
+  const int fd_;
+};
+
+}  // namespace
+
+std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo,
+                                               std::string_view cgroup) {
+  const auto path = path_in_hierarchy(cgroup, "");
+  if (!path) return std::nullopt;
+  return visible_directory(mounts_of(mountinfo, "cgroup2", ""), *path);
+}
+
+std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
+                                                      std::string_view cgroup) {
+  const auto path = path_in_hierarchy(cgroup, "memory");
+  if (!path) return std::nullopt;
+  return visible_directory(mounts_of(mountinfo, "cgroup", "memory"), *path);
+}
+
+std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key) {
+  const std::string text = read_file(file);
+  for (const std::string_view line : split(text, '\n')) {
+    const auto words = split(line, ' ');
+    if (words.size() != 2 || words[0] != key) continue;
+    long value = 0;
+    const auto parsed = std::from_chars(words[1].data(), words[1].data() + words[1].size(), value);
+    if (parsed.ec == std::errc()) return value;
+  }
+  return std::nullopt;
+}
+
+long surrounding_memory_kills() {
+  const std::string mountinfo = read_file("/proc/self/mountinfo");
+  const std::string cgroup = read_file("/proc/self/cgroup");
+  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup)) {
+    const auto kills = read_cgroup_counter(*v1 + "/memory.oom_control", "oom_kill");
+    if (kills) return *kills;
+  }
+  if (const auto v2 = cgroup_v2_directory(mountinfo, cgroup)) {
+    const auto kills = read_cgroup_counter(*v2 + "/memory.events", "oom_kill");
+    if (kills) return *kills;
+  }
+  return read_cgroup_counter("/proc/vmstat", "oom_kill").value_or(-1);
+}
+
+Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request) {
+  const auto own =
+      cgroup_v2_directory(read_file("/proc/self/mountinfo"), read_file("/proc/self/cgroup"));
+  if (!own) return Error{Code::kUnavailable, "no cgroup v2 is mounted here"};
+  const std::string directory = *own + "/ivy-" + request.job_id.substr(0, kJobIdDigitsInName) +
+                                "-" + std::to_string(request.host);
+  if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
+    return errno_error(Code::kUnavailable, "mkdir " + directory, errno);
+  }
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno_error(Code::kUnavailable, "open " + directory, errno);
+  // Rights, controllers, thread modes, filters of system calls: only a birth proves that all agree.
+  if (const int error = try_birth_in_cgroup(fd); error != 0) {
+    close(fd);
+    rmdir(directory.c_str());
+    return errno_error(Code::kUnavailable, "no process can be born in " + directory, error);
+  }
+  return std::unique_ptr<Containment>(std::make_unique<Cgroup>(directory, fd));
+}
+
+}  // namespace ivy

@@ -1,0 +1,23 @@
+// The supervisor's answer to Hello: what this host is, whether the program is here, which port is kept.
+// Thread: the supervisor's only thread. Takes well under a millisecond beside hashing the script.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/node/containment.h"
+#include "agent/node/job_directory.h"
+#include "agent/node/reserved_port.h"
+#include "proto/job.pb.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
+Result<void> write_token_file(const std::string& path, const std::string& token);
+
+// `port` keeps the port that was asked for; one that it already holds is answered again.
+HelloOk answer_hello(const Hello& hello, const Containment& containment,
+                     const JobDirectory& directory, std::optional<ReservedPort>& port);
+
+}  // namespace ivy

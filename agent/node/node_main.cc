@@ -1,0 +1,50 @@
+// ivy-node: the one static binary that is sent to a host. Its first argument is its role.
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "agent/node/relay.h"
+#include "agent/node/supervisor.h"
+#include "agent/node/warden.h"
+#include "proto/build.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+int print_version() {
+  std::printf("ivy-node %.*s build %.*s\n", static_cast<int>(version().size()), version().data(),
+              static_cast<int>(build_name().size()), build_name().data());
+  return 0;
+}
+
+int print_usage() {
+  std::fprintf(stderr,
+               "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
+               "usage: ivy-node --version | relay | warden --job ID --host N --carrier-fd N "
+               "--carrier local|relay\n");
+  return kExitUsage;
+}
+
+int warden_role(int argc, char** argv) {
+  const Result<WardenStart> start = parse_warden_arguments(argc, argv);
+  if (!start.ok()) {
+    std::fprintf(stderr, "%s\n", start.error().message.c_str());
+    return kExitUsage;
+  }
+  return run_warden(*start, run_supervisor);
+}
+
+int run(int argc, char** argv) {
+  const std::string_view role = argc > 1 ? argv[1] : "";
+  if (role == "warden") return warden_role(argc - 2, argv + 2);
+  if (role == "relay" && argc == 2) return run_relay();
+  if (role == "--version" && argc == 2) return print_version();
+  return print_usage();
+}
+
+}  // namespace
+}  // namespace ivy
+
+int main(int argc, char** argv) { return ivy::run(argc, argv); }

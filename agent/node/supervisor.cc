@@ -1,0 +1,488 @@
+#include "agent/node/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/node/address_check.h"
+#include "agent/node/command_channel.h"
+#include "agent/node/containment.h"
+#include "agent/node/ending.h"
+#include "agent/node/hello.h"
+#include "agent/node/host_facts.h"
+#include "agent/node/input_pipe.h"
+#include "agent/node/lease.h"
+#include "agent/node/output_pump.h"
+#include "agent/node/worker.h"
+#include "proto/job.pb.h"
+
+namespace ivy {
+namespace {
+
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kTick{250};
+constexpr int kTicksPerHeartbeat = 4;
+// A launcher that attaches and never says Hello, or that never attaches, is not coming.
+constexpr std::uint64_t kHelloTimeoutNs = 30 * kNanosPerSecond;
+constexpr std::uint64_t kDefaultGraceNs = 5 * kNanosPerSecond;
+// More workers than any host has use for; each costs five descriptors here.
+constexpr int kMaxWorkers = 4096;
+// More addresses than a launcher has reason to ask for at once.
+constexpr int kMaxAddressChecks = 64;
+
+Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorStart& start);
+  int run();
+
+ private:
+  // ---- commands ----
+  Result<void> on_frame(link::Frame& frame);
+  Result<void> on_command(const Command& command);
+  Result<void> on_hello(const Hello& hello);
+  Result<void> on_check_address(const CheckAddress& request);
+  Result<void> on_start(const HostPlan& plan);
+  void refuse_start(const HostPlan& plan);
+  void on_signal_workers(int signal);
+  void on_finish();
+  void send(const Event& event);
+  void warn_of_log(const std::string& text);
+
+  // ---- workers ----
+  WorkerGroup group_of(const HostPlan& plan) const;
+  void collect(Worker& worker);
+  void collect_all();
+  void reap_children();
+  Worker* worker_of(pid_t pid);
+
+  // ---- ending ----
+  void order_stop(std::uint64_t grace_ns, const std::string& reason);
+  void check_lease();
+  void schedule_check();
+  void check_ending();
+  EndingFacts ending_facts();
+  void perform(EndingAction action);
+  void report(EndingAction action);
+  void finish();
+
+  // ---- loop ----
+  void wait_tick();
+  void on_tick();
+  void wait_signal();
+  void wait_warden();
+
+  boost::asio::io_context loop_{1};
+  const SupervisorStart start_;
+  Lease lease_{LeaseLimits{}};
+  CommandChannel channel_;
+  OutputPump output_;
+  InputPipe input_;
+  boost::asio::steady_timer tick_timer_{loop_};
+  boost::asio::steady_timer ending_timer_{loop_};
+  boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM};
+  boost::asio::posix::stream_descriptor warden_{loop_};
+
+  std::unique_ptr<Containment> containment_;  // Since Hello.
+  std::optional<ReservedPort> port_;
+  std::optional<WorkerContext> context_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::uint32_t generation_ = 0;
+  long out_of_memory_seen_ = 0;  // Kernel's kills before the job, and those put down to a worker.
+
+  Ending ending_;
+  std::string reason_;
+  bool is_proved_empty_ = false;
+  bool finish_when_reported_ = false;
+  bool check_posted_ = false;
+  bool log_warned_ = false;
+  int address_checks_ = 0;
+  int ticks_ = 0;
+  int exit_code_ = 0;
+  std::uint64_t grace_ns_ = kDefaultGraceNs;
+  const std::uint64_t began_ns_ = monotonic_ns();
+  std::uint64_t last_tick_ns_ = began_ns_;
+};
+
+Supervisor::Supervisor(const SupervisorStart& start)
+    : start_(start),
+      channel_(loop_, start, lease_,
+               {[this](link::Frame& frame) { return on_frame(frame); },
+                [this] { output_.pump(); },
+                [this] { check_lease(); }}),
+      output_(loop_, channel_.session(),
+              {[this] { channel_.flush(); }, [this](const std::string& text) { warn_of_log(text); }}),
+      input_(loop_, channel_.session(), [this] { channel_.flush(); }) {}
+
+int Supervisor::run() {
+  wait_tick();
+  wait_signal();
+  wait_warden();
+  // A child that ended before the signal was watched announces itself no more.
+  reap_children();
+  loop_.run();
+  return exit_code_;
+}
+
+// ---- commands ------------------------------------------------------------------------------
+
+Result<void> Supervisor::on_frame(link::Frame& frame) {
+  if (frame.header.type == link::FrameType::kInput) {
+    input_.push(std::move(frame.payload));
+    return {};
+  }
+  Command command;
+  if (!command.ParseFromString(frame.payload))
+    return Error{Code::kDataLoss, "a command cannot be read"};
+  return on_command(command);
+}
+
+Result<void> Supervisor::on_command(const Command& command) {
+  switch (command.kind_case()) {
+    case Command::kHello: return on_hello(command.hello());
+    case Command::kCheckAddress: return on_check_address(command.check_address());
+    case Command::kStart: return on_start(command.start().plan());
+    case Command::kSignalWorkers:
+      on_signal_workers(command.signal_workers().signal());
+      return {};
+    case Command::kStop:
+      order_stop(command.stop().grace_ms() * kNanosPerMilli, {});
+      return {};
+    case Command::kPause:
+      lease_.paused();
+      return {};
+    case Command::kFinish:
+      on_finish();
+      return {};
+    case Command::KIND_NOT_SET: break;
+  }
+  return Error{Code::kDataLoss, "an empty command"};
+}
+
+Result<void> Supervisor::on_hello(const Hello& hello) {
+  if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
+  grace_ns_ = hello.grace_ms() * kNanosPerMilli;
+  if (!containment_)
+    containment_ = make_containment({start_.job_id, start_.host, getpid(), start_.warden_pid});
+  const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
+  Event event;
+  *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, port_);
+  // Workers could not prove themselves: better not to start than to fail later and elsewhere.
+  if (!token.ok()) event.mutable_hello_ok()->mutable_facts()->set_program_error(token.error().message);
+  send(event);
+  return {};
+}
+
+Result<void> Supervisor::on_check_address(const CheckAddress& request) {
+  if (address_checks_ >= kMaxAddressChecks) return out_of_turn("too many address checks at once");
+  ++address_checks_;
+  check_address(loop_, request, [this](const AddressChecked& answer) {
+    --address_checks_;
+    Event event;
+    *event.mutable_address_checked() = answer;
+    send(event);
+  });
+  return {};
+}
+
+WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
+  WorkerGroup group;
+  group.generation = plan.generation();
+  group.arguments.assign(plan.arguments().begin(), plan.arguments().end());
+  group.working_directory = plan.working_directory();
+  group.log_directory = plan.log_directory();
+  group.environment = environment_of(environ);
+  remove_variables(group.environment, {plan.unset().begin(), plan.unset().end()});
+  for (const Variable& variable : plan.environment())
+    set_variable(group.environment, variable.name(), variable.value());
+  return group;
+}
+
+Result<void> Supervisor::on_start(const HostPlan& plan) {
+  if (!containment_) return out_of_turn("Start before Hello");
+  if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers)
+    return Error{Code::kInvalidArgument, "a plan without program, or with too many workers"};
+  if (!workers_.empty() && plan.generation() == generation_) return {};
+  if (!workers_.empty() || ending_.stopping() || ending_.reported()) {
+    refuse_start(plan);
+    return {};
+  }
+  generation_ = plan.generation();
+  out_of_memory_seen_ = containment_->out_of_memory_kills();
+  context_.emplace(WorkerContext{loop_, *containment_, start_.directory, start_.job_id, start_.host,
+                                 output_, input_, [this](const Event& event) { send(event); },
+                                 [this](const std::string& text) { warn_of_log(text); },
+                                 [this] { schedule_check(); }});
+  const WorkerGroup group = group_of(plan);
+  for (const WorkerSpec& spec : plan.workers()) {
+    workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
+    workers_.back()->start(group, spec, [this](Worker& worker) { collect(worker); });
+  }
+  const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
+  if (std::none_of(plan.workers().begin(), plan.workers().end(), takes_input)) input_.close();
+  ending_.workers_started();
+  schedule_check();
+  return {};
+}
+
+void Supervisor::refuse_start(const HostPlan& plan) {
+  for (const WorkerSpec& spec : plan.workers()) {
+    Event event;
+    StartFailed* failed = event.mutable_start_failed();
+    failed->set_generation(plan.generation());
+    failed->set_rank(spec.rank());
+    failed->set_error(ECANCELED);
+    failed->set_step("start");
+    failed->set_at_ns(monotonic_ns());
+    send(event);
+  }
+}
+
+void Supervisor::on_signal_workers(int signal) {
+  if (signal < 1 || signal >= NSIG) return;
+  for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(signal);
+}
+
+void Supervisor::on_finish() {
+  const bool nothing_runs = ending_.phase() == EndingPhase::kIdle || ending_.reported();
+  if (nothing_runs) return finish();
+  finish_when_reported_ = true;
+  order_stop(grace_ns_, {});
+}
+
+void Supervisor::send(const Event& event) {
+  // Cannot fail: a host's events together stay far below what may wait for an acknowledgement.
+  if (channel_.session().send(link::FrameType::kEvent, event.SerializeAsString()).ok())
+    channel_.flush();
+}
+
+void Supervisor::warn_of_log(const std::string& text) {
+  if (std::exchange(log_warned_, true)) return;
+  Event event;
+  event.mutable_note()->set_warning(true);
+  event.mutable_note()->set_text(text + "; this host's log files are incomplete from here on");
+  send(event);
+}
+
+// ---- workers -------------------------------------------------------------------------------
+
+void Supervisor::collect(Worker& worker) {
+  if (!is_alive(worker.state())) return;
+  ExitCircumstances circumstances;
+  circumstances.stopping = ending_.stopping();
+  circumstances.killed_by_us = ending_.has_killed();
+  circumstances.out_of_memory_rose = containment_->out_of_memory_kills() > out_of_memory_seen_;
+  if (worker.collect(circumstances) && worker.ended_out_of_memory()) ++out_of_memory_seen_;
+}
+
+void Supervisor::collect_all() {
+  for (const std::unique_ptr<Worker>& worker : workers_) collect(*worker);
+}
+
+Worker* Supervisor::worker_of(pid_t pid) {
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    if (worker->pid() == pid && is_alive(worker->state())) return worker.get();
+  return nullptr;
+}
+
+// As a subreaper this process inherits every orphan of the job. A worker's status must not be taken
+// by the same sweep, so each child is looked at before it is reaped.
+void Supervisor::reap_children() {
+  for (;;) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
+    Worker* worker = worker_of(info.si_pid);
+    if (worker == nullptr) {
+      waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+      continue;
+    }
+    collect(*worker);
+    if (is_alive(worker->state())) break;
+  }
+  if (ending_.phase() != EndingPhase::kIdle) schedule_check();
+}
+
+// ---- ending --------------------------------------------------------------------------------
+
+void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason) {
+  // Whoever has ended by now did so before the stop, even where nobody has looked yet.
+  if (!ending_.stopping()) collect_all();
+  if (reason_.empty()) reason_ = reason;
+  ending_.order_stop(grace_ns, monotonic_ns());
+  schedule_check();
+}
+
+void Supervisor::check_lease() {
+  if (!lease_.ended()) return;
+  if (ending_.reported()) return finish();
+  output_.discard();
+  input_.close();
+  order_stop(grace_ns_, lease_.reason());
+}
+
+// The check may end workers' streams, which asks for a check: never from inside.
+void Supervisor::schedule_check() {
+  if (std::exchange(check_posted_, true)) return;
+  boost::asio::post(loop_, [this] {
+    check_posted_ = false;
+    check_ending();
+  });
+}
+
+EndingFacts Supervisor::ending_facts() {
+  EndingFacts facts;
+  facts.workers_ended = true;
+  facts.output_queued = true;
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    if (is_alive(worker->state())) facts.workers_ended = false;
+    if (!is_over(worker->state())) facts.output_queued = false;
+  }
+  // The process tree is proved empty by two passes in a row, so a first "no" is asked again.
+  if (facts.workers_ended && !is_proved_empty_ && ending_.phase() != EndingPhase::kIdle)
+    is_proved_empty_ = !containment_ || containment_->empty() || containment_->empty();
+  facts.empty = is_proved_empty_;
+  return facts;
+}
+
+void Supervisor::check_ending() {
+  for (;;) {
+    const EndingStep step = ending_.advance(ending_facts(), monotonic_ns());
+    if (step.action != EndingAction::kNothing) {
+      perform(step.action);
+      continue;
+    }
+    if (!step.again_ns) return;
+    ending_timer_.expires_after(std::chrono::nanoseconds(*step.again_ns));
+    ending_timer_.async_wait([this](const error_code& error) {
+      if (!error) schedule_check();
+    });
+    return;
+  }
+}
+
+void Supervisor::perform(EndingAction action) {
+  switch (action) {
+    case EndingAction::kTerminate:
+      if (containment_) containment_->signal_all(SIGTERM);
+      return;
+    case EndingAction::kKill:
+      if (containment_) containment_->kill_all();
+      return;
+    case EndingAction::kReportClean:
+    case EndingAction::kReportLeftovers:
+      return report(action);
+    case EndingAction::kNothing: return;
+  }
+}
+
+void Supervisor::report(EndingAction action) {
+  Event event;
+  Report* report = event.mutable_report();
+  report->set_clean(action == EndingAction::kReportClean);
+  report->set_reason(reason_);
+  if (action == EndingAction::kReportLeftovers && containment_) {
+    exit_code_ = 1;
+    for (const JobProcess& process : containment_->members()) {
+      Leftover* leftover = report->add_leftovers();
+      leftover->set_pid(process.pid);
+      leftover->set_name(process.name);
+      leftover->set_state(std::string(1, process.state));
+      leftover->set_waiting_in(process.waiting_in);
+    }
+  }
+  send(event);
+  if (finish_when_reported_ || lease_.ended()) finish();
+}
+
+void Supervisor::finish() {
+  channel_.flush_now();
+  if (containment_ && containment_->empty()) containment_->remove();
+  remove_job_directory(start_.directory);
+  loop_.stop();
+}
+
+// ---- loop ----------------------------------------------------------------------------------
+
+void Supervisor::wait_tick() {
+  tick_timer_.expires_after(kTick);
+  tick_timer_.async_wait([this](const error_code& error) {
+    if (error) return;
+    on_tick();
+    wait_tick();
+  });
+}
+
+void Supervisor::on_tick() {
+  const std::uint64_t now_ns = monotonic_ns();
+  lease_.advance(now_ns - std::exchange(last_tick_ns_, now_ns));
+  channel_.tick(now_ns);
+  for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
+  if (++ticks_ % kTicksPerHeartbeat == 0) {
+    channel_.session().send_heartbeat();
+    channel_.flush();
+  }
+  if (!containment_ && now_ns - began_ns_ >= kHelloTimeoutNs) return finish();
+  check_lease();
+}
+
+void Supervisor::wait_signal() {
+  signals_.async_wait([this](const error_code& error, int signal) {
+    if (error) return;
+    if (signal == SIGTERM) order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
+    if (signal == SIGCHLD) reap_children();
+    wait_signal();
+  });
+}
+
+void Supervisor::wait_warden() {
+  if (start_.warden_pidfd < 0) return;
+  warden_.assign(start_.warden_pidfd);
+  warden_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](const error_code& error) {
+    if (!error) order_stop(0, "warden lost");
+  });
+}
+
+// A worker costs up to seven descriptors here; the soft limit is often 1024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+int run_supervisor(const SupervisorStart& start) {
+  for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
+  raise_descriptor_limit();
+  try {
+    Supervisor supervisor(start);
+    return supervisor.run();
+  } catch (const std::exception& error) {
+    // Out of memory or of descriptors for the loop itself. The warden ends the workers.
+    std::fprintf(stderr, "ivy-node: supervisor: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace ivy

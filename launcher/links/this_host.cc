@@ -1,0 +1,122 @@
+#include "launcher/links/this_host.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+namespace ivy {
+namespace {
+
+bool equal_names(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string own_host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
+
+std::string numeric_of(const sockaddr* address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* raw = nullptr;
+  if (address->sa_family == AF_INET) {
+    raw = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+  } else if (address->sa_family == AF_INET6) {
+    raw = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  } else {
+    return {};
+  }
+  return inet_ntop(address->sa_family, raw, text.data(), text.size()) != nullptr ? text.data() : "";
+}
+
+// The one spelling of an address that inet_ntop writes; empty when it is not an address.
+std::string canonical(const std::string& text) {
+  const std::string bare = text.substr(0, text.find('%'));
+  std::array<unsigned char, sizeof(in6_addr)> raw{};
+  std::array<char, INET6_ADDRSTRLEN> out{};
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (inet_pton(family, bare.c_str(), raw.data()) == 1) {
+      return inet_ntop(family, raw.data(), out.data(), out.size());
+    }
+  }
+  return {};
+}
+
+bool on_own_interface(const std::string& address) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr != nullptr && numeric_of(entry->ifa_addr) == address) return true;
+  }
+  return false;
+}
+
+bool name_server_says_own(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return false;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if (is_own_address(numeric_of(entry->ai_addr))) return true;
+  }
+  return false;
+}
+
+std::string read_hosts_file() {
+  std::ifstream file("/etc/hosts");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name) {
+  std::vector<std::string> found;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string address;
+    words >> address;
+    for (std::string word; words >> word;) {
+      if (equal_names(word, name)) found.push_back(address);
+    }
+  }
+  return found;
+}
+
+bool is_own_address(const std::string& numeric) {
+  const std::string address = canonical(numeric);
+  if (address.empty()) return false;
+  return address.starts_with("127.") || address == "::1" || on_own_interface(address);
+}
+
+bool is_own_name(const std::string& name) {
+  if (equal_names(name, "localhost")) return true;
+  const std::string own = own_host_name();
+  if (own.empty()) return false;
+  if (equal_names(name, own)) return true;
+  for (const std::string& address : addresses_in_hosts_file(read_hosts_file(), name)) {
+    if (is_own_address(address)) return true;
+  }
+  // node1 and node1.cluster may be one machine, or two in two domains: only the addresses tell. No
+  // other name is looked up here: a slow name server must not delay hosts that have nothing to do with
+  // this one.
+  return equal_names(first_label(name), first_label(own)) && name_server_says_own(name);
+}
+
+}  // namespace ivy

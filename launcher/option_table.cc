@@ -1,0 +1,363 @@
+#include "launcher/option_table.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ivy {
+namespace {
+
+using enum OptionGroup;
+using enum OptionKind;
+using enum OptionOrigin;
+
+constexpr std::string_view kNoElastic = "a job has a fixed number of hosts: give --nnodes one number";
+
+constexpr OptionEntry kTable[] = {
+    // clang-format off
+    // ---- Placement.
+    {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
+     "hosts in rank order: h1:4,user@h2,node[01-08],[::1]:2; @FILE reads a hostfile"},
+    {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
+     kHonoured, kOurs, "hosts from a file: one `host[:slots]` or `host slots=N` per line"},
+    {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
+     "number of workers in all"},
+    {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
+     "--slots-per-host", "N|auto|gpu|cpu", kPlacement, kHonoured, kTorchrun,
+     "workers on each host (default: the slots written for it, else its accelerators, else 1)"},
+    {"nnodes", "--num-nodes --num-machines --nodes", "N", kPlacement, kHonoured, kTorchrun,
+     "use the first N hosts"},
+    {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
+     "pretend that this machine is N hosts (for trying things out)"},
+    {"-N", "-N", "", kPlacement, kRefused, kOurs,
+     "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"},
+    {"include", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
+    {"exclude", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
+    {"map-by", "-map-by --rank-by -rank-by", "", kPlacement, kLater, kOurs,
+     "ranks fill the hosts in the order of -H"},
+    {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank --enable-cpu-affinity", "",
+     kPlacement, kLater, kOurs, "workers keep the cores that ivyrun was given; taskset or numactl "
+     "in front of the program binds them"},
+    {"visible", "--virtual-local-rank --gpu-bind --gpus-per-task --gpus-per-proc", "", kPlacement,
+     kLater, kOurs, "every worker sees all devices of its host and takes number LOCAL_RANK"},
+    {"oversubscribe", "-oversubscribe", "", kPlacement, kIgnored, kOurs,
+     "not needed: --nproc-per-node N starts N workers whatever the host has"},
+    {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
+     "the order of -H or of the hostfile is the order of ranks"},
+    {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
+
+    // ---- Command.
+    {"module", "-m", "", kCommand, kHonoured, kTorchrun,
+     "the program is a Python module, as for python -m"},
+    {"no-python", "", "", kCommand, kHonoured, kTorchrun,
+     "run the program itself even if its name ends in .py"},
+    {"python", "", "PATH", kCommand, kHonoured, kOurs,
+     "interpreter for scripts and modules (default: the caller's)"},
+    {"wdir", "-wdir --chdir --cwd", "DIR", kCommand, kHonoured, kOurs,
+     "working directory on every host (default: this one)"},
+    {"export", "-x", "K[=V]", kCommand, kHonoured, kOurs,
+     "give workers a variable; K* passes all that begin with K; may be repeated"},
+    {"env-file", "", "FILE", kCommand, kHonoured, kOurs,
+     "give workers the variables of a file of K=V lines; may be repeated"},
+    {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
+     "which rank reads standard input (default 0)"},
+    {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
+    {"run-path", "", "", kCommand, kIgnored, kTorchrun, "the script is run by the interpreter as is"},
+    {"start-method", "", "METHOD", kCommand, kIgnored, kTorchrun, "workers are separate programs"},
+    {"no-local-rank", "", "", kCommand, kIgnored, kOurs, "no --local_rank argument is ever added"},
+    {"pass-local-rank", "--use-env", "", kCommand, kLater, kOurs, "read LOCAL_RANK in the script"},
+    {"backend", "-B --env-style --compat", "", kCommand, kLater, kOurs,
+     "the variables of torch, JAX and Keras are always set; give others with -x"},
+    {"env", "", "", kCommand, kLater, kOurs, "pass variables with -x and --env-file"},
+    {"genv", "-genv --env -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
+    {"genvlist", "-genvlist -envlist", "", kCommand, kRefused, kOurs, "use -x NAME for each"},
+    {"genvall", "-genvall -envall", "", kCommand, kRefused, kOurs,
+     "other hosts get the variables that frameworks read; pass more with -x NAME"},
+    {"activate", "--venv-script", "", kCommand, kLater, kOurs,
+     "activate the environment here: its interpreter is used on every host"},
+    {"module-load", "", "", kCommand, kLater, kOurs, "load modules before calling ivyrun"},
+    {"container", "--container-image", "", kCommand, kLater, kOurs,
+     "give the container runtime as the program"},
+    {"stage", "--preload-files --fetch", "", kCommand, kLater, kOurs, "copy the files beforehand"},
+    {"wrap", "--wrap-ranks --profile", "", kCommand, kLater, kOurs,
+     "give the wrapper as the program: ivyrun -n 4 nsys profile python3 train.py"},
+    {"app", "--app-file -configfile", "", kCommand, kLater, kOurs,
+     "start a script that looks at RANK and runs what this rank should"},
+    {"mca", "-mca --gmca --prtemca --pmixmca --omca", "", kCommand, kRefused, kOurs,
+     "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
+    {"prefix", "-prefix", "", kCommand, kRefused, kOurs, "nothing has to be installed on the hosts"},
+    {"mixed-precision", "--dynamo-backend --use-fsdp --use-deepspeed --config-file --tpu --cpu "
+     "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
+     kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
+    {"multi-gpu", "", "", kCommand, kIgnored, kOurs, "one worker per accelerator is the default"},
+
+    // ---- Output.
+    {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
+     "KIND", kOutput, kHonoured, kOurs,
+     "auto, none, rank, host, or a template with %r %h %l (default: auto)"},
+    {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "", kOutput,
+     kHonoured, kOurs, "put the time before each line"},
+    {"show-ranks", "", "RANKS", kOutput, kHonoured, kOurs,
+     "ranks shown on the console: 0,8-15 or first-per-host (files get everything)"},
+    {"local-ranks-filter", "", "RANKS", kOutput, kHonoured, kTorchrun,
+     "local ranks shown on the console"},
+    {"log-dir", "--enable-each-rank-log", "DIR", kOutput, kHonoured, kTorchrun,
+     "write each rank's output to files below DIR"},
+    {"log-to", "", "head|node|both", kOutput, kHonoured, kOurs,
+     "where these files are written (default: head)"},
+    {"redirects", "-r", "0..3", kOutput, kHonoured, kTorchrun,
+     "3: output goes to the files of --log-dir only"},
+    {"tee", "-t", "0..3", kOutput, kHonoured, kTorchrun,
+     "3: output goes to the files of --log-dir and to the console (as without it)"},
+    {"raw", "", "", kOutput, kHonoured, kOurs, "do not filter control strings in workers' output"},
+    {"color", "--colour", "auto|always|never", kOutput, kHonoured, kOurs,
+     "colour labels (default: on terminals)"},
+    {"console-overflow", "", "block|drop", kOutput, kHonoured, kOurs,
+     "when nobody reads: make workers wait, or lose console lines (default: block)"},
+    {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
+    {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
+    {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kLater, kOurs,
+     "use --log-dir DIR"},
+    {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
+     "use --label with a template, such as --label '%r %h'"},
+    {"duplicate-stdout-filters", "--duplicate-stderr-filters", "", kOutput, kLater, kTorchrun,
+     "filter with grep behind ivyrun"},
+    {"dedup", "", "", kOutput, kLater, kOurs, "use --show-ranks 0"},
+    {"events", "", "", kOutput, kLater, kOurs, "use --log-dir DIR"},
+    {"summary", "", "", kOutput, kLater, kOurs, "the summary is printed when a job fails"},
+    {"progress", "", "", kOutput, kLater, kOurs, "-q silences the line that shows progress"},
+    {"unbuffered", "-u", "", kOutput, kIgnored, kOurs, "output is shown as it comes"},
+    {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun, "there is no such handler here"},
+    {"logs-specs", "", "NAME", kOutput, kIgnored, kTorchrun, "use --log-dir and --label"},
+
+    // ---- Lifecycle.
+    {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
+     "how long hosts may take to come up (default 120s)"},
+    {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
+     "stop the job after TIME, such as 90, 30m or 12h"},
+    {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
+     kTorchrun, "TERM to KILL (default: 5s after a failure, 30s when asked to stop)"},
+    {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
+     "how long workers live without hearing from ivyrun (default: 10s, 60s in batch)"},
+    {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun, "only 0 is possible yet"},
+    {"monitor-interval", "", "S", kLifecycle, kIgnored, kTorchrun,
+     "the kernel reports a worker's end at once"},
+    {"kill-on-bad-exit", "-K", "", kLifecycle, kIgnored, kOurs,
+     "the first failure always ends the job"},
+    {"restart-policy", "", "", kLifecycle, kLater, kOurs, "call ivyrun again in a loop"},
+    {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
+     "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kLater, kOurs, kNoElastic},
+    {"forward-signals", "--signals-to-handle", "", kLifecycle, kLater, kOurs,
+     "USR1, USR2 and others are forwarded to every rank"},
+    {"preempt-signal", "", "", kLifecycle, kLater, kOurs, "TERM stops the job with a grace"},
+    {"requeue", "--stop-before-end", "", kLifecycle, kLater, kOurs, "use the scheduler's own"},
+    {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
+     "the first failure ends the job: let the script return 0 where it may go on"},
+    {"stall-timeout", "--stall-check", "", kLifecycle, kLater, kOurs, "use --timeout"},
+    {"detach", "", "", kLifecycle, kLater, kOurs, "use nohup ivyrun ... & or a terminal multiplexer"},
+
+    // ---- Network.
+    {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
+     "interface whose addresses workers use (default: by route)"},
+    {"master-addr", "--main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
+     "MASTER_ADDR of the workers (default: chosen and tested)"},
+    {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
+     "MASTER_PORT of the workers (default: reserved on the first host)"},
+    {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
+    {"transport", "--launcher", "auto|local|ssh", kNetwork, kHonoured, kOurs,
+     "how hosts are reached (default: auto)"},
+    {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
+    {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
+     "use this OpenSSH client instead of the built-in one"},
+    {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kOurs,
+     "arguments for the OpenSSH client"},
+    {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
+    {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
+     "only 0: one ivyrun starts every host"},
+    {"standalone", "", "", kNetwork, kIgnored, kTorchrun, "not needed: ivyrun picks address and port"},
+    {"rdzv-backend", "", "NAME", kNetwork, kIgnored, kTorchrun,
+     "not needed: one ivyrun starts every host and gives out the ranks"},
+    {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kIgnored, kTorchrun,
+     "not needed: ivyrun picks address and port; --master-addr and --master-port override"},
+    {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "not needed: every job has its own id"},
+    {"rdzv-conf", "", "CONF", kNetwork, kIgnored, kTorchrun,
+     "not needed: --start-timeout bounds the start"},
+    {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
+     "not needed: addresses are tested; --iface chooses the interface"},
+    {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},
+    {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
+    {"same-network", "", "", kNetwork, kIgnored, kOurs, "not needed"},
+    {"allow-run-as-root", "-allow-run-as-root", "", kNetwork, kIgnored, kOurs, ""},
+    {"-p", "-p", "", kNetwork, kRefused, kOurs, "use --ssh-port PORT"},
+    {"-i", "-i", "", kNetwork, kRefused, kOurs, "use --ssh-args '-i FILE'"},
+    {"wal", "--store-proxy", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
+
+    // ---- Diagnosis.
+    {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
+     "connect, check and print the plan, but start nothing"},
+    {"help", "-h", "", kDiagnosis, kHonoured, kOurs, "this text"},
+    {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
+    {"display", "--display-map -display-map --display-allocation --display-topo --report-bindings "
+     "-report-bindings", "", kDiagnosis, kLater, kOurs, "use --dry-run"},
+    {"preflight", "--network-check", "", kDiagnosis, kLater, kOurs, "use --dry-run"},
+    {"check-build", "", "", kDiagnosis, kLater, kOurs, "use --version -v"},
+    {"explain-env", "", "", kDiagnosis, kLater, kOurs, "run `env` as the program"},
+    {"policy", "", "", kDiagnosis, kLater, kOurs, "give the flags themselves"},
+    // clang-format on
+};
+
+// The spellings of one entry: "--name" first, then its aliases as they stand in the table.
+std::vector<std::string> spellings(const OptionEntry& entry) {
+  std::vector<std::string> all;
+  if (entry.name.front() != '-') all.push_back("--" + std::string(entry.name));
+  std::string_view rest = entry.aliases;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    if (end > 0) all.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return all;
+}
+
+std::string normalised(std::string_view typed) {
+  std::string text(typed);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+// Edits (insert, delete, replace, swap of neighbours) from one text to the other.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      cost[i][j] = std::min({replaced, cost[i - 1][j] + 1, cost[i][j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+    }
+  }
+  return cost[a.size()][b.size()];
+}
+
+std::string_view group_title(OptionGroup group) {
+  switch (group) {
+    case kPlacement: return "Where workers run";
+    case kCommand: return "What they run";
+    case kOutput: return "What you see";
+    case kLifecycle: return "How long it lasts";
+    case kNetwork: return "How hosts are reached";
+    case kDiagnosis: return "Finding out";
+  }
+  return "";
+}
+
+// "  -n, --num-proc N          text", wrapped below itself.
+std::string help_entry(const OptionEntry& entry) {
+  constexpr std::size_t kTextColumn = 32;
+  constexpr std::size_t kWidth = 98;
+  std::string line = "      ";
+  for (const std::string& spelling : spellings(entry))
+    if (spelling.size() == 2 || spelling[2] == '=') line = "  " + spelling.substr(0, 2) + ", ";
+  line += "--" + std::string(entry.name);
+  if (!entry.value.empty()) line += " " + std::string(entry.value);
+  std::string out;
+  if (line.size() + 2 > kTextColumn) {
+    out = line + "\n";
+    line.clear();
+  }
+  line.resize(kTextColumn, ' ');
+  std::string_view rest = entry.text;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    if (line.size() + end + 1 > kWidth) {
+      out += line + "\n";
+      line.assign(kTextColumn, ' ');
+    }
+    if (line.size() > kTextColumn) line += " ";
+    line += rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return out + line + "\n";
+}
+
+}  // namespace
+
+std::span<const OptionEntry> option_table() { return kTable; }
+
+std::optional<OptionSpelling> find_option(std::string_view typed) {
+  const std::string wanted = normalised(typed);
+  for (const OptionEntry& entry : kTable) {
+    if (entry.name.front() != '-' && wanted == "--" + std::string(entry.name))
+      return OptionSpelling{&entry, {}};
+    std::string_view rest = entry.aliases;
+    while (!rest.empty()) {
+      const std::string_view alias = rest.substr(0, rest.find(' '));
+      const std::size_t equals = std::min(alias.find('='), alias.size());
+      if (alias.substr(0, equals) == wanted)
+        return OptionSpelling{&entry, alias.substr(std::min(equals + 1, alias.size()))};
+      rest.remove_prefix(std::min(alias.size() + 1, rest.size()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::string nearest_option(std::string_view typed) {
+  // A name longer than any of ours by half is not a slip of the fingers.
+  constexpr std::size_t kMaxTypedBytes = 64;
+  if (typed.size() > kMaxTypedBytes) return {};
+  const std::string wanted = normalised(typed);
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
+  for (const OptionEntry& entry : kTable) {
+    if (entry.kind != kHonoured) continue;
+    for (const std::string& spelling : spellings(entry)) {
+      const std::string known = spelling.substr(0, spelling.find('='));
+      // Letters are too near to each other to suggest one for another.
+      if (known.size() == 2) continue;
+      const std::size_t distance = edit_distance(wanted, known);
+      if (distance >= best_distance) continue;
+      best_distance = distance;
+      best = known;
+    }
+  }
+  return best;
+}
+
+std::string short_help() {
+  return "ivyrun starts one worker per accelerator on every host and ends with the truth.\n"
+         "\n"
+         "usage: ivyrun [flags] program [arguments]\n"
+         "  ivyrun -n 4 train.py --lr 3e-4\n"
+         "  ivyrun -H node[01-04] --nproc_per_node 8 train.py\n"
+         "\n"
+         "  -H LIST  hosts in rank order, with slots if wanted: node01:8,node02:8\n"
+         "  -n N     number of workers in all; --nproc-per-node N: on each host\n"
+         "  -x K=V   give workers a variable\n"
+         "  -m       the program is a Python module\n"
+         "  --dry-run connects, checks and prints the plan; --log-dir DIR keeps the output\n"
+         "  --help shows every flag\n";
+}
+
+std::string full_help() {
+  std::string out =
+      "usage: ivyrun [flags] program [arguments]\n"
+      "\n"
+      "Starts one worker per accelerator on every host, gives each its rank, world size and peers,\n"
+      "shows what they print, and exits with the code of the worker that failed first.\n"
+      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its default\n"
+      "from IVY_<FLAG>, such as IVY_HOSTS; torchrun's also from PET_<FLAG>.\n"
+      "\n"
+      "  ivyrun -n 4 train.py --lr 3e-4                     four workers on this host\n"
+      "  ivyrun -H node[01-04] --nproc_per_node 8 train.py  eight on each of four hosts\n"
+      "  ivyrun --fake-hosts 2 --nproc_per_node 2 train.py  two pretended hosts\n";
+  for (const OptionGroup group :
+       {kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis}) {
+    out += "\n" + std::string(group_title(group)) + ":\n";
+    for (const OptionEntry& entry : kTable)
+      if (entry.group == group && entry.kind == kHonoured) out += help_entry(entry);
+  }
+  return out;
+}
+
+}  // namespace ivy

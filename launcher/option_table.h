@@ -1,0 +1,55 @@
+// The one table of flags: the parser, the help and the suggestions are made from it. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+enum class OptionGroup : std::uint8_t {
+  kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis
+};
+
+enum class OptionKind : std::uint8_t {
+  kHonoured,  // Does what it says; stands in the help.
+  kIgnored,   // Another launcher's flag that changes nothing here: accepted, with a note.
+  kLater,     // Not available yet: refused, with what to do instead.
+  kRefused,   // Will not be: refused by name, with what to use.
+};
+
+// Whose habit it is: torchrun's flags also take their default from PET_<NAME>.
+enum class OptionOrigin : std::uint8_t { kOurs, kTorchrun };
+
+struct OptionEntry {
+  std::string_view name;     // Canonical, with '-' and without the two leading dashes.
+  std::string_view aliases;  // Other spellings, blank-separated; "-l=rank" implies a value.
+  std::string_view value;    // Name of its value in the help; empty: a switch.
+  OptionGroup group;
+  OptionKind kind;
+  OptionOrigin origin;
+  std::string_view text;     // Help, note, or what to do instead. Ignored without text: silently.
+};
+
+std::span<const OptionEntry> option_table();
+
+struct OptionSpelling {
+  const OptionEntry* entry = nullptr;
+  std::string_view implied_value;  // Not empty: this spelling is a switch that stands for a value.
+
+  bool takes_value() const { return implied_value.empty() && !entry->value.empty(); }
+};
+
+// Typed with its dashes and without "=value". '_' and '-' are alike.
+std::optional<OptionSpelling> find_option(std::string_view typed);
+
+// The known spelling that is nearest to a mistyped one, with dashes; empty when none is near.
+std::string nearest_option(std::string_view typed);
+
+// Twelve lines with two examples, and every flag by group.
+std::string short_help();
+std::string full_help();
+
+}  // namespace ivy

@@ -1,0 +1,116 @@
+#include "launcher/option_values.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ivy {
+namespace {
+
+Error invalid(std::string_view text, const std::string& wanted) {
+  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not " + wanted};
+}
+
+}  // namespace
+
+Result<int> parse_number(std::string_view text, int low, int high) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end || number < low || number > high)
+    return invalid(text, "a number from " + std::to_string(low) + " to " + std::to_string(high));
+  return number;
+}
+
+Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
+  const std::string wanted = "a time such as 90, 1.5s, 250ms, 30m or 12h";
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] =
+      std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  const auto* known = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                   [&](const auto& entry) { return entry.first == unit; });
+  // Written so that "nan" fails too.
+  if (error != std::errc{} || known == std::end(kUnits) || !(number >= 0)) return invalid(text, wanted);
+  const double milliseconds = number * known->second;
+  if (milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
+    return invalid(text, "shorter than a year");
+  return std::chrono::milliseconds(static_cast<std::int64_t>(milliseconds));
+}
+
+Result<PerHost> parse_per_host(std::string_view text) {
+  PerHost result;
+  result.written = true;
+  if (text == "auto") return result;
+  if (text == "gpu") {
+    result.kind = PerHost::Kind::kGpu;
+  } else if (text == "cpu") {
+    result.kind = PerHost::Kind::kCpu;
+  } else {
+    const Result<int> number = parse_number(text, 1, kMaxWorkers);
+    if (!number.ok()) return invalid(text, "a number of workers, auto, gpu or cpu");
+    result.kind = PerHost::Kind::kNumber;
+    result.number = number.value();
+  }
+  return result;
+}
+
+Result<ShowRanks> parse_show_ranks(std::string_view text) {
+  ShowRanks result;
+  if (text == "all") return result;
+  result.all = false;
+  result.first_per_host = text == "first-per-host";
+  if (result.first_per_host) return result;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view range = rest.substr(0, rest.find(','));
+    const std::size_t dash = range.find('-');
+    const Result<int> low = parse_number(range.substr(0, dash), 0, kMaxWorkers - 1);
+    const Result<int> high =
+        dash == std::string_view::npos ? low : parse_number(range.substr(dash + 1), 0, kMaxWorkers - 1);
+    if (!low.ok() || !high.ok() || high.value() < low.value())
+      return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
+    for (int rank = low.value(); rank <= high.value(); ++rank) result.ranks.push_back(rank);
+    if (range.size() == rest.size()) break;
+    rest.remove_prefix(range.size() + 1);
+    // Overlapping ranges may repeat ranks, but never without an end.
+    if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");
+  }
+  std::sort(result.ranks.begin(), result.ranks.end());
+  result.ranks.erase(std::unique(result.ranks.begin(), result.ranks.end()), result.ranks.end());
+  return result;
+}
+
+Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const Result<int> low = parse_number(text.substr(0, dash), 1, 65535);
+  const Result<int> high =
+      dash == std::string_view::npos ? low : parse_number(text.substr(dash + 1), 1, 65535);
+  if (!low.ok() || !high.ok() || high.value() < low.value())
+    return invalid(text, "a range of ports such as 20000-20100");
+  return std::pair(static_cast<std::uint16_t>(low.value()), static_cast<std::uint16_t>(high.value()));
+}
+
+Result<bool> parse_switch(std::string_view text) {
+  for (const std::string_view yes : {"1", "true", "yes", "on"})
+    if (text == yes) return true;
+  for (const std::string_view no : {"0", "false", "no", "off"})
+    if (text == no) return false;
+  return invalid(text, "true or false");
+}
+
+std::vector<std::string> split_blanks(std::string_view text) {
+  std::vector<std::string> words;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(" \t\n");
+    if (begin == std::string_view::npos) return words;
+    text.remove_prefix(begin);
+    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,43 @@
+// The values of flags: text to numbers, times and choices. Pure; thread: any.
+// Errors (InvalidArgument) name the text and what is allowed; the caller adds the flag.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/options.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// Workers in one job: more than the largest machines have accelerators.
+inline constexpr int kMaxWorkers = 1 << 18;
+// Longest time that a flag may ask for: a mistyped unit should not overflow a clock.
+inline constexpr std::chrono::hours kMaxDuration{24 * 365};
+
+// A decimal number within [low, high].
+Result<int> parse_number(std::string_view text, int low, int high);
+
+// "90" (seconds), "1.5s", "250ms", "30m", "12h", "2d".
+Result<std::chrono::milliseconds> parse_duration(std::string_view text);
+
+// "8", "auto", "gpu", "cpu".
+Result<PerHost> parse_per_host(std::string_view text);
+
+// "all", "first-per-host", "0,8-15".
+Result<ShowRanks> parse_show_ranks(std::string_view text);
+
+// "A-B" or "A".
+Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
+
+// "1", "true", "yes", "on" and their opposites.
+Result<bool> parse_switch(std::string_view text);
+
+// The words of a command that is written in one value; no quoting.
+std::vector<std::string> split_blanks(std::string_view text);
+
+}  // namespace ivy

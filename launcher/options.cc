@@ -1,0 +1,598 @@
+// A command line goes through four steps:
+//
+//   scan      argv to settings {flag, value}: spellings, '_' and '-', where the program begins
+//   defaults  IVY_<FLAG> and PET_<FLAG> for what was not typed
+//   sort out  other launchers' flags: a note, or a refusal by name
+//   bind      CLI11 converts the values and puts them into Options; then what depends on two flags
+//
+// The scan is ours because CLI11 reads `-np 4` as `-n p`, takes an unknown flag before the program
+// for the program, and does not equate '_' and '-'.
+#include "launcher/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "launcher/option_table.h"
+#include "launcher/option_values.h"
+#include "proto/build.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+struct Setting {
+  const OptionEntry* entry = nullptr;
+  std::string value;  // "true" for a switch.
+  std::string shown;  // As the user wrote it: "--npernode", "IVY_NNODES".
+};
+
+struct Scanned {
+  std::vector<Setting> settings;
+  std::vector<std::string> command;
+};
+
+Error usage_error(const std::string& message, const std::string& fix = {}) {
+  return Error{Code::kInvalidArgument, message, fix};
+}
+
+// ---- Scan -----------------------------------------------------------------------------------
+
+Error unknown_flag(const std::string& typed) {
+  const std::string nearest = nearest_option(typed);
+  return usage_error("unknown flag " + typed,
+                     nearest.empty() ? "ivyrun --help lists every flag; the program's own flags "
+                                       "come after the program"
+                                     : "did you mean " + nearest + "?");
+}
+
+// A value that is itself a flag is nearly always a forgotten value.
+Result<std::string> following_value(const std::vector<std::string>& arguments, std::size_t& at,
+                                    const std::string& typed) {
+  if (at + 1 >= arguments.size())
+    return usage_error(typed + " needs a value", typed + " VALUE");
+  const std::string& next = arguments[at + 1];
+  if (next == "--" || (next.size() > 1 && next.front() == '-' &&
+                       find_option(next.substr(0, next.find('='))).has_value()))
+    return usage_error(typed + " needs a value, but " + next + " follows",
+                       "if " + next + " is the value: " + typed + "=" + next);
+  ++at;
+  return next;
+}
+
+// One flag that was found by its spelling; `joined` is what followed its '='.
+Result<void> add_setting(const OptionSpelling& spelling, const std::string& typed,
+                         const std::optional<std::string>& joined,
+                         const std::vector<std::string>& arguments, std::size_t& at, Scanned& out) {
+  Setting setting{spelling.entry, "true", typed};
+  if (spelling.takes_value()) {
+    setting.value = joined ? *joined : IVY_TRY(following_value(arguments, at, typed));
+    if (setting.value.empty()) return usage_error(typed + " has an empty value");
+  } else {
+    const bool on =
+        !joined || spelling.entry->kind != OptionKind::kHonoured || IVY_TRY(parse_switch(*joined));
+    if (!on) return {};
+    if (!spelling.implied_value.empty()) setting.value = spelling.implied_value;
+  }
+  out.settings.push_back(std::move(setting));
+  return {};
+}
+
+// "-n4", "-vv", "-lv": letters until one takes the rest as its value.
+Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t& at,
+                          Scanned& out) {
+  const std::string& token = arguments[at];
+  for (std::size_t i = 1; i < token.size(); ++i) {
+    const std::string typed{'-', token[i]};
+    const std::optional<OptionSpelling> spelling = find_option(typed);
+    if (!spelling) return unknown_flag(token);
+    std::optional<std::string> rest;
+    if (spelling->takes_value() && i + 1 < token.size())
+      rest = token.substr(token[i + 1] == '=' ? i + 2 : i + 1);
+    IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
+    if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRefused) break;
+  }
+  return {};
+}
+
+Result<Scanned> scan(const std::vector<std::string>& arguments) {
+  Scanned out;
+  std::size_t at = 0;
+  for (; at < arguments.size(); ++at) {
+    const std::string& token = arguments[at];
+    if (token == "--") {
+      ++at;
+      break;
+    }
+    if (token.size() < 2 || token.front() != '-') break;
+    const std::size_t equals = token.find('=');
+    const std::string typed = token.substr(0, equals);
+    std::optional<std::string> joined;
+    if (equals != std::string::npos) joined = token.substr(equals + 1);
+    if (const std::optional<OptionSpelling> spelling = find_option(typed)) {
+      IVY_CHECK(add_setting(*spelling, typed, joined, arguments, at, out));
+    } else if (token[1] == '-') {
+      return unknown_flag(typed);
+    } else {
+      IVY_CHECK(scan_letters(arguments, at, out));
+    }
+  }
+  out.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(at, arguments.size())),
+                     arguments.end());
+  return out;
+}
+
+// ---- Defaults from the environment ------------------------------------------------------------
+
+bool names_hosts(std::string_view flag) {
+  return flag == "hosts" || flag == "hostfile" || flag == "fake-hosts";
+}
+
+std::string variable_of(std::string_view prefix, std::string_view flag) {
+  std::string name(prefix);
+  for (const char c : flag)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// IVY_* counts more than PET_*; a typed flag, or another typed source of hosts, counts more than both.
+Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
+  const std::vector<Setting> typed = scanned.settings;
+  for (const OptionEntry& entry : option_table()) {
+    if (entry.name == "help" || entry.name == "version") continue;
+    if (entry.kind != OptionKind::kHonoured && entry.origin != OptionOrigin::kTorchrun) continue;
+    const bool is_typed = std::any_of(typed.begin(), typed.end(), [&](const Setting& setting) {
+      return setting.entry == &entry ||
+             (names_hosts(entry.name) && names_hosts(setting.entry->name));
+    });
+    if (is_typed) continue;
+    std::string name = variable_of("IVY_", entry.name);
+    const std::string* value = find_variable(environment, name);
+    if ((value == nullptr || value->empty()) && entry.origin == OptionOrigin::kTorchrun) {
+      name = variable_of("PET_", entry.name);
+      value = find_variable(environment, name);
+    }
+    if (value == nullptr || value->empty()) continue;
+    if (entry.value.empty()) {
+      const Result<bool> on = parse_switch(*value);
+      if (!on.ok()) return on.error().context(name);
+      if (!on.value()) continue;
+    }
+    scanned.settings.push_back(Setting{&entry, entry.value.empty() ? "true" : *value, name});
+  }
+  return {};
+}
+
+// ---- Flags of other launchers -----------------------------------------------------------------
+
+// Removes what is not honoured: with a note, or as an error.
+Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes) {
+  for (const Setting& setting : scanned.settings) {
+    const OptionEntry& entry = *setting.entry;
+    if (entry.kind == OptionKind::kLater)
+      return usage_error(setting.shown + " is not available yet", std::string(entry.text));
+    if (entry.kind == OptionKind::kRefused)
+      return usage_error(setting.shown + " is not a flag of ivyrun", std::string(entry.text));
+    if (entry.kind == OptionKind::kIgnored && !entry.text.empty())
+      notes.push_back(setting.shown + " has no effect: " + std::string(entry.text));
+  }
+  std::erase_if(scanned.settings, [](const Setting& setting) {
+    return setting.entry->kind != OptionKind::kHonoured;
+  });
+  return {};
+}
+
+// ---- Files --------------------------------------------------------------------------------------
+
+Result<std::string> read_hostfile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return usage_error(path + " is a directory, not a hostfile");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  // One byte more than allowed, so that the parser can say that it is too long.
+  std::string content(kMaxHostListBytes + 1, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (file.bad()) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  return content;
+}
+
+// ---- Bind ---------------------------------------------------------------------------------------
+
+// Carries an Error through CLI11; caught where CLI11 is called.
+struct Rejected : CLI::ParseError {
+  explicit Rejected(ivy::Error reason)
+      : ParseError("Rejected", reason.message, CLI::ExitCodes::ValidationError),
+        why(std::move(reason)) {}
+  ivy::Error why;
+};
+
+// What more than one flag decides together.
+struct Raw {
+  std::vector<std::string> hosts;
+  std::string hostfile;
+  int fake_hosts = 0;
+  bool is_module = false;
+  bool no_python = false;
+  bool show_local = false;
+  std::string redirects;
+  std::string tee;
+  bool wants_help = false;
+  bool wants_version = false;
+};
+
+// One CLI::App and the spellings that the user chose, for messages.
+class Binder {
+ public:
+  explicit Binder(const Scanned& scanned) {
+    app_.set_help_flag();
+    for (const Setting& setting : scanned.settings) {
+      shown_[std::string(setting.entry->name)] = setting.shown;
+      tokens_.push_back("--" + std::string(setting.entry->name) +
+                        (setting.entry->value.empty() ? "" : "=" + setting.value));
+    }
+  }
+
+  // A flag whose last value counts. take returns Result<void>, or stores and returns nothing.
+  template <class Take>
+  void value(const std::string& name, Take take) {
+    app_.add_option_function<std::string>("--" + name, [this, name, take](const std::string& text) {
+          const Result<void> taken = take(text);
+          if (!taken.ok()) throw Rejected(taken.error().context(shown_[name]));
+        })->take_last();
+  }
+
+  // A flag whose value is parsed into a place.
+  template <class T, class Parse>
+  void parsed(const std::string& name, T& place, Parse parse) {
+    value(name, [&place, parse](const std::string& text) -> Result<void> {
+      place = IVY_TRY(parse(text));
+      return {};
+    });
+  }
+
+  void text(const std::string& name, std::string& place) {
+    app_.add_option("--" + name, place)->take_last();
+  }
+  void list(const std::string& name, std::vector<std::string>& place) {
+    app_.add_option("--" + name, place)->allow_extra_args(false)->take_all();
+  }
+  void on(const std::string& name, bool& place) { app_.add_flag("--" + name, place); }
+  void count(const std::string& name, int& place) { app_.add_flag("--" + name, place); }
+
+  template <class T>
+  void choice(const std::string& name, T& place,
+              std::initializer_list<std::pair<std::string, T>> choices) {
+    value(name, [&place, known = std::vector(choices)](const std::string& text) -> Result<void> {
+      std::string allowed;
+      for (const auto& [word, meaning] : known) {
+        if (word == text) {
+          place = meaning;
+          return {};
+        }
+        allowed += (allowed.empty() ? "" : ", ") + word;
+      }
+      return usage_error("\"" + text + "\" is not one of " + allowed);
+    });
+  }
+
+  Result<void> run() {
+    for (const OptionEntry& entry : option_table())
+      IVY_ASSERT(entry.kind != OptionKind::kHonoured ||
+                 app_.get_option_no_throw("--" + std::string(entry.name)) != nullptr);
+    // CLI11 takes the tokens from the back.
+    std::reverse(tokens_.begin(), tokens_.end());
+    try {
+      app_.parse(tokens_);
+    } catch (const Rejected& rejected) {
+      return rejected.why;
+    } catch (const CLI::ParseError& error) {
+      return usage_error(error.what());
+    }
+    return {};
+  }
+
+  // As the user wrote it, for messages that concern two flags.
+  std::string shown(const std::string& name) const {
+    const auto found = shown_.find(name);
+    return found == shown_.end() ? "--" + name : found->second;
+  }
+
+ private:
+  CLI::App app_;
+  std::map<std::string, std::string> shown_;
+  std::vector<std::string> tokens_;
+};
+
+auto number_between(int low, int high) {
+  return [low, high](const std::string& text) { return parse_number(text, low, high); };
+}
+
+auto port_number() {
+  return [](const std::string& text) -> Result<std::uint16_t> {
+    return static_cast<std::uint16_t>(IVY_TRY(parse_number(text, 1, 65535)));
+  };
+}
+
+void bind_placement(Binder& binder, Options& options, Raw& raw) {
+  binder.list("hosts", raw.hosts);
+  binder.text("hostfile", raw.hostfile);
+  binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
+  binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
+  binder.parsed("nproc-per-node", options.per_host, parse_per_host);
+  binder.value("nnodes", [&](const std::string& text) -> Result<void> {
+    const std::size_t colon = text.find(':');
+    options.num_nodes =
+        IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
+    if (colon == std::string::npos) return {};
+    const int high =
+        IVY_TRY(parse_number(text.substr(colon + 1), 1, static_cast<int>(kMaxHosts)));
+    // "2:2" is how torchrun's users write a fixed number.
+    if (high == *options.num_nodes) return {};
+    return usage_error("a range of hosts (" + text + ") is not available yet",
+                       "give one number: --nnodes " + std::to_string(high));
+  });
+}
+
+void bind_command(Binder& binder, Options& options, Raw& raw) {
+  binder.on("module", raw.is_module);
+  binder.on("no-python", raw.no_python);
+  binder.text("python", options.python);
+  binder.text("wdir", options.working_directory);
+  binder.list("export", options.exports);
+  binder.list("env-file", options.env_files);
+  binder.choice<std::string>("stdin", options.stdin_choice, {{"0", "0"}, {"none", "none"}});
+  binder.value("role", [](const std::string& text) -> Result<void> {
+    if (text == "default") return {};
+    return usage_error("roles are not available yet", "leave it out; --label changes the labels");
+  });
+}
+
+void bind_output(Binder& binder, Options& options, Raw& raw) {
+  binder.value("label", [&](const std::string& text) -> Result<void> {
+    const bool is_word = text == "auto" || text == "none" || text == "rank" || text == "host";
+    if (!is_word && text.find('%') == std::string::npos)
+      return usage_error("\"" + text + "\" is not a label",
+                         "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank");
+    options.label = text;
+    return {};
+  });
+  binder.on("timestamps", options.timestamps);
+  binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
+  binder.value("local-ranks-filter", [&](const std::string& text) -> Result<void> {
+    options.show_ranks = IVY_TRY(parse_show_ranks(text));
+    options.show_ranks.local = true;
+    raw.show_local = true;
+    return {};
+  });
+  binder.text("log-dir", options.log_dir);
+  binder.choice<LogPlace>("log-to", options.log_to,
+                          {{"head", LogPlace::kHead}, {"node", LogPlace::kNode},
+                           {"both", LogPlace::kBoth}});
+  binder.text("redirects", raw.redirects);
+  binder.text("tee", raw.tee);
+  binder.on("raw", options.raw);
+  binder.choice<ColorChoice>("color", options.color,
+                             {{"auto", ColorChoice::kAuto}, {"always", ColorChoice::kAlways},
+                              {"never", ColorChoice::kNever}});
+  binder.choice<OverflowChoice>("console-overflow", options.overflow,
+                                {{"block", OverflowChoice::kBlock},
+                                 {"drop", OverflowChoice::kDrop}});
+  binder.on("quiet", options.quiet);
+  binder.count("verbose", options.verbose);
+}
+
+void bind_lifecycle(Binder& binder, Options& options) {
+  binder.parsed("start-timeout", options.start_timeout, parse_duration);
+  binder.parsed("timeout", options.timeout, parse_duration);
+  binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
+  binder.parsed("lease", options.lease, parse_duration);
+  binder.value("max-restarts", [](const std::string& text) -> Result<void> {
+    if (IVY_TRY(parse_number(text, 0, kMaxWorkers)) == 0) return {};
+    return usage_error("restarts are not available yet",
+                       "leave it out, and call ivyrun again when it fails");
+  });
+}
+
+void bind_network(Binder& binder, Options& options) {
+  binder.text("iface", options.interface);
+  binder.text("master-addr", options.master_addr);
+  binder.value("port-range", [&](const std::string& text) -> Result<void> {
+    std::tie(options.port_low, options.port_high) = IVY_TRY(parse_port_range(text));
+    return {};
+  });
+  binder.value("master-port", [&](const std::string& text) -> Result<void> {
+    // torchrun's "any free port".
+    if (text == "0") return {};
+    options.port_low = IVY_TRY(port_number()(text));
+    options.port_high = options.port_low;
+    return {};
+  });
+  binder.value("transport", [&](const std::string& text) -> Result<void> {
+    if (text == "agent" || text == "slurm")
+      return usage_error("\"" + text + "\" is not available yet", "use ssh");
+    if (text != "auto" && text != "local" && text != "ssh")
+      return usage_error("\"" + text + "\" is not one of auto, local, ssh");
+    options.transport = text == "auto"    ? TransportChoice::kAuto
+                        : text == "local" ? TransportChoice::kLocal
+                                          : TransportChoice::kSsh;
+    return {};
+  });
+  binder.parsed("ssh-port", options.ssh_port, port_number());
+  const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
+    return split_blanks(text);
+  };
+  binder.parsed("ssh-command", options.ssh_command, words);
+  binder.parsed("ssh-args", options.ssh_args, words);
+  // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
+  binder.parsed("fanout", options.fanout, number_between(1, 512));
+  binder.value("node-rank", [&](const std::string& text) -> Result<void> {
+    if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
+      options.notes.push_back("--node-rank has no effect: one ivyrun starts every host");
+      return {};
+    }
+    return usage_error("ivyrun is started once, not on every host",
+                       "on one host: ivyrun -H host0,host1 ... with all hosts in rank order");
+  });
+}
+
+void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
+  binder.on("dry-run", options.dry_run);
+  binder.on("help", raw.wants_help);
+  binder.on("version", raw.wants_version);
+}
+
+// ---- What depends on more than one flag ---------------------------------------------------------
+
+// A -H that is a file: "@f", or a path that exists and cannot be meant as a list.
+std::string hostfile_in(const std::string& text) {
+  if (text.starts_with('@')) return text.substr(1);
+  std::error_code ignored;
+  const bool looks_like_list = text.find_first_of(",:[") != std::string::npos;
+  return !looks_like_list && std::filesystem::is_regular_file(text, ignored) ? text : "";
+}
+
+Result<void> settle_hosts(const Binder& binder, const Raw& raw, Options& options) {
+  std::vector<std::string> sources;
+  if (!raw.hosts.empty()) sources.push_back(binder.shown("hosts"));
+  if (!raw.hostfile.empty()) sources.push_back(binder.shown("hostfile"));
+  if (raw.fake_hosts > 0) sources.push_back(binder.shown("fake-hosts"));
+  if (sources.empty()) return {};
+  if (sources.size() > 1)
+    return usage_error(sources[0] + " and " + sources[1] + " both name hosts", "keep one of them");
+  options.host_source = sources[0];
+  if (raw.fake_hosts > 0) {
+    options.hosts = fake_hosts(raw.fake_hosts);
+    return {};
+  }
+  std::string path = raw.hostfile;
+  if (raw.hosts.size() == 1) path = hostfile_in(raw.hosts.front());
+  if (path.empty()) {
+    std::string list;
+    for (const std::string& part : raw.hosts) list += (list.empty() ? "" : ",") + part;
+    options.hosts = IVY_TRY(parse_host_list(list, binder.shown("hosts")));
+    return {};
+  }
+  const std::string content = IVY_TRY(read_hostfile(path));
+  options.hosts = IVY_TRY(parse_hostfile(content, path));
+  options.host_source = "hostfile " + path;
+  if (!raw.hosts.empty())
+    options.notes.push_back(sources[0] + " " + raw.hosts.front() + " is read as a hostfile");
+  return {};
+}
+
+Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
+  if (options.command.empty())
+    return usage_error("no program given", "ivyrun [flags] program [arguments]");
+  if (options.command.front().empty()) return usage_error("the program's name is empty");
+  if (raw.is_module && raw.no_python)
+    return usage_error(binder.shown("module") + " and " + binder.shown("no-python") +
+                           " contradict each other",
+                       "keep one of them");
+  if (raw.is_module) options.program_kind = ProgramKind::kModule;
+  if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
+  if (!options.working_directory.empty()) {
+    std::error_code error;
+    options.working_directory =
+        std::filesystem::absolute(options.working_directory, error).lexically_normal();
+    if (error) return usage_error("--wdir: " + error.message());
+  }
+  return {};
+}
+
+// torchrun's -r and -t. Its per-rank forms and single streams have no counterpart here.
+Result<void> settle_streams(const Binder& binder, const Raw& raw, Options& options) {
+  const bool redirects = !raw.redirects.empty() && raw.redirects != "0";
+  if (redirects && options.log_dir.empty())
+    return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
+  if (redirects && raw.redirects == "3") {
+    options.show_ranks = ShowRanks{};
+    options.show_ranks.all = false;
+  } else if (redirects) {
+    options.notes.push_back(binder.shown("redirects") + " " + raw.redirects +
+                            ": the files get both streams, and both stay on the console; "
+                            "--show-ranks chooses ranks");
+  }
+  if (raw.tee.empty() || raw.tee == "0") return {};
+  options.notes.push_back(binder.shown("tee") + (options.log_dir.empty()
+                                                     ? " has no effect without --log-dir DIR"
+                                                     : " has no effect: files and console both "
+                                                       "get everything"));
+  return {};
+}
+
+Result<void> settle_output(const Binder& binder, const Scanned& scanned, const Raw& raw,
+                           Options& options) {
+  const auto is_given = [&](std::string_view name) {
+    return std::any_of(scanned.settings.begin(), scanned.settings.end(),
+                       [&](const Setting& setting) { return setting.entry->name == name; });
+  };
+  if (raw.show_local && is_given("show-ranks"))
+    return usage_error(binder.shown("show-ranks") + " and " + binder.shown("local-ranks-filter") +
+                           " contradict each other",
+                       "keep one of them");
+  if (options.log_to != LogPlace::kHead && options.log_dir.empty())
+    return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
+  if (is_given("master-port") && is_given("port-range"))
+    return usage_error(binder.shown("master-port") + " and " + binder.shown("port-range") +
+                           " contradict each other",
+                       "keep one of them");
+  return settle_streams(binder, raw, options);
+}
+
+std::string version_text(const Options& options) {
+  std::string text = "ivyrun " + std::string(version());
+  if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
+  return text + "\n";
+}
+
+}  // namespace
+
+Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
+                                             const Environment& environment) {
+  ParsedCommandLine parsed;
+  if (arguments.empty()) {
+    parsed.text_to_print = short_help();
+    parsed.exit_code = kExitUsage;
+    return parsed;
+  }
+  Options& options = parsed.options;
+  Scanned scanned = IVY_TRY(scan(arguments));
+  const auto asks_for = [&](std::string_view name) {
+    return std::any_of(scanned.settings.begin(), scanned.settings.end(),
+                       [&](const Setting& setting) { return setting.entry->name == name; });
+  };
+  if (asks_for("help")) {
+    parsed.text_to_print = full_help();
+    return parsed;
+  }
+  IVY_CHECK(sort_out(scanned, options.notes));
+  if (!asks_for("version")) IVY_CHECK(add_defaults(environment, scanned));
+  IVY_CHECK(sort_out(scanned, options.notes));
+  Raw raw;
+  Binder binder(scanned);
+  bind_placement(binder, options, raw);
+  bind_command(binder, options, raw);
+  bind_output(binder, options, raw);
+  bind_lifecycle(binder, options);
+  bind_network(binder, options);
+  bind_diagnosis(binder, options, raw);
+  IVY_CHECK(binder.run());
+  if (raw.wants_version) {
+    parsed.text_to_print = version_text(options);
+    return parsed;
+  }
+  options.command = std::move(scanned.command);
+  IVY_CHECK(settle_command(binder, raw, options));
+  IVY_CHECK(settle_hosts(binder, raw, options));
+  IVY_CHECK(settle_output(binder, scanned, raw, options));
+  return parsed;
+}
+
+}  // namespace ivy

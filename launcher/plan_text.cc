@@ -1,0 +1,117 @@
+// The plan in words: one line at the start of a job, and the table of --dry-run.
+#include <algorithm>
+
+#include "launcher/plan.h"
+
+namespace ivy {
+namespace {
+
+std::string plural(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string rank_range(const PlannedHost& host) {
+  const int first = host.workers.front().rank;
+  const int last = host.workers.back().rank;
+  return first == last ? std::to_string(first)
+                       : std::to_string(first) + "-" + std::to_string(last);
+}
+
+using Row = std::vector<std::string>;
+
+// Columns as wide as their widest cell, two blanks between them.
+std::string columns(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const Row& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += "  " + row[i];
+      line.append(widths[i] - row[i].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+// Arguments as a shell would need them, so that the line can be pasted.
+std::string quoted_arguments(const std::vector<std::string>& arguments) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+  std::string out;
+  for (const std::string& argument : arguments) {
+    if (!out.empty()) out += ' ';
+    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
+      out += argument;
+      continue;
+    }
+    out += '\'';
+    for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+Row host_row(const PlannedHost& host, const HostAnswer& answer) {
+  const HostFacts& facts = answer.facts;
+  const std::string accelerators =
+      facts.accelerators() == 0
+          ? "-"
+          : std::to_string(facts.accelerators()) + " " + facts.accelerator_source();
+  return {host.name,
+          std::to_string(host.node_rank),
+          rank_range(host),
+          answer.carrier,
+          answer.peer_address.empty() ? "-" : answer.peer_address,
+          facts.user(),
+          std::to_string(facts.cores()),
+          accelerators,
+          facts.architecture(),
+          facts.interpreter().empty() ? "-" : facts.interpreter() + " " + facts.interpreter_version()};
+}
+
+}  // namespace
+
+std::string plan_line(const JobPlan& plan) {
+  std::string line = plural(plan.hosts.size(), "host");
+  if (plan.same_local_size && !plan.hosts.empty()) {
+    line += " x " + std::to_string(plan.hosts.front().workers.size()) + " = ";
+  } else {
+    line += ", ";
+  }
+  return line + plural(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule + ")";
+}
+
+std::string plan_table(const Options& options, const JobPlan& plan,
+                       const std::vector<HostAnswer>& answers) {
+  std::string out = "plan: " + plan_line(plan) + "\n";
+  if (!options.host_source.empty()) out += "hosts from: " + options.host_source + "\n";
+  std::vector<Row> rows = {{"host", "node", "ranks", "carrier", "address", "user", "cores",
+                            "accelerators", "machine", "interpreter"}};
+  for (const PlannedHost& host : plan.hosts)
+    rows.push_back(host_row(host, answers[host.host_index]));
+  out += columns(rows);
+  const PlannedHost& first = plan.hosts.front();
+  const std::string address = plan.master_address.find(':') == std::string::npos
+                                  ? plan.master_address
+                                  : "[" + plan.master_address + "]";
+  out += "listens: " + address + ":" + std::to_string(plan.master_port) +
+         " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
+         ", opened by rank 0's framework; nothing else listens)\n";
+  const bool one_command = std::all_of(
+      plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
+        return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;
+      });
+  for (const PlannedHost& host : plan.hosts) {
+    const std::string where = one_command ? "" : " on " + host.name;
+    out += "worker" + where + ": " +
+           quoted_arguments(worker_arguments(options, answers[host.host_index].facts)) + "\n";
+    if (one_command) break;
+  }
+  return out;
+}
+
+}  // namespace ivy

@@ -1,0 +1,44 @@
+// Keeps workers from commanding the terminal that shows their output. Pure; thread: any.
+//
+// Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands) are
+// removed with their content. State is kept over chunk borders and forgotten at each newline, so that an
+// unfinished string costs at most the rest of its line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+enum class ControlPolicy {
+  kNoStrings,    // One program alone on the screen: it may move the cursor.
+  kColoursOnly,  // Lines of several ranks: only colours and other attributes (SGR) are left.
+};
+
+class ControlFilter {
+ public:
+  explicit ControlFilter(ControlPolicy policy) : policy_(policy) {}
+  // What may be shown of these bytes; valid until the next call and as long as `bytes`.
+  std::string_view apply(std::string_view bytes);
+
+ private:
+  // A C1 control arrives as ESC and a letter, or in UTF-8 as C2 and a byte from 80 to 9F.
+  enum class State { kText, kEscape, kEscapeMiddle, kSequence, kString, kStringEscape, kStringC2, kC2 };
+  // A longer control sequence is no colour.
+  static constexpr std::size_t kMaxSequenceBytes = 128;
+
+  void on_text(char byte);
+  void on_escape(char byte);
+  void on_sequence(char byte);
+  void on_string(char byte);
+  void on_c2(char byte);
+  void finish_sequence(bool keep);
+  bool is_plain(char byte) const;
+
+  const ControlPolicy policy_;
+  State state_ = State::kText;
+  std::string sequence_;  // The escape sequence under way.
+  std::string kept_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,82 @@
+#include "launcher/screen/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+namespace ivy {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Length of the escape sequence that starts here.
+std::size_t sequence_bytes(std::string_view text) {
+  std::size_t end = 1;
+  if (end < text.size() && text[end] == '[') ++end;
+  while (end < text.size() && text[end] >= 0x20 && text[end] <= 0x3f) ++end;
+  return std::min(end + 1, text.size());
+}
+
+}  // namespace
+
+ColourVariables colour_variables() {
+  return {variable("NO_COLOR"), variable("CLICOLOR_FORCE"), variable("CLICOLOR"), variable("TERM")};
+}
+
+Colour decide_colour(ColorChoice choice, bool is_terminal, const ColourVariables& variables) {
+  if (choice == ColorChoice::kAlways) return Colour::kOn;
+  if (choice == ColorChoice::kNever || !variables.no_color.empty()) return Colour::kOff;
+  const std::string& force = variables.clicolor_force;
+  if (!force.empty() && force != "0") return Colour::kOn;
+  if (variables.clicolor == "0" || !is_terminal) return Colour::kOff;
+  return variables.term == "dumb" || variables.term.empty() ? Colour::kOff : Colour::kOn;
+}
+
+bool is_capable_terminal(int fd) {
+  if (isatty(fd) == 0) return false;
+  const std::string term = variable("TERM");
+  return !term.empty() && term != "dumb";
+}
+
+int terminal_columns(int fd) {
+  constexpr int kUsual = 80;
+  winsize size{};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsual;
+  return size.ws_col;
+}
+
+bool locale_is_utf8() {
+  std::string locale = variable("LC_ALL");
+  if (locale.empty()) locale = variable("LC_CTYPE");
+  if (locale.empty()) locale = variable("LANG");
+  std::transform(locale.begin(), locale.end(), locale.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+}
+
+std::string clip_to_columns(std::string_view text, int columns) {
+  std::string out;
+  int used = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == 0x1b) {
+      const std::size_t length = sequence_bytes(text.substr(i));
+      if (text[i + length - 1] == 'm') out += text.substr(i, length);
+      i += length;
+      continue;
+    }
+    const bool continues = (byte & 0xc0) == 0x80;
+    if (!continues && byte >= 0x20 && byte != 0x7f && ++used > columns) break;
+    if (byte >= 0x20 && byte != 0x7f) out += text[i];
+    ++i;
+  }
+  return out;
+}
+
+}  // namespace ivy

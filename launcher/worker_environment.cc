@@ -1,0 +1,322 @@
+// The variables of a worker are laid in this order, later over earlier:
+//
+//   the supervisor's own environment, less HostPlan.unset
+//   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own host)
+//   defaults that anybody may override              OMP_NUM_THREADS, interface names...
+//   --env-file, then -x
+//   who the worker is                               RANK, MASTER_ADDR... (proto/env: kSet)
+#include "launcher/worker_environment.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace ivy {
+namespace {
+
+// Linux refuses a longer "NAME=value" (MAX_ARG_STRLEN, with its final NUL).
+constexpr std::size_t kMaxVariableBytes = (128u << 10) - 1;
+
+// ---- -x and --env-file ------------------------------------------------------------------------
+
+Error refused_name(const std::string& name) {
+  std::string fix = "leave it out";
+  if (name == "MASTER_ADDR") fix = "use --master-addr ADDRESS";
+  if (name == "MASTER_PORT") fix = "use --master-port PORT";
+  return Error{Code::kInvalidArgument, name + " is set by ivyrun for every worker", fix};
+}
+
+Result<void> add_checked(Environment& out, const std::string& name, std::string value) {
+  if (!is_env_name(name))
+    return Error{Code::kInvalidArgument, "\"" + name + "\" is not the name of a variable",
+                 "write NAME or NAME=VALUE"};
+  if (env_rule(name) == EnvRule::kSet) return refused_name(name);
+  if (value.find('\0') != std::string::npos)
+    return Error{Code::kInvalidArgument, "the value of " + name + " holds a NUL byte"};
+  if (name.size() + 1 + value.size() > kMaxVariableBytes)
+    return Error{Code::kInvalidArgument,
+                 name + " has " + std::to_string(value.size()) + " bytes, Linux allows " +
+                     std::to_string(kMaxVariableBytes - name.size() - 1),
+                 "put it into a file"};
+  set_variable(out, name, std::move(value));
+  return {};
+}
+
+// "K=V", "K" (the caller's value) or "K*" (all of the caller's that begin so).
+Result<void> add_export(Environment& out, std::string_view text, const Environment& caller) {
+  const std::size_t equals = text.find('=');
+  const std::string name(text.substr(0, equals));
+  if (equals != std::string_view::npos)
+    return add_checked(out, name, std::string(text.substr(equals + 1)));
+  if (name.ends_with('*')) {
+    for (const EnvVariable& variable : caller) {
+      // A pattern means what may be passed: ranks of an outer job and odd names are left out.
+      const EnvRule rule = env_rule(variable.name);
+      if (!env_pattern_matches(name, variable.name) || !is_env_name(variable.name)) continue;
+      if (rule == EnvRule::kSet || rule == EnvRule::kScrub) continue;
+      IVY_CHECK(add_checked(out, variable.name, variable.value));
+    }
+    return {};
+  }
+  const std::string* value = find_variable(caller, name);
+  if (is_env_name(name) && env_rule(name) != EnvRule::kSet && value == nullptr)
+    return Error{Code::kInvalidArgument, name + " is not set here", name + "=VALUE gives it a value"};
+  return add_checked(out, name, value == nullptr ? "" : *value);
+}
+
+// ---- One host ----------------------------------------------------------------------------------
+
+const HostAnswer& answer_of(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  return (*inputs.answers)[host.host_index];
+}
+
+bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const std::vector<Host>& hosts = inputs.options->hosts;
+  return host.host_index < hosts.size() && hosts[host.host_index].fake.has_value();
+}
+
+bool is_on_this_host(const PlannedHost& host) { return host.carrier == "local"; }
+
+std::string address_and_port(const JobPlan& plan) {
+  const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
+         std::to_string(plan.master_port);
+}
+
+// Workers that share this machine's cores: those of all pretended hosts.
+std::size_t workers_on_machine(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  if (!is_fake(inputs, host)) return host.workers.size();
+  return static_cast<std::size_t>(inputs.plan->world_size);
+}
+
+// The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches itself by
+// its loopback, which is of no use to its peers: there the interface that has the address counts.
+std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const auto index = static_cast<std::size_t>(host.node_rank);
+  const std::string route = index < inputs.interfaces.size() ? inputs.interfaces[index] : "";
+  if (!route.empty() && route != "lo") return route;
+  for (const Address& address : answer_of(inputs, host).facts.addresses())
+    if (address.address() == inputs.plan->master_address && !address.loopback())
+      return address.interface();
+  return "";
+}
+
+// Which of the machine's accelerators this pretended host has: "2,3". Empty: all, or the caller's own
+// choice.
+std::string devices_of_fake_host(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const HostFacts& facts = answer_of(inputs, host).facts;
+  const std::size_t hosts = inputs.answers->size();
+  const std::size_t all = facts.accelerators();
+  if (!is_fake(inputs, host) || facts.accelerator_source() != "nvidia" || all < hosts || hosts < 2 ||
+      find_variable(*inputs.caller, "CUDA_VISIBLE_DEVICES") != nullptr)
+    return "";
+  const std::size_t index = host.host_index;
+  const std::size_t first = index * (all / hosts) + std::min(index, all % hosts);
+  const std::size_t count = all / hosts + (index < all % hosts ? 1 : 0);
+  std::string devices;
+  for (std::size_t device = first; device < first + count; ++device)
+    devices += (devices.empty() ? "" : ",") + std::to_string(device);
+  return devices;
+}
+
+// Set unless the caller has a value: the caller's travels by itself.
+void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
+                 const std::string& value) {
+  if (value.empty() || find_variable(*inputs.caller, name) != nullptr) return;
+  set_variable(out, name, value);
+}
+
+void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  set_default(inputs, out, "PYTHONUNBUFFERED", "1");
+  set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  const std::size_t cores = answer_of(inputs, host).facts.cores();
+  set_default(inputs, out, "OMP_NUM_THREADS",
+              std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
+  set_default(inputs, out, "CUDA_VISIBLE_DEVICES", devices_of_fake_host(inputs, host));
+  if (inputs.plan->hosts.size() < 2 || is_fake(inputs, host)) return;
+  const std::string interface = interface_to_master(inputs, host);
+  set_default(inputs, out, "GLOO_SOCKET_IFNAME", interface);
+  set_default(inputs, out, "NCCL_SOCKET_IFNAME", interface);
+}
+
+void add_passed_on(const EnvironmentInputs& inputs, Environment& out) {
+  for (const EnvVariable& variable : *inputs.caller)
+    if (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kAllow)
+      set_variable(out, variable.name, variable.value);
+}
+
+// What all workers of this host have in common.
+void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  const JobPlan& plan = *inputs.plan;
+  const std::string world = std::to_string(plan.world_size);
+  const std::string local_world = std::to_string(host.workers.size());
+  const std::string node = std::to_string(host.node_rank);
+  const std::string nodes = std::to_string(plan.hosts.size());
+  const std::string generation = std::to_string(inputs.generation);
+  const EnvVariable variables[] = {
+      {"WORLD_SIZE", world},
+      {"LOCAL_WORLD_SIZE", local_world},
+      {"GROUP_RANK", node},
+      {"NODE_RANK", node},
+      {"GROUP_WORLD_SIZE", nodes},
+      {"ROLE_NAME", "default"},
+      {"ROLE_WORLD_SIZE", world},
+      {"MASTER_ADDR", plan.master_address},
+      {"MASTER_PORT", std::to_string(plan.master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", generation},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", plan.job_id},
+      // Rank 0's framework hosts the store, on the port that is reserved for it.
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"IVY_WORLD_SIZE", world},
+      {"IVY_LOCAL_WORLD_SIZE", local_world},
+      {"IVY_NODE_RANK", node},
+      {"IVY_NUM_NODES", nodes},
+      {"IVY_JOB_ID", plan.job_id},
+      {"IVY_GENERATION", generation},
+      // JAX and Keras use the same port: no script opens two of these stores.
+      {"JAX_COORDINATOR_ADDRESS", address_and_port(plan)},
+      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", address_and_port(plan)},
+      {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
+  };
+  for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
+}
+
+void add_worker(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker,
+                Environment& out) {
+  const std::string rank = std::to_string(worker.rank);
+  const std::string local_rank = std::to_string(worker.local_rank);
+  for (const char* name : {"RANK", "ROLE_RANK", "IVY_RANK", "KERAS_DISTRIBUTION_PROCESS_ID"})
+    set_variable(out, name, rank);
+  for (const char* name : {"LOCAL_RANK", "IVY_LOCAL_RANK"}) set_variable(out, name, local_rank);
+  // One device for each process. Where workers share devices JAX must not be told to divide them.
+  if (facts.accelerators() >= host.workers.size())
+    set_variable(out, "JAX_LOCAL_DEVICE_IDS", local_rank);
+}
+
+template <class Repeated>
+void copy_variables(const Environment& from, Repeated* to) {
+  for (const EnvVariable& variable : from) {
+    Variable* copy = to->Add();
+    copy->set_name(variable.name);
+    copy->set_value(variable.value);
+  }
+}
+
+// An outer job's ranks, and what we set ourselves: the latter so that a variable which this plan does
+// not set (JAX_LOCAL_DEVICE_IDS, say) cannot come from outside.
+void add_unset(HostPlan& plan) {
+  for (const EnvEntry& entry : env_table())
+    if (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet)
+      plan.add_unset(std::string(entry.pattern));
+}
+
+// Relative paths below the working directory, as on the launcher's host.
+std::string node_log_directory(const Options& options, const std::string& working_directory) {
+  if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
+  if (options.log_dir.starts_with('/')) return options.log_dir;
+  return working_directory + "/" + options.log_dir;
+}
+
+// What every login has, or what is only true of this terminal: nobody misses it elsewhere.
+constexpr std::string_view kLoginNames[] = {
+    "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "MAIL", "HOSTNAME",
+    "HOST", "HOSTTYPE", "OSTYPE", "MACHTYPE", "LINES", "COLUMNS", "COLORTERM", "LS_COLORS", "LESS*",
+    "PAGER", "EDITOR", "VISUAL", "HIST*", "PS1", "PS2", "PS4", "PROMPT*", "MANPATH", "INFOPATH",
+    "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_*", "DBUS_*", "SSH_*", "GPG_*", "SUDO_*",
+    "TMUX*", "STY", "WINDOW*", "TERM_*", "VTE_VERSION", "VSCODE_*", "GIT_*", "DESKTOP_SESSION",
+    "SESSION_MANAGER", "SLURM_*", "PBS_*", "TMPDIR", "MEMORY_PRESSURE_*", "PET_*", "DEBUGINFOD_*",
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CREDENTIALS_DIRECTORY"};
+
+bool is_login_name(std::string_view name) {
+  return std::any_of(std::begin(kLoginNames), std::end(kLoginNames),
+                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
+}
+
+}  // namespace
+
+Result<Environment> parse_env_file(std::string_view content, const std::string& path,
+                                   const Environment& caller) {
+  Environment out;
+  for (std::size_t line = 1; !content.empty(); ++line) {
+    const std::size_t end = std::min(content.find('\n'), content.size());
+    std::string_view text = content.substr(0, end);
+    content.remove_prefix(std::min(end + 1, content.size()));
+    if (text.ends_with('\r')) text.remove_suffix(1);
+    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+    if (text.empty() || text.front() == '#') continue;
+    if (text.starts_with("export ")) text.remove_prefix(7);
+    const Result<void> added = add_export(out, text, caller);
+    if (!added.ok()) return added.error().context(path + ":" + std::to_string(line));
+  }
+  return out;
+}
+
+Result<Environment> parse_exports(const std::vector<std::string>& exports,
+                                  const Environment& caller) {
+  Environment out;
+  for (const std::string& text : exports) {
+    const Result<void> added = add_export(out, text, caller);
+    if (!added.ok()) return added.error().context("-x");
+  }
+  return out;
+}
+
+Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const Options& options = *inputs.options;
+  const HostFacts& facts = answer_of(inputs, host).facts;
+  const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
+  Environment environment;
+  if (!is_on_this_host(host)) add_passed_on(inputs, environment);
+  add_defaults(inputs, host, environment);
+  for (const EnvVariable& variable : inputs.from_files)
+    set_variable(environment, variable.name, variable.value);
+  for (const EnvVariable& variable : exports)
+    set_variable(environment, variable.name, variable.value);
+  add_identity(inputs, host, environment);
+
+  HostPlan plan;
+  plan.set_generation(inputs.generation);
+  for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
+  const std::string& directory = inputs.working_directory.empty() ? options.working_directory
+                                                                  : inputs.working_directory;
+  plan.set_working_directory(directory);
+  plan.set_log_directory(node_log_directory(options, directory));
+  plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
+  copy_variables(environment, plan.mutable_environment());
+  add_unset(plan);
+  for (const PlannedWorker& worker : host.workers) {
+    WorkerSpec* spec = plan.add_workers();
+    spec->set_rank(static_cast<std::uint32_t>(worker.rank));
+    spec->set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
+    spec->set_standard_input(worker.rank == 0 && options.stdin_choice == "0");
+    Environment own;
+    add_worker(facts, host, worker, own);
+    copy_variables(own, spec->mutable_environment());
+  }
+  return plan;
+}
+
+std::string not_passed_line(const EnvironmentInputs& inputs) {
+  const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
+  if (std::all_of(hosts.begin(), hosts.end(), is_on_this_host)) return "";
+  const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
+  std::vector<std::string> names;
+  for (const EnvVariable& variable : *inputs.caller) {
+    const std::string& name = variable.name;
+    if (env_rule(name) != EnvRule::kInherit || is_login_name(name) || !is_env_name(name)) continue;
+    if (find_variable(inputs.from_files, name) != nullptr) continue;
+    if (exports.ok() && find_variable(exports.value(), name) != nullptr) continue;
+    names.push_back(name);
+  }
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  // One line of a terminal; whoever exports more knows how to list them.
+  constexpr std::size_t kShown = 8;
+  std::string line = "not passed to other hosts:";
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
+    line += (i == 0 ? " " : ", ") + names[i];
+  if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";
+  return line + " (-x NAME passes one)";
+}
+
+}  // namespace ivy

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Checks what a program can see of our style, without building anything. One line per finding:
+# file:line: what. The rules are described in scripts/README.md.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+code=0
+/usr/bin/env python3 scripts/style_rules.py || code=1
+
+if command -v clang-format >/dev/null; then
+  # One finding per file: clang-format names every spot, which says nothing more.
+  unformatted=$(python3 scripts/style_rules.py --list-cxx |
+    xargs -r -d "\n" clang-format --dry-run 2>&1 |
+    sed -n 's/^\([^: ]*:[0-9]*\):[0-9]*: warning: .*clang-format-violations.*/\1/p' |
+    sort -t: -k1,1 -k2,2n | awk -F: '!seen[$1]++' || true)
+  if [ -n "$unformatted" ]; then
+    while read -r place; do echo "$place: not formatted (clang-format -i)"; done <<<"$unformatted"
+    code=1
+  fi
+else
+  echo "check_style: formatting SKIPPED, clang-format is not installed (scripts/setup test)" >&2
+fi
+exit $code

@@ -1,0 +1,355 @@
+"""The style rules that need no compiler: arrows, homes of headers, pure files, sizes, coroutines.
+
+Prints one line per finding, "file:line: what", and exits 1 when there is one. The rules and their
+reasons are in scripts/README.md.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+
+FOLDERS = ("proto", "rendezvous", "comm", "agent", "launcher", "tests")
+
+# Folder -> folders whose headers it may include.
+ARROWS = {
+    "proto": {"proto"},
+    "rendezvous": {"proto", "rendezvous"},
+    "comm": {"comm", "proto", "rendezvous"},
+    "agent": {"proto", "agent"},
+    "launcher": {"proto", "rendezvous", "launcher"},
+    "tests": set(FOLDERS),
+}
+
+# comm is loaded into other people's processes: it sees the contract, the handshake and the store
+# client, and nothing that brings a library along.
+COMM_MAY_SEE = re.compile(
+    r"^(comm/.*|proto/(status|env|exit_code|control_wire|store_wire|handshake|build)\.h"
+    r"|rendezvous/client\.h)$"
+)
+
+# Header -> the only files that may include it.
+HOMES = (
+    (r"^CLI/", r"^launcher/options\.cc$", "CLI11 lives in launcher/options.cc"),
+    (r"^libssh/", r"^launcher/links/ssh_\w+\.(h|cc)$", "libssh lives in launcher/links/ssh_*"),
+    (
+        r"^grpc(pp)?/|\.grpc\.pb\.h$",
+        r"^(launcher/links/agent_link|agent/daemon/agent_service)\.(h|cc)$",
+        "gRPC lives in agent_link and agent_service",
+    ),
+    (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
+    (r"^r?nccl", r"^comm/nccl/", "NCCL lives in comm/nccl"),
+    (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
+    (r"^openssl/", r"^(proto/handshake|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
+)
+
+# Values in, values out. Stems of a header and its source.
+PURE = {
+    f"{folder}/{name}"
+    for folder, names in {
+        "proto": "link env exit_code status control_wire store_wire",
+        "launcher": "hosts plan worker_environment verdict job_state diagnostic",
+        "launcher/screen": "line_splitter label control_filter summary",
+        "agent/node": "worker_state lease",
+        "rendezvous": "engine native_dialect torch_dialect pmi_dialect",
+        "comm": "identity fingerprint selector",
+    }.items()
+    for name in names.split()
+}
+IMPURE_HEADER = re.compile(
+    r"^(boost/|spdlog/|fmt/|openssl/|unistd\.h|c?errno(\.h)?$|poll\.h|fcntl\.h|netdb\.h|c?time(\.h)?$"
+    r"|sys/(socket|stat|epoll|wait|types\.h$)|fstream|iostream|filesystem|thread|mutex"
+    r"|condition_variable)"
+)
+IMPURE_WORD = re.compile(
+    r"_clock::now\b|\berrno\b|\bgetenv\b|\bstd::c(out|err)\b|\bfopen\b|\bclock_gettime\b"
+)
+# status.h aborts on a bug, and so has to print; nothing else that is pure does.
+PURE_MAY = {"proto/status": re.compile(r"^$")}
+
+HEADER_LINES = 250
+SOURCE_LINES = 800
+FUNCTION_LINES = 70
+FORBIDDEN_NAMES = {
+    "util", "utils", "common", "manager", "manage", "helper", "helpers", "base", "impl", "misc",
+}
+UNFINISHED = re.compile(r"\bTODO\(now\)|\bFIX" + r"ME\b|\bXX" + r"X\b")
+
+CXX = (".h", ".hpp", ".cc", ".cpp", ".cxx")
+TEXT = CXX + (".py", ".sh", ".proto", ".cmake", ".md", ".txt", ".yml", ".yaml", ".json", ".in")
+
+
+class Findings:
+    def __init__(self):
+        self.lines = []
+
+    def add(self, path, line, what):
+        self.lines.append((path, line, what))
+
+
+def repository_files():
+    """Files that git tracks, and new ones that it does not ignore."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "-co", "--exclude-standard"],
+            check=True, capture_output=True,
+        ).stdout.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        listed = [
+            os.path.relpath(os.path.join(folder, name))
+            for folder, _, names in os.walk(".")
+            for name in names
+            if not re.match(r"\./(\.git|build[^/]*)(/|$)", folder + "/")
+        ]
+    return sorted({path for path in listed if path and os.path.isfile(path)})
+
+
+# Comments, strings and character literals; a digit separator (1'000) is none of them.
+LITERAL = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<tag>[^()\\\s]{0,16})\(.*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"'
+    r"|(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])+'",
+    re.DOTALL,
+)
+
+
+def without_literals(text):
+    """Blanks out comments and literals; every other character keeps its place and its line."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+    return LITERAL.sub(blank, text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_includes(path, text, findings):
+    folder = path.split("/")[0]
+    stem = path.rsplit(".", 1)[0]
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s+(["<])([^">]+)[">]', line)
+        if not match:
+            continue
+        quote, header = match.groups()
+        target = header.split("/")[0]
+        if quote == '"' and "/" not in header:
+            findings.add(path, number, f'"{header}": name our headers from the top folder')
+        if target in FOLDERS and quote == '"':
+            check_arrow(path, number, folder, header, findings)
+        for pattern, home, what in HOMES:
+            if re.search(pattern, header) and not re.search(home, path):
+                findings.add(path, number, f"<{header}> here: {what}")
+        if path.startswith("agent/node/") and re.search(r"grpc", header):
+            findings.add(path, number, f"<{header}>: the node binary knows no gRPC")
+        if stem in PURE and IMPURE_HEADER.search(header):
+            findings.add(path, number, f"<{header}> in a pure file")
+
+
+def check_arrow(path, number, folder, header, findings):
+    target = header.split("/")[0]
+    if path == "agent/node/node_main.cc" and target == "rendezvous":
+        return  # The node binary has the store's role too.
+    if target not in ARROWS.get(folder, set(FOLDERS)):
+        findings.add(path, number, f'"{header}": there is no arrow from {folder} to {target}')
+    elif folder == "comm" and not COMM_MAY_SEE.match(header):
+        findings.add(path, number, f'"{header}": comm sees the contract and the store client only')
+    elif path.startswith("agent/node/") and header.startswith("agent/daemon/"):
+        findings.add(path, number, f'"{header}": the node binary does not know the daemon')
+
+
+def check_purity(path, code, findings):
+    if path.rsplit(".", 1)[0] not in PURE:
+        return
+    for match in IMPURE_WORD.finditer(code):
+        findings.add(path, line_of(code, match.start()), f"{match.group(0)} in a pure file")
+
+
+def matching_braces(code):
+    """Position of each opening brace, bracket or parenthesis -> position of its end."""
+    pairs, stack = {}, []
+    for position, character in enumerate(code):
+        if character in "({[":
+            stack.append(position)
+        elif character in ")}]" and stack:
+            pairs[stack.pop()] = position
+    return pairs
+
+
+def without_preprocessor(code):
+    """Blanks out directives with their continued lines: their braces need not be balanced."""
+    return re.sub(
+        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
+        lambda match: re.sub(r"[^\n]", " ", match.group(0)), code, flags=re.MULTILINE,
+    )
+
+
+def functions(code):
+    """Yields (start, end) of every function body outside of other functions."""
+    code = without_preprocessor(code)
+    pairs = matching_braces(code)
+    position, head = 0, 0
+    while position < len(code):
+        character = code[position]
+        if character in ";}":
+            head = position + 1
+        elif character == "(" or character == "[":
+            position = pairs.get(position, position)
+        elif character == "{":
+            end = pairs.get(position, len(code) - 1)
+            before = code[head:position]
+            following = code[end + 1:].lstrip()[:1]
+            if re.search(r"\b(namespace|class|struct|union|enum|extern)\b[^()=]*$", before):
+                head = position + 1  # Look inside.
+            elif "(" in before and following in {",", "{"}:
+                position = end  # A member's initializer; the body comes later.
+            else:
+                if "(" in before and not re.search(r"(?<![=!<>])=(?!=)", before.split("(")[0]):
+                    yield position, end
+                position = end
+                head = end + 1
+        position += 1
+
+
+def check_sizes(path, text, code, findings):
+    lines = text.count("\n")
+    limit = HEADER_LINES if path.endswith((".h", ".hpp")) else SOURCE_LINES
+    if lines > limit:
+        findings.add(path, limit, f"{lines} lines, the limit is {limit}")
+    for start, end in functions(code):
+        length = line_of(code, end) - line_of(code, start) + 1
+        if length > FUNCTION_LINES:
+            findings.add(path, line_of(code, start),
+                         f"a function of {length} lines, the limit is {FUNCTION_LINES}")
+
+
+def awaited_expressions(code):
+    """Yields (start, end) of what follows each co_await, up to the end of its expression."""
+    pairs = matching_braces(code)
+    for match in re.finditer(r"\bco_await\b", code):
+        position = match.end()
+        while position < len(code) and code[position] not in ";)]},":
+            if code[position] in "({[":
+                position = pairs.get(position, len(code) - 1)
+            position += 1
+        yield match.end(), position
+
+
+# GCC 12 destroys such temporaries twice when they live across a suspension.
+CAPTURING_LAMBDA = re.compile(r"(?<![\w)\]])\s*\[\s*[^\]\s][^\]]*\]\s*(\(|\{|mutable\b|<)")
+BRACE_TEMPORARY = re.compile(r"[\w>]\s*\{|[(,]\s*\{")
+
+
+def check_coroutines(path, code, findings):
+    for start, end in awaited_expressions(code):
+        expression = code[start:end]
+        lambda_match = CAPTURING_LAMBDA.search(expression)
+        if lambda_match:
+            findings.add(path, line_of(code, start + lambda_match.start(1)),
+                         "a capturing lambda inside a co_await expression: name it first (GCC 12)")
+            continue  # Its own braces would be reported once more.
+        brace_match = BRACE_TEMPORARY.search(expression)
+        if brace_match and not re.match(r"\s*\[\]", expression[: brace_match.start()]):
+            findings.add(path, line_of(code, start + brace_match.start()),
+                         "a braced temporary inside a co_await expression: name it first (GCC 12)")
+
+
+def check_python_functions(path, text, findings):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        findings.add(path, error.lineno or 1, f"not Python 3: {error.msg}")
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES:
+                findings.add(path, node.lineno,
+                             f"a function of {length} lines, the limit is {FUNCTION_LINES}")
+
+
+def check_text(path, text, findings):
+    for number, line in enumerate(text.splitlines(), 1):
+        if line != line.rstrip():
+            findings.add(path, number, "blanks at the end of the line")
+        if "\t" in line:
+            findings.add(path, number, "a tab")
+        unfinished = UNFINISHED.search(line)
+        if unfinished:
+            findings.add(path, number, f"unfinished: {unfinished.group(0)}")
+    if text and not text.endswith("\n"):
+        findings.add(path, text.count("\n") + 1, "no newline at the end of the file")
+
+
+def check_name(path, findings):
+    for part in path.split("/"):
+        words = set(re.split(r"[._\-]", part.lower()))
+        for word in sorted(words & FORBIDDEN_NAMES):
+            findings.add(path, 1, f'"{word}" in a name says nothing: name what it holds')
+
+
+def check_readmes(files, findings):
+    """Every folder has a README.md, or its parent's README names it with a slash: `links/`."""
+    folders = {os.path.dirname(path) for path in files}
+    for folder in sorted(folder for folder in folders if folder):
+        if folder.startswith(".") or f"{folder}/README.md" in files:
+            continue
+        parent, name = os.path.split(folder)
+        readme = os.path.join(parent, "README.md")
+        if parent and readme in files and f"{name}/" in read(readme):
+            continue
+        findings.add(folder, 1, "no README.md, and its parent's README.md does not name it")
+    if "README.md" not in files:
+        findings.add("README.md", 1, "missing")
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read()
+
+
+def check_cxx(path, text, findings):
+    code = without_literals(text)
+    check_includes(path, text, findings)
+    check_purity(path, code, findings)
+    check_sizes(path, text, code, findings)
+    check_coroutines(path, code, findings)
+    if path.endswith((".h", ".hpp")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
+        findings.add(path, 1, "no #pragma once")
+
+
+def is_script(path):
+    with open(path, "rb") as stream:
+        return stream.read(2) == b"#!"
+
+
+def check_file(path, findings):
+    check_name(path, findings)
+    if not path.endswith(TEXT) and not is_script(path):
+        return
+    text = read(path)
+    check_text(path, text, findings)
+    if path.endswith(CXX):
+        check_cxx(path, text, findings)
+    elif path.endswith(".py") or "python" in text.split("\n", 1)[0][:40]:
+        check_python_functions(path, text, findings)
+        if text.count("\n") > SOURCE_LINES:
+            findings.add(path, SOURCE_LINES, f"more than {SOURCE_LINES} lines")
+
+
+def main():
+    files = repository_files()
+    if sys.argv[1:] == ["--list-cxx"]:
+        print("\n".join(path for path in files if path.endswith(CXX)))
+        return 0
+    findings = Findings()
+    for path in files:
+        check_file(path, findings)
+    check_readmes(set(files), findings)
+    for path, line, what in sorted(findings.lines):
+        print(f"{path}:{line}: {what}")
+    return 1 if findings.lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Sums the results that scripts/test has left in a folder, and ends with one plain line.
+
+sum_results.py FOLDER: reads FOLDER/*.xml (JUnit, as ctest and pytest write it) and FOLDER/lanes.tsv
+(name, result and count of checks without a JUnit file). Exit code 1 when anything failed or nothing
+ran.
+"""
+
+import pathlib
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def result_of(case):
+    """"passed", "failed" or "skipped" for one <testcase>."""
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    skipped = case.find("skipped")
+    # ctest also writes <skipped> for a test that it could not start or that ended too late.
+    if case.get("status") == "notrun":
+        message = skipped.get("message", "") if skipped is not None else ""
+        return "skipped" if message.startswith("SKIP_") else "failed"
+    if case.get("status") == "disabled":
+        return "skipped"
+    return "passed" if skipped is None else "skipped"
+
+
+def junit_results(path):
+    """Yields (name, result) of every test in a JUnit file."""
+    try:
+        tree = ElementTree.parse(path)
+    except ElementTree.ParseError as error:
+        yield f"{path.name} ({error})", "failed"
+        return
+    for case in tree.iter("testcase"):
+        # pytest reports a failing teardown as a second <testcase> of the same name.
+        yield f"{case.get('classname', '')}.{case.get('name', '')}", result_of(case)
+
+
+def lane_results(path):
+    for line in path.read_text().splitlines():
+        name, result, count = line.split("\t")
+        for _ in range(int(count)):
+            yield name, result
+
+
+def main(folder):
+    totals = {"passed": 0, "failed": 0, "skipped": 0}
+    failed = []
+    sources = [junit_results(path) for path in sorted(folder.glob("*.xml"))]
+    if (folder / "lanes.tsv").exists():
+        sources.append(lane_results(folder / "lanes.tsv"))
+    for source in sources:
+        for name, result in source:
+            totals[result] += 1
+            if result == "failed":
+                failed.append(name)
+    for name in failed:
+        print(f"FAILED {name}")
+    if totals["passed"] == 0 and not failed:
+        print("FAILED nothing ran")
+        failed.append("nothing ran")
+    print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))

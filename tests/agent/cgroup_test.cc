@@ -1,0 +1,70 @@
+// The pure half of cgroups: where this process's cgroup is, from two texts of /proc.
+#include "agent/node/cgroup.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy::test {
+namespace {
+
+struct PlaceCase {
+  const char* name;
+  const char* mountinfo;
+  const char* cgroup;
+  const char* directory;  // nullptr: not visible.
+};
+
+class CgroupPlaceTest : public testing::TestWithParam<PlaceCase> {};
+
+TEST_P(CgroupPlaceTest, IsFoundByMountsAndOwnPath) {
+  const PlaceCase& each = GetParam();
+  const auto directory = cgroup_v2_directory(each.mountinfo, each.cgroup);
+  if (each.directory == nullptr) {
+    EXPECT_FALSE(directory.has_value()) << *directory;
+  } else {
+    EXPECT_EQ(directory.value_or("nothing"), each.directory);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Places, CgroupPlaceTest,
+    testing::Values(
+        PlaceCase{"unified",
+                  "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+                  "0::/user.slice/user-1000.slice/session-3.scope\n",
+                  "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope"},
+        PlaceCase{"hybrid",
+                  "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                  "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                  "4:memory:/batch\n0::/\n", "/sys/fs/cgroup/unified"},
+        PlaceCase{"part_of_the_hierarchy", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                  "0::/docker/ab/inner\n", "/sys/fs/cgroup/inner"},
+        PlaceCase{"exactly_the_part", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                  "0::/docker/ab\n", "/sys/fs/cgroup"},
+        PlaceCase{"a_part_beside_ours", "5 1 0:26 /docker/a /sys/fs/cgroup ro - cgroup2 cg rw\n",
+                  "0::/docker/ab\n", nullptr},
+        PlaceCase{"outside_the_namespace", "5 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+                  "0::/../other\n", nullptr},
+        PlaceCase{"only_version_one", "5 1 0:26 / /cg rw - cgroup cgroup rw,memory\n", "4:memory:/\n",
+                  nullptr},
+        PlaceCase{"escaped_path", "5 1 0:26 / /mnt/my\\040cgroups rw - cgroup2 none rw\n", "0::/x\n",
+                  "/mnt/my cgroups/x"},
+        PlaceCase{"junk", "no dash\n1 2 - cgroup2\n\n", "::\n0\n", nullptr}),
+    [](const auto& named) { return std::string(named.param.name); });
+
+TEST(MemoryCgroupTest, IsFoundByItsController) {
+  const char* mountinfo =
+      "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+      "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+  EXPECT_EQ(memory_cgroup_v1_directory(mountinfo, "3:cpuset:/c\n4:memory:/job/7\n0::/\n"),
+            "/sys/fs/cgroup/memory/job/7");
+  EXPECT_EQ(memory_cgroup_v1_directory(mountinfo, "3:cpuset:/c\n0::/\n"), std::nullopt);
+}
+
+TEST(CgroupCounterTest, ReadsOneKeyOfAFile) {
+  EXPECT_GE(read_cgroup_counter("/proc/vmstat", "oom_kill").value_or(-1), 0);
+  EXPECT_EQ(read_cgroup_counter("/proc/vmstat", "oom"), std::nullopt);
+  EXPECT_EQ(read_cgroup_counter("/no/such/file", "oom_kill"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,224 @@
+#include "agent/node/containment.h"
+
+#include <gtest/gtest.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "agent/node/cgroup.h"
+#include "agent/node/process_tree.h"
+#include "tests/agent/node_fixture.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+constexpr uid_t kOrdinaryUser = 65534;
+constexpr int kMany = 40;
+
+// This process plays the supervisor: what loses its parent comes to it.
+class ContainmentTest : public testing::Test {
+ protected:
+  ContainmentTest() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+  ~ContainmentTest() override {
+    reap();
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+  }
+  static void reap() {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+  ContainmentRequest request() const {
+    return {.job_id = job_id_, .host = 0, .supervisor = getpid(), .warden = 0};
+  }
+
+  LeakGuard guard_;
+  const std::string job_id_ = random_job_id();
+};
+
+// Everything that is hard to end: returns the pids, and adds them to `pids`.
+std::vector<pid_t> start_a_stubborn_job(const std::string& job_id, int cgroup_fd) {
+  std::vector<pid_t> pids;
+  const auto add = [&](const std::string& child, const std::string& argument) {
+    SpawnRequest request = request_for(child, {argument});
+    request.environment = job_environment(job_id, 0);
+    request.cgroup_fd = cgroup_fd;
+    const Running running = start(request);
+    pids.push_back(running.process.pid);
+    close(running.process.pidfd);
+    std::istringstream words(running.line);
+    pid_t pid = 0;
+    while (words >> pid) pids.push_back(pid);
+  };
+  add("fork_grandchild", "stay");
+  add("fork_grandchild", "leave");
+  add("ignore_term", "");
+  add("fork_many", std::to_string(kMany));
+  std::ranges::sort(pids);
+  pids.erase(std::ranges::unique(pids).begin(), pids.end());
+  return pids;
+}
+
+// True when the job was seen whole, lived through TERM where it can, and is gone at the end.
+bool ends_a_stubborn_job(Containment& job, const std::string& job_id) {
+  const std::vector<pid_t> pids = start_a_stubborn_job(job_id, job.cgroup_fd());
+  // Two pairs of grandchild and parent (one parent leaves), one immune process, and the many.
+  const std::size_t expected = 3 + 1 + kMany;
+  if (!eventually([&] { return job.members().size() == expected; })) return false;
+  job.signal_all(SIGTERM);
+  // Only the parent that stays follows the polite signal.
+  if (!eventually([&] { return job.members().size() == expected - 1; })) return false;
+  const bool ended = eventually([&] {
+    job.kill_all();
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    return job.empty();
+  });
+  return ended && std::ranges::all_of(pids, [](pid_t pid) { return is_gone(pid); });
+}
+
+TEST_F(ContainmentTest, CgroupEndsAStubbornJob) {
+  Result<std::unique_ptr<Containment>> job = make_cgroup(request());
+  if (!job.ok()) GTEST_SKIP() << job.error().message;
+  EXPECT_TRUE((*job)->describe().starts_with("cgroup /"));
+  const std::string directory = (*job)->describe().substr(std::string("cgroup ").size());
+  EXPECT_TRUE(ends_a_stubborn_job(**job, job_id_));
+  struct stat status {};
+  EXPECT_EQ(stat(directory.c_str(), &status), 0);
+  (*job)->remove();
+  EXPECT_NE(stat(directory.c_str(), &status), 0);
+  EXPECT_TRUE((*job)->empty());
+  EXPECT_TRUE((*job)->members().empty());
+}
+
+TEST_F(ContainmentTest, CgroupIsRemovedWithThoseThatWorkersMadeInIt) {
+  Result<std::unique_ptr<Containment>> job = make_cgroup(request());
+  if (!job.ok()) GTEST_SKIP() << job.error().message;
+  const std::string directory = (*job)->describe().substr(std::string("cgroup ").size());
+  ASSERT_EQ(mkdir((directory + "/inner").c_str(), 0755), 0);
+  const int inner = open((directory + "/inner").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  SpawnRequest worker = request_for("ignore_term");
+  worker.cgroup_fd = inner;
+  const Running running = start(worker);
+  close(inner);
+  ASSERT_EQ((*job)->members().size(), 1u);
+  EXPECT_EQ((*job)->members()[0].name, "ignore_term");
+  EXPECT_FALSE((*job)->empty());
+  (*job)->kill_all();
+  EXPECT_EQ(wait_exit(running.process).signal, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return (*job)->empty(); }));
+  (*job)->remove();
+  struct stat status {};
+  EXPECT_NE(stat(directory.c_str(), &status), 0);
+}
+
+TEST_F(ContainmentTest, ProcessTreeEndsAStubbornJob) {
+  ProcessTree job(request());
+  EXPECT_TRUE(job.empty());
+  EXPECT_TRUE(ends_a_stubborn_job(job, job_id_));
+}
+
+TEST_F(ContainmentTest, AnOrdinaryUserWithoutACgroupEndsAStubbornJob) {
+  const pid_t ordinary = fork();
+  if (ordinary == 0) {
+    if (geteuid() == 0 && (setgroups(0, nullptr) != 0 || setgid(kOrdinaryUser) != 0 ||
+                           setuid(kOrdinaryUser) != 0)) {
+      _exit(2);
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ContainmentRequest own = request();
+    const std::unique_ptr<Containment> job = make_containment(own);
+    _exit(ends_a_stubborn_job(*job, job_id_) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(ordinary, &status, 0), ordinary);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(ContainmentTest, ProcessTreeSaysWhyThereIsNoCgroup) {
+  EXPECT_EQ(ProcessTree(request()).describe(), "process tree");
+  EXPECT_EQ(ProcessTree(request(), "mkdir /x: no").describe(), "process tree (mkdir /x: no)");
+}
+
+// A process outside of the tree belongs to the job when both variables say so.
+TEST_F(ContainmentTest, ProcessTreeFindsByJobAndHostInTheEnvironment) {
+  const auto start_with = [](const Environment& environment) {
+    SpawnRequest worker = request_for("ignore_term");
+    worker.environment = environment;
+    return start(worker).process;
+  };
+  const SpawnedProcess keeper = start_with({});
+  const SpawnedProcess ours = start_with(job_environment(job_id_, 0));
+  const SpawnedProcess other_host = start_with(job_environment(job_id_, 10));
+  const SpawnedProcess other_job = start_with(job_environment(random_job_id(), 0));
+  ProcessTree job({.job_id = job_id_, .host = 0, .supervisor = keeper.pid, .warden = 0});
+
+  const std::vector<JobProcess> members = job.members();
+  ASSERT_EQ(members.size(), 1u);
+  EXPECT_EQ(members[0].pid, ours.pid);
+  job.kill_all();
+  EXPECT_EQ(wait_exit(ours).signal, SIGKILL);
+  EXPECT_TRUE(job.empty());
+  for (const SpawnedProcess& process : {keeper, other_host, other_job}) {
+    EXPECT_FALSE(is_gone(process.pid));
+    kill(process.pid, SIGKILL);
+    wait_exit(process);
+  }
+}
+
+TEST_F(ContainmentTest, ProcessTreeWakesWhatIsStoppedBeforeAskingItToEnd) {
+  const Running sleeper = start([] {
+    SpawnRequest request = request_for("fork_grandchild", {"stay"});
+    return request;
+  }());
+  kill(sleeper.process.pid, SIGSTOP);
+  ProcessTree job(request());
+  job.signal_all(SIGTERM);
+  EXPECT_EQ(wait_exit(sleeper.process).signal, SIGTERM);
+  EXPECT_TRUE(eventually([&] {
+    job.kill_all();
+    reap();
+    return job.empty();
+  }));
+}
+
+TEST_F(ContainmentTest, SignalsNobodyWhoGotThePidLater) {
+  const Running running = start(request_for("ignore_term"));
+  ProcessStat stat_now;
+  ASSERT_TRUE(read_process_stat(running.process.pid, stat_now));
+  EXPECT_FALSE(signal_process(running.process.pid, stat_now.start_time + 1, SIGKILL));
+  EXPECT_FALSE(is_gone(running.process.pid));
+  EXPECT_FALSE(signal_process(1, 0, 0));
+  EXPECT_FALSE(signal_process(0, 0, 0));
+  EXPECT_FALSE(signal_process(-1, 0, 0));
+  EXPECT_TRUE(signal_process(running.process.pid, stat_now.start_time, SIGKILL));
+  EXPECT_EQ(wait_exit(running.process).signal, SIGKILL);
+}
+
+TEST_F(ContainmentTest, KnowsACounterOfOutOfMemoryKills) {
+  EXPECT_GE(ProcessTree(request()).out_of_memory_kills(), 0);
+}
+
+TEST(ProcessStatTest, ReadsANameWithBlanksAndParentheses) {
+  ProcessStat out;
+  ASSERT_TRUE(parse_process_stat(
+      "77 (a) (b c)) S 5 77 77 0 -1 1 2 3 4 5 6 7 8 9 20 0 1 0 123456 99 1\n", out));
+  EXPECT_EQ(out.pid, 77);
+  EXPECT_EQ(out.name, "a) (b c)");
+  EXPECT_EQ(out.state, 'S');
+  EXPECT_EQ(out.parent, 5);
+  EXPECT_EQ(out.start_time, 123456u);
+}
+
+TEST(ProcessStatTest, RefusesJunk) {
+  ProcessStat out;
+  for (const char* junk : {"", "77", "77 (x", "77 )x(", "77 (x) S", "x (x) S 1 2"}) {
+    EXPECT_FALSE(parse_process_stat(junk, out)) << junk;
+  }
+}
+
+}  // namespace
+}  // namespace ivy::test

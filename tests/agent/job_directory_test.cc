@@ -1,0 +1,146 @@
+#include "agent/node/job_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/agent/node_fixture.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+class JobDirectoryTest : public testing::Test {
+ protected:
+  JobDirectory make(std::uint32_t host = 0) {
+    Result<JobDirectory> made = make_job_directory(job_id_, host);
+    EXPECT_TRUE(made.ok());
+    return made.value();
+  }
+  // What a dead warden leaves behind: the directory without its lock.
+  void die(const JobDirectory& directory) { close(directory.lock_fd); }
+  void remove(const JobDirectory& directory) {
+    die(directory);
+    remove_job_directory(directory);
+  }
+
+  LeakGuard guard_;
+  const std::string job_id_ = random_job_id();
+};
+
+TEST_F(JobDirectoryTest, IsPrivateAndFoundAgain) {
+  const JobDirectory made = make(7);
+  struct stat status {};
+  ASSERT_EQ(stat(made.path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  EXPECT_EQ(find_job_directory(job_id_, 7)->path, made.path);
+  EXPECT_EQ(find_job_directory(job_id_, 8).error().code, Code::kNotFound);
+  remove(made);
+  EXPECT_EQ(find_job_directory(job_id_, 7).error().code, Code::kNotFound);
+}
+
+TEST_F(JobDirectoryTest, RefusesAJobThatLives) {
+  const JobDirectory made = make();
+  EXPECT_EQ(make_job_directory(job_id_, 0).error().code, Code::kAlreadyExists);
+  const JobDirectory other_host = make(1);
+  remove(other_host);
+  remove(made);
+}
+
+TEST_F(JobDirectoryTest, TakesOverWhatADeadJobLeft) {
+  const JobDirectory first = make();
+  const int listening = *listen_on_command_socket(first);
+  close(listening);
+  die(first);
+  const JobDirectory second = make();
+  EXPECT_EQ(second.path, first.path);
+  const Result<int> again = listen_on_command_socket(second);
+  ASSERT_TRUE(again.ok());
+  close(*again);
+  remove(second);
+}
+
+TEST_F(JobDirectoryTest, RemovesWhatDeadJobsLeftButNoLivingOne) {
+  const JobDirectory dead = make(1);
+  die(dead);
+  const JobDirectory living = make(2);
+  const JobDirectory fresh = make(3);
+  die(fresh);
+  const std::filesystem::file_time_type long_ago =
+      std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(dead.path, long_ago);
+  std::filesystem::last_write_time(living.path, long_ago);
+  const JobDirectory made = make(4);
+  EXPECT_FALSE(std::filesystem::exists(dead.path));
+  EXPECT_TRUE(std::filesystem::exists(living.path));
+  EXPECT_TRUE(std::filesystem::exists(fresh.path)) << "its maker may not have locked it yet";
+  remove_job_directory(fresh);
+  remove(living);
+  remove(made);
+}
+
+TEST_F(JobDirectoryTest, RefusesALinkInPlaceOfTheDirectory) {
+  const JobDirectory made = make();
+  const std::string parent = made.path.substr(0, made.path.rfind('/'));
+  remove(made);
+  const std::string target = parent + "/target-" + job_id_;
+  std::filesystem::create_directory(target);
+  std::filesystem::create_directory_symlink(target, made.path);
+  EXPECT_EQ(find_job_directory(job_id_, 0).error().code, Code::kNotFound);
+  const Result<JobDirectory> elsewhere = make_job_directory(job_id_, 0);
+  if (elsewhere.ok()) {
+    EXPECT_NE(elsewhere->path, made.path);
+    remove(*elsewhere);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(target));
+  std::filesystem::remove(made.path);
+  std::filesystem::remove(target);
+}
+
+TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
+  const JobDirectory made = make();
+  die(made);
+  chmod(made.path.c_str(), 0755);
+  EXPECT_FALSE(find_job_directory(job_id_, 0).ok());
+  remove_job_directory(made);
+}
+
+TEST_F(JobDirectoryTest, RemovesEverythingInItButFollowsNoLink) {
+  const JobDirectory made = make();
+  const std::string outside = made.path.substr(0, made.path.rfind('/')) + "/outside-" + job_id_;
+  std::ofstream(outside) << "keep";
+  std::filesystem::create_symlink(outside, made.path + "/link");
+  std::filesystem::create_directories(made.path + "/a/b");
+  std::ofstream(made.path + "/a/b/file") << "x";
+  std::ofstream(made.error_file(0, 3)) << "{}";
+  remove(made);
+  EXPECT_FALSE(std::filesystem::exists(made.path));
+  EXPECT_TRUE(std::filesystem::exists(outside));
+  std::filesystem::remove(outside);
+}
+
+TEST_F(JobDirectoryTest, CarriesBytesOverTheCommandSocket) {
+  const JobDirectory made = make();
+  EXPECT_EQ(connect_to_command_socket(made).error().code, Code::kNotFound);
+  const int listening = *listen_on_command_socket(made);
+  const int client = *connect_to_command_socket(made);
+  const int server = accept4(listening, nullptr, nullptr, SOCK_CLOEXEC);
+  ASSERT_GE(server, 0);
+  EXPECT_EQ(write(client, "hello\n", 6), 6);
+  EXPECT_EQ(read_text(server, ReadUntil::kLine), "hello\n");
+  for (const int fd : {listening, client, server}) close(fd);
+  EXPECT_EQ(connect_to_command_socket(made).error().code, Code::kNotFound);
+  remove(made);
+}
+
+TEST(JobIdTest, IsThirtyTwoLowerCaseHexadecimalDigits) {
+  EXPECT_TRUE(is_job_id("0123456789abcdef0123456789abcdef"));
+  EXPECT_FALSE(is_job_id("0123456789ABCDEF0123456789abcdef"));
+  EXPECT_FALSE(is_job_id("0123456789abcdef0123456789abcde"));
+  EXPECT_FALSE(is_job_id("../../../../../../../../../../.."));
+}
+
+}  // namespace
+}  // namespace ivy::test

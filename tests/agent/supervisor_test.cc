@@ -1,0 +1,368 @@
+// The supervisor's everyday work: Hello, start, output, input, exits. Goal: every byte and every exit
+// arrives, in order, whatever the workers do. Method: a real ivy-node over a socketpair.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "tests/support/eventually.h"
+#include "tests/support/fake_launcher.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class SupervisorTest : public testing::Test {
+ protected:
+  // Starts a shell script on `count` workers and waits for the host's report.
+  void run_to_report(FakeLauncher& launcher, const HostPlan& plan) {
+    launcher.say_hello();
+    launcher.start(plan);
+    ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));
+  }
+  // Every end of a stream comes with the launcher's next credit.
+  static bool all_streams_end(FakeLauncher& launcher, std::uint32_t count) {
+    return launcher.wait([&] {
+      for (std::uint32_t rank = 0; rank < count; ++rank)
+        if (!launcher.output_ended(rank, 1) || !launcher.output_ended(rank, 2)) return false;
+      return true;
+    });
+  }
+  void finish(FakeLauncher& launcher) {
+    launcher.finish();
+    EXPECT_EQ(launcher.wait_for_node(), 0);
+  }
+
+  LeakGuard leaks_;
+};
+
+TEST_F(SupervisorTest, TellsItsHostInTheAnswerToHello) {
+  FakeLauncher launcher;
+  const HostFacts facts = launcher.say_hello();
+  char name[256] = "";
+  gethostname(name, sizeof name);
+  EXPECT_EQ(facts.host_name(), name);
+  EXPECT_GE(facts.cores(), 1u);
+  EXPECT_EQ(facts.boot_id().size(), 36u);
+  EXPECT_EQ(facts.program_path(), "/bin/sh");
+  EXPECT_EQ(facts.program_error(), "");
+  EXPECT_EQ(facts.working_directory_error(), "");
+  EXPECT_NE(facts.containment(), "");
+  EXPECT_EQ(facts.reserved_port(), 0u);
+  const auto is_loopback = [](const Address& address) {
+    return address.loopback() && address.address() == "127.0.0.1";
+  };
+  EXPECT_TRUE(std::any_of(facts.addresses().begin(), facts.addresses().end(), is_loopback));
+  struct stat token {};
+  ASSERT_EQ(stat((facts.job_directory() + "/token").c_str(), &token), 0);
+  EXPECT_EQ(token.st_mode & 0777, 0400u);
+  EXPECT_EQ(token.st_size, 32);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, KeepsAReservedPortThatTorchCanStillServeOn) {
+  FakeLauncher launcher;
+  Hello hello = launcher.hello();
+  hello.set_reserve_port(true);
+  const HostFacts facts = launcher.say_hello(hello);
+  ASSERT_NE(facts.reserved_port(), 0u) << facts.reserved_port_error();
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(static_cast<std::uint16_t>(facts.reserved_port()));
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(listen(fd, 16), 0);
+  ::close(fd);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, ReachesAnAddressThatRefuses) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  Command command;
+  command.mutable_check_address()->set_address("127.0.0.1");
+  command.mutable_check_address()->set_port(1);
+  launcher.send(command);
+  const auto checked = [&] {
+    return std::any_of(launcher.events().begin(), launcher.events().end(),
+                       [](const Event& event) { return event.has_address_checked(); });
+  };
+  ASSERT_TRUE(launcher.wait(checked));
+  const AddressChecked& answer = launcher.events().back().address_checked();
+  EXPECT_TRUE(answer.reachable()) << answer.error();
+  EXPECT_EQ(answer.interface(), "lo");
+  EXPECT_EQ(answer.local_address(), "127.0.0.1");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, StartsWorkersAndReportsTheirOutputAndExits) {
+  FakeLauncher launcher;
+  run_to_report(launcher, launcher.shell_plan(3, "echo out $RANK; echo err $RANK >&2; exit $RANK"));
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    const std::string number = std::to_string(rank);
+    ASSERT_NE(launcher.started(rank), nullptr);
+    ASSERT_NE(launcher.exited(rank), nullptr);
+    EXPECT_EQ(launcher.exited(rank)->pid(), launcher.started(rank)->pid());
+    EXPECT_EQ(launcher.exited(rank)->code(), static_cast<int>(rank));
+    EXPECT_EQ(launcher.exited(rank)->signal(), 0);
+    EXPECT_FALSE(launcher.exited(rank)->after_stop());
+    EXPECT_TRUE(all_streams_end(launcher, 3));
+    EXPECT_EQ(launcher.output(rank, 1), "out " + number + "\n");
+    EXPECT_EQ(launcher.output(rank, 2), "err " + number + "\n");
+  }
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_EQ(launcher.report()->reason(), "");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, TellsSignalsFromExitCodes) {
+  FakeLauncher launcher;
+  run_to_report(launcher,
+                launcher.shell_plan(3, "case $RANK in 0) kill -SEGV $$;; 1) kill -KILL $$;; "
+                                       "2) exit 139;; esac; sleep 10"));
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGSEGV);
+  EXPECT_EQ(launcher.exited(1)->signal(), SIGKILL);
+  EXPECT_FALSE(launcher.exited(1)->out_of_memory());
+  EXPECT_EQ(launcher.exited(2)->signal(), 0);
+  EXPECT_EQ(launcher.exited(2)->code(), 139);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, TellsAFailureToExecuteFromExit127) {
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(1, "");
+  plan.clear_arguments();
+  plan.add_arguments("/nonexistent/program");
+  run_to_report(launcher, plan);
+  ASSERT_NE(launcher.start_failed(0), nullptr);
+  EXPECT_EQ(launcher.start_failed(0)->error(), ENOENT);
+  EXPECT_EQ(launcher.start_failed(0)->path(), "/nonexistent/program");
+  EXPECT_EQ(launcher.exited(0), nullptr);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, NamesAMissingWorkingDirectory) {
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(1, "true");
+  plan.set_working_directory("/nonexistent/directory");
+  run_to_report(launcher, plan);
+  ASSERT_NE(launcher.start_failed(0), nullptr);
+  EXPECT_EQ(launcher.start_failed(0)->step(), "chdir");
+  EXPECT_EQ(launcher.start_failed(0)->path(), "/nonexistent/directory");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
+  setenv("IVY_TEST_KEPT", "own", 1);
+  setenv("IVY_TEST_PREFIX_A", "own", 1);
+  setenv("IVY_TEST_GONE", "own", 1);
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(
+      1, "echo $IVY_TEST_KEPT/$IVY_TEST_PREFIX_A/$IVY_TEST_GONE/$LAYER/$BYTES; "
+         "test -r \"$IVY_TOKEN_FILE\" && echo token; echo $IVY_HOST_INDEX; "
+         "printf trace > \"$TORCHELASTIC_ERROR_FILE\"");
+  plan.add_unset("IVY_TEST_GONE");
+  plan.add_unset("IVY_TEST_PREFIX_*");
+  const auto add = [](Variable* variable, const char* name, const char* value) {
+    variable->set_name(name);
+    variable->set_value(value);
+  };
+  add(plan.add_environment(), "LAYER", "host");
+  add(plan.add_environment(), "BYTES", "\xff \xfe$(x)");
+  add(plan.mutable_workers(0)->add_environment(), "LAYER", "worker");
+  run_to_report(launcher, plan);
+  ASSERT_TRUE(all_streams_end(launcher, 1));
+  EXPECT_EQ(launcher.output(0), "own///worker/\xff \xfe$(x)\ntoken\n0\n");
+  EXPECT_EQ(launcher.exited(0)->error_file(), "trace");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, IgnoresASecondStartOfTheSameGeneration) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  const HostPlan plan = launcher.shell_plan(1, "echo once");
+  launcher.start(plan);
+  launcher.start(plan);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  EXPECT_EQ(launcher.exits(), 1u);
+  EXPECT_EQ(launcher.output(0), "once\n");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
+  FakeLauncher launcher;
+  run_to_report(launcher, launcher.shell_plan(32, "echo $RANK"));
+  EXPECT_EQ(launcher.exits(), 32u);
+  const std::uint64_t first = launcher.started(0)->at_ns();
+  const std::uint64_t last = launcher.started(31)->at_ns();
+  EXPECT_LT(last - first, static_cast<std::uint64_t>(stretched(milliseconds(500)).count()) * 1'000'000u);
+  EXPECT_TRUE(all_streams_end(launcher, 32));
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, LosesNothingWhenTheLauncherStopsReading) {
+  FakeLauncher::Options options;
+  options.window_bytes = 256u << 10;
+  FakeLauncher launcher(options);
+  launcher.say_hello();
+  launcher.stop_granting();
+  launcher.start(launcher.shell_plan(2, "seq 1 300000"));
+  // The window fills, then nothing more comes: the workers wait in their pipes.
+  ASSERT_TRUE(launcher.wait([&] {
+    return launcher.output(0).size() + launcher.output(1).size() > (200u << 10);
+  }));
+  launcher.serve(stretched(milliseconds(300)));
+  EXPECT_LE(launcher.output(0).size() + launcher.output(1).size(), options.window_bytes);
+  EXPECT_EQ(launcher.exits(), 0u);
+  launcher.resume_granting();
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  ASSERT_TRUE(all_streams_end(launcher, 2));
+  std::ostringstream expected;
+  for (int i = 1; i <= 300000; ++i) expected << i << '\n';
+  EXPECT_TRUE(launcher.output(0) == expected.str());
+  EXPECT_TRUE(launcher.output(1) == expected.str());
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, LetsExitsOvertakeWaitingOutput) {
+  FakeLauncher::Options options;
+  options.window_bytes = 64u << 10;
+  FakeLauncher launcher(options);
+  launcher.say_hello();
+  launcher.stop_granting();
+  launcher.start(launcher.shell_plan(2, "if [ $RANK = 0 ]; then yes; else sleep 0.3; exit 9; fi"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exited(1) != nullptr; }));
+  EXPECT_EQ(launcher.exited(1)->code(), 9);
+  launcher.stop(0);
+  launcher.resume_granting();
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  EXPECT_TRUE(launcher.exited(0)->after_stop());
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, KeepsTheLastLineWithoutNewlineBeforeACrash) {
+  FakeLauncher launcher;
+  run_to_report(launcher, launcher.shell_plan(1, "printf last; kill -ABRT $$"));
+  ASSERT_TRUE(all_streams_end(launcher, 1));
+  EXPECT_EQ(launcher.output(0), "last");
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGABRT);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(2, "wc -c");
+  plan.mutable_workers(0)->set_standard_input(true);
+  launcher.start(plan);
+  // More than the window and the pipe hold, so that credit has to come back.
+  for (int i = 0; i < 100; ++i) launcher.send_input(std::string(10'000, 'x'));
+  launcher.send_input("");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  ASSERT_TRUE(all_streams_end(launcher, 2));
+  EXPECT_EQ(launcher.output(0), "1000000\n");
+  EXPECT_EQ(launcher.output(1), "0\n");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, ThrowsInputAwayWhenTheWorkerHasClosedIt) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(1, "exec <&-; echo closed; while ! test -e $IVY_TOKEN_FILE.go; do sleep 0.01; done");
+  plan.mutable_workers(0)->set_standard_input(true);
+  launcher.start(plan);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "closed\n"; }));
+  for (int i = 0; i < 100; ++i) launcher.send_input(std::string(10'000, 'x'));
+  launcher.send_input("");
+  // All of it is granted back though nobody reads it.
+  EXPECT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
+  launcher.stop(0);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, DeliversASignalOnceToEachWorker) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(2, "trap 'echo usr1; exit 3' USR1; echo ready; "
+                                        "while :; do sleep 0.02; done"));
+  ASSERT_TRUE(launcher.wait(
+      [&] { return launcher.output(0) == "ready\n" && launcher.output(1) == "ready\n"; }));
+  launcher.send_signal(SIGUSR1);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(launcher.exited(rank)->code(), 3);
+    EXPECT_EQ(launcher.output(rank), "ready\nusr1\n");
+  }
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, WritesRawLogFilesOnTheNode) {
+  char directory[] = "/tmp/ivy-rank-log-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(1, "printf 'a\\000b'; echo err >&2");
+  plan.set_log_directory(directory);
+  run_to_report(launcher, plan);
+  ASSERT_TRUE(all_streams_end(launcher, 1));
+  const std::string folder = std::string(directory) + "/" + launcher.job_id() + "/0/";
+  const auto content = [&](const char* name) {
+    std::ifstream file(folder + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_EQ(content("rank00000.out"), std::string("a\0b", 3));
+  EXPECT_EQ(content("rank00000.err"), "err\n");
+  finish(launcher);
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(SupervisorTest, GoesOnWithOneWarningWhenLogFilesCannotBeWritten) {
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(2, "echo fine");
+  plan.set_log_directory("/proc/nowhere");
+  run_to_report(launcher, plan);
+  EXPECT_EQ(std::count_if(launcher.events().begin(), launcher.events().end(),
+                          [](const Event& event) { return event.has_note(); }),
+            1);
+  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, ReapsEveryOrphan) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(
+      1, "i=0; while [ $i -lt 200 ]; do (true &) ; i=$((i+1)); done; echo done; sleep 60"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "done\n"; }, seconds(30)));
+  const pid_t supervisor = launcher.supervisor_pid();
+  const auto zombies = [&] {
+    std::ifstream children("/proc/" + std::to_string(supervisor) + "/task/" +
+                           std::to_string(supervisor) + "/children");
+    int count = 0;
+    for (std::string pid; children >> pid;) ++count;
+    return count - 1;  // The worker itself.
+  };
+  EXPECT_TRUE(launcher.wait([&] { return zombies() == 0; }, seconds(2)));
+  launcher.stop(0);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  finish(launcher);
+}
+
+}  // namespace
+}  // namespace ivy::test

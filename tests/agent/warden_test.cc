@@ -1,0 +1,214 @@
+// The warden around small supervisors of the test's own, each a process like the real one.
+#include "agent/node/warden.h"
+
+#include <gtest/gtest.h>
+#include <grp.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "agent/node/containment.h"
+#include "tests/agent/node_fixture.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+constexpr uid_t kOrdinaryUser = 65534;
+
+void say(int fd, const std::string& text) {
+  [[maybe_unused]] const ssize_t n = write(fd, text.data(), text.size());
+}
+
+// ---- Supervisors ----------------------------------------------------------------------------------
+
+int leaves_with_seven(const SupervisorStart&) { return 7; }
+
+int describes_itself(const SupervisorStart& start) {
+  std::ostringstream text;
+  int subreaper = 0;
+  prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+  text << "parent " << (getppid() == start.warden_pid) << " subreaper " << subreaper << " session "
+       << (getsid(0) == start.warden_pid);
+  // Standard descriptors, carrier, lock, listening socket, the warden's pidfd.
+  text << " descriptors " << LeakGuard::count_descriptors() - 3;
+  sigset_t mask;
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  struct sigaction term {};
+  struct sigaction broken_pipe {};
+  sigaction(SIGTERM, nullptr, &term);
+  sigaction(SIGPIPE, nullptr, &broken_pipe);
+  text << " signals " << (term.sa_handler == SIG_DFL) << (broken_pipe.sa_handler == SIG_IGN)
+       << sigismember(&mask, SIGTERM) << "\n";
+  say(start.carrier_fd, text.str());
+  return 0;
+}
+
+// Runs workers as the real one does, says every pid (its own first), and stays.
+int keeps_stubborn_workers(const SupervisorStart& start) {
+  const std::unique_ptr<Containment> job =
+      make_containment({.job_id = start.job_id,
+                        .host = start.host,
+                        .supervisor = getpid(),
+                        .warden = start.warden_pid});
+  std::string line = std::to_string(getpid());
+  for (const char* const kind : {"stay", "leave"}) {
+    SpawnRequest request = request_for("fork_grandchild", {kind});
+    request.environment = job_environment(start.job_id, start.host);
+    request.cgroup_fd = job->cgroup_fd();
+    const Running running = ivy::test::start(request);
+    line += " " + running.line.substr(0, running.line.size() - 1);
+  }
+  // Something of its own that is in no cgroup and does not carry the job's variables.
+  line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
+  say(start.carrier_fd, line + " " + job->describe() + "\n");
+  for (;;) pause();
+}
+
+// ---- Fixture ----------------------------------------------------------------------------------------
+
+class WardenTest : public testing::Test {
+ protected:
+  ~WardenTest() override {
+    if (carrier_ >= 0) close(carrier_);
+  }
+
+  // A warden as a child of the test; the test holds the launcher's end of its carrier.
+  void start_warden(SupervisorMain supervisor, uid_t uid = geteuid()) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    warden_ = fork();
+    if (warden_ == 0) {
+      if (uid != geteuid() &&
+          (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0)) {
+        _exit(99);
+      }
+      const WardenStart start{.job_id = job_id_, .host = 3, .carrier_fd = ends[1]};
+      _exit(run_warden(start, supervisor));
+    }
+    close(ends[1]);
+    carrier_ = ends[0];
+  }
+  std::string line() { return read_text(carrier_, ReadUntil::kLine); }
+  int wait_code() {
+    int status = 0;
+    waitpid(warden_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  std::vector<pid_t> read_pids() {
+    const std::string said = line();
+    description_ = said.substr(std::min(said.find("cgroup "), said.find("process tree")));
+    std::istringstream words(said);
+    std::vector<pid_t> pids;
+    for (pid_t pid = 0; words >> pid;) pids.push_back(pid);
+    return pids;
+  }
+  void kill_the_supervisor_and_expect_nothing(uid_t uid) {
+    start_warden(keeps_stubborn_workers, uid);
+    const std::vector<pid_t> pids = read_pids();
+    ASSERT_EQ(pids.size(), 6u);
+    kill(pids[0], SIGKILL);
+    EXPECT_EQ(wait_code(), 128 + SIGKILL);
+    for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+    EXPECT_EQ(line(), "");  // Nobody holds the carrier any more.
+    const std::string directory =
+        "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
+    struct stat status {};
+    EXPECT_NE(stat(directory.c_str(), &status), 0);
+    if (description_.starts_with("cgroup ")) {
+      const std::string cgroup = description_.substr(7, description_.size() - 8);
+      EXPECT_NE(stat(cgroup.c_str(), &status), 0) << cgroup;
+    }
+  }
+
+  LeakGuard guard_;
+  const std::string job_id_ = random_job_id();
+  pid_t warden_ = -1;
+  int carrier_ = -1;
+  std::string description_;
+};
+
+TEST_F(WardenTest, ExitsWithTheSupervisorsCode) {
+  start_warden(leaves_with_seven);
+  EXPECT_EQ(wait_code(), 7);
+  EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
+}
+
+TEST_F(WardenTest, HandsOverACleanProcess) {
+  start_warden(describes_itself);
+  EXPECT_EQ(line(), "parent 1 subreaper 1 session 1 descriptors 7 signals 110\n");
+  EXPECT_EQ(wait_code(), 0);
+}
+
+TEST_F(WardenTest, EndsEverythingWhenTheSupervisorIsKilled) {
+  kill_the_supervisor_and_expect_nothing(geteuid());
+}
+
+TEST_F(WardenTest, EndsEverythingOfAnOrdinaryUserWithoutACgroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user; the test above was it";
+  kill_the_supervisor_and_expect_nothing(kOrdinaryUser);
+  EXPECT_TRUE(description_.starts_with("process tree (")) << description_;
+  rmdir("/tmp/ivyrun-65534");
+}
+
+TEST_F(WardenTest, OutlivesPoliteSignals) {
+  start_warden(keeps_stubborn_workers);
+  const std::vector<pid_t> pids = read_pids();
+  ASSERT_EQ(pids.size(), 6u);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGPIPE, SIGALRM, SIGSEGV}) {
+    kill(warden_, number);
+  }
+  EXPECT_EQ(waitpid(warden_, nullptr, WNOHANG), 0);
+  EXPECT_FALSE(is_gone(pids[0]));
+  kill(pids[0], SIGTERM);
+  EXPECT_EQ(wait_code(), 128 + SIGTERM);
+  for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+}
+
+TEST_F(WardenTest, SaysOnTheCarrierWhyItCannotStart) {
+  const Result<JobDirectory> taken = make_job_directory(job_id_, 3);
+  ASSERT_TRUE(taken.ok());
+  start_warden(leaves_with_seven);
+  EXPECT_EQ(line(), std::string(kFailurePrefix) + "this job is running on this host already: " +
+                        taken->path + "\n");
+  EXPECT_EQ(wait_code(), kWardenFailed);
+  close(taken->lock_fd);
+  remove_job_directory(*taken);
+}
+
+TEST(WardenArgumentsTest, AreParsed) {
+  std::vector<std::string> words = {"--job", std::string(32, 'a'), "--host", "12", "--carrier-fd",
+                                    "3",     "--carrier",          "relay"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  const auto start = parse_warden_arguments(static_cast<int>(argv.size()), argv.data());
+  ASSERT_TRUE(start.ok());
+  EXPECT_EQ(start->job_id, std::string(32, 'a'));
+  EXPECT_EQ(start->host, 12u);
+  EXPECT_EQ(start->carrier, CarrierKind::kRelay);
+}
+
+TEST(WardenArgumentsTest, AreRefusedWhenWrong) {
+  const std::string job(32, 'a');
+  const std::vector<std::vector<std::string>> wrong = {
+      {},
+      {"--host", "1"},
+      {"--job", "abc"},
+      {"--job", job, "--host", "-1"},
+      {"--job", job, "--host", "1x"},
+      {"--job", job, "--carrier", "pigeon"},
+      {"--job", job, "--carrier-fd", "2"},
+      {"--job", job, "--nonsense", "1"},
+      {"--job", job, "--host"}};
+  for (std::vector<std::string> words : wrong) {
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    EXPECT_FALSE(parse_warden_arguments(static_cast<int>(argv.size()), argv.data()).ok());
+  }
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,115 @@
+"""Kills launchers with SIGKILL and finds what is left of their jobs."""
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+
+from measure import note
+
+# A worker that makes it hard: it ignores TERM, and so does its grandchild in a session of its own.
+STUBBORN = 'trap "" TERM HUP INT; setsid sleep 1000 & exec sleep 1000'
+READY_SECONDS = 20      # For the launcher to start both workers and their grandchildren.
+WORKERS = 2
+MARK = "IVY_BENCH_MARK"
+
+
+def processes():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def read(pid, name):
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def is_alive(pid):
+    """False for a zombie too: it holds nothing, and its parent may be slow."""
+    stat = read(pid, "stat")
+    return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def parent(pid):
+    stat = read(pid, "stat")
+    return int(stat.rpartition(b")")[2].split()[1]) if stat else 0
+
+
+def marked(mark):
+    """Live processes of a job: its environment has the mark, or an ancestor's has."""
+    wanted = f"{MARK}={mark}".encode()
+    found = {pid for pid in processes() if wanted in read(pid, "environ").split(b"\0")}
+    # A supervisor may have cleared its own environment; its parent or its children have not.
+    grown = True
+    while grown:
+        more = {pid for pid in processes() if parent(pid) in found} - found
+        found |= more
+        grown = bool(more)
+    return {pid for pid in found if is_alive(pid)}
+
+
+def node_processes():
+    """Processes of the node binary, whoever started them."""
+    return {pid for pid in processes() if read(pid, "comm").startswith(b"ivy-")}
+
+
+def workers_ready(mark):
+    sleeping = [pid for pid in marked(mark) if read(pid, "cmdline") == b"sleep\x001000\0"]
+    return len(sleeping) >= 2 * WORKERS
+
+
+def wait_until(condition, seconds):
+    """Seconds until the condition held, or None."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > seconds:
+            return None
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+class KillResult:
+    def __init__(self):
+        self.gone_after = []
+        self.left = []
+        self.not_started = 0
+
+
+def kill_once(argv, limit, result):
+    mark = uuid.uuid4().hex
+    before = node_processes()
+    launcher = subprocess.Popen([*argv, "/bin/sh", "-c", STUBBORN], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                env={**os.environ, MARK: mark}, start_new_session=True)
+    started = wait_until(lambda: workers_ready(mark), READY_SECONDS)
+    job = marked(mark) | (node_processes() - before)
+    launcher.kill()
+    launcher.wait()
+
+    def rest():
+        return {pid for pid in job | marked(mark) if is_alive(pid)}
+
+    gone = wait_until(lambda: not rest(), limit)
+    left = rest()
+    if started is None:
+        result.not_started += 1
+    elif gone is None:
+        result.left.append(len(left))
+    else:
+        result.gone_after.append(gone)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def kill_launchers(name, argv, runs, limit):
+    result = KillResult()
+    for turn in range(runs):
+        kill_once(argv, limit, result)
+        note(f"  {name}: kill {turn + 1} of {runs}, {len(result.left)} times something was left")
+    return result

@@ -1,0 +1,237 @@
+"""Measures how ivyrun launches, prints and ends, beside its peers in the same run.
+
+launch.py [PART...]     parts: local ssh output killed (default: all)
+
+Prints Markdown tables on standard output and its progress on standard error. See README.md.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from kills import kill_launchers
+from measure import (Peer, interleave, machine, milliseconds, note, print_table, raise_open_files,
+                     remarks, run_once)
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
+HOSTS = os.path.join(REPOSITORY, "tests/testbed/hosts")
+MPICH = "mpirun.mpich"
+OPEN_MPI = "mpirun.openmpi"
+HYDRA = "mpiexec.hydra"
+OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
+PARTS = ("local", "ssh", "output", "killed")
+LINE = "x" * 95 + " end\n"  # 100 bytes.
+GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
+
+
+def present(*peers):
+    """Ours, and the peers that are installed; the missing ones are named."""
+    kept = [peers[0]]
+    for peer in peers[1:]:
+        if shutil.which(peer.argv[0]):
+            kept.append(peer)
+        else:
+            note(f"  {peer.name}: not installed (scripts/setup bench), left out")
+    return kept
+
+
+def scratch(name):
+    """A file on memory where there is some: a disk's noise is not what we measure."""
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    return os.path.join(folder, f"ivy-bench-{os.getpid()}-{name}")
+
+
+# ---- one host ----
+def bench_local(options):
+    for ranks in (2, 32):
+        note(f"local: -n {ranks} /bin/true")
+        peers = present(
+            Peer("ivyrun", [options.ivyrun, "-n", str(ranks), "/bin/true"]),
+            Peer("MPICH Hydra", [MPICH, "-n", str(ranks), "/bin/true"], budget=1),
+            Peer("Open MPI", [OPEN_MPI, *OPEN_MPI_FLAGS, "-n", str(ranks), "/bin/true"]),
+            Peer("xargs -P (no launcher)",
+                 ["sh", "-c", f"seq {ranks} | xargs -P{ranks} -n1 /bin/true"]),
+        )
+        interleave(peers, options.runs or 20, limit=5, output=scratch("local"))
+        print_table(f"One host: `-n {ranks} /bin/true`", peers)
+
+
+# ---- several hosts ----
+def lines_expected(count):
+    def check(output):
+        with open(output, "rb") as file:
+            seen = len(file.read().splitlines())
+        return None if seen >= count else f"{seen} lines instead of {count}"
+    return check
+
+
+def ssh_peers(options):
+    names = [f"node{number}" for number in range(2, options.hosts + 2)]
+    count = len(names)
+    hosts = ",".join(names)
+    loop = f"for h in {' '.join(names)}; do ssh -o BatchMode=yes $h hostname & done; wait"
+    check = lines_expected(count)
+    return present(
+        Peer("ivyrun over ssh",
+             [options.ivyrun, "-H", hosts, "--nproc_per_node", "1", "hostname"], check=check),
+        Peer(f"{count} parallel bare ssh", ["bash", "-c", loop], check=check, budget=1),
+        Peer("MPICH Hydra over ssh",
+             [HYDRA, "-launcher", "ssh", "-hosts", hosts, "-ppn", "1", "-n", str(count), "hostname"],
+             check=check, budget=1),
+        Peer("Open MPI over ssh",
+             [OPEN_MPI, *OPEN_MPI_FLAGS, "--host", hosts, "-n", str(count), "--map-by", "node",
+              "--mca", "oob_tcp_if_include", "10.77.0.0/16", "hostname"], check=check),
+    )
+
+
+def bench_ssh_inside(options):
+    """Runs on the testbed's first host, beside its ssh configuration and its network."""
+    peers = ssh_peers(options)
+    output = scratch("ssh")
+    # The first run also sends the node binary, as to hosts that have never seen ivyrun.
+    first = Peer("first run", peers[0].argv, check=peers[0].check)
+    run_once(first, 120, output)
+    interleave(peers, options.runs or 7, limit=60, output=output)
+    print_table(f"{options.hosts} hosts over ssh, one `hostname` each, cold connections", peers)
+    if first.seconds:
+        print(f"\nivyrun's first run, which also sent its node binary to every host: "
+              f"{milliseconds(first.seconds[0])}.")
+    else:
+        print(f"\nivyrun's first run failed: {remarks(first)}")
+
+
+def bench_ssh(options):
+    if os.geteuid() != 0:
+        print("\n### Several hosts over ssh\n\nSKIPPED: pretended hosts need root.")
+        return
+    note(f"ssh: making {options.hosts + 1} pretended hosts")
+    state = f"/run/ivy-bench-{os.getpid()}"
+    environment = {**os.environ, "IVY_TESTBED": state}
+    subprocess.run([HOSTS, "up", str(options.hosts + 1)], check=True, env=environment)
+    try:
+        subprocess.run([HOSTS, "exec", "1", "/usr/bin/python3", "-B",
+                        os.path.join(HERE, "launch.py"), "ssh-inside",
+                        "--hosts", str(options.hosts), "--runs", str(options.runs),
+                        "--ivyrun", options.ivyrun], check=True, env=environment)
+    finally:
+        subprocess.run([HOSTS, "down"], check=False, env=environment)
+
+
+# ---- output ----
+def bench_output(options):
+    ranks, mib = 2, options.mib
+    note(f"output: {ranks} ranks, {mib} MiB each")
+    lines = mib * 2**20 // len(LINE)
+    program = ["sh", "-c", f"yes '{LINE.strip()}' | head -n {lines}"]
+    count = str(ranks)
+
+    def check(output):
+        return whole_lines(output, ranks * lines)
+
+    def rate(peer):
+        total = (1 if peer.name.startswith("one rank") else ranks) * lines * len(LINE)
+        return f"{total / 1e6 / statistics.median(peer.seconds):.0f} MB/s" if peer.seconds else "–"
+
+    unlabelled = present(
+        Peer("ivyrun --label none", [options.ivyrun, "-n", count, "--label", "none", *program],
+             check=check),
+        Peer("MPICH Hydra", [MPICH, "-n", count, *program], check=check),
+        Peer("Open MPI", [OPEN_MPI, *OPEN_MPI_FLAGS, "-n", count, *program], check=check),
+        Peer("one rank, no launcher (half the bytes)", program,
+             check=lambda output: whole_lines(output, lines)),
+    )
+    labelled = present(
+        Peer("ivyrun --label rank", [options.ivyrun, "-n", count, "--label", "rank", *program],
+             check=check),
+        Peer("MPICH Hydra -prepend-rank", [MPICH, "-prepend-rank", "-n", count, *program],
+             check=check, budget=1),
+        Peer("Open MPI --tag-output",
+             [OPEN_MPI, *OPEN_MPI_FLAGS, "--tag-output", "-n", count, *program], check=check,
+             budget=1),
+    )
+    for title, peers in (("Output with labels", labelled), ("Output without labels", unlabelled)):
+        interleave(peers, options.runs or 3, limit=120, output=scratch("output"), warm_up=0)
+        print_table(f"{title}: {ranks} ranks × {mib} MiB in lines of {len(LINE)} bytes, to a file",
+                    peers, extra=("rate", rate))
+
+
+def whole_lines(output, expected):
+    """Every line is there, ends as it should, and holds one line's text only."""
+    seen = torn = 0
+    payload = LINE.strip().encode()
+    with open(output, "rb") as file:
+        for line in file:
+            seen += 1
+            torn += not line.rstrip(b"\n").endswith(payload) or line.count(b"end") != 1
+    if seen != expected or torn:
+        return f"{seen} lines instead of {expected}, {torn} of them torn"
+    return None
+
+
+# ---- kill -9 of the launcher ----
+def bench_killed(options):
+    runs = options.runs or 50
+    contenders = [("ivyrun", [options.ivyrun, "-n", "2"], runs)]
+    if not options.alone:
+        few = min(runs, 5)  # Each run of a peer that leaves something behind waits the whole limit.
+        contenders += [("MPICH Hydra", [MPICH, "-n", "2"], few),
+                       ("Open MPI", [OPEN_MPI, *OPEN_MPI_FLAGS, "-n", "2"], few)]
+    print("\n### Launcher killed with -9: 2 ranks that ignore TERM, each with a grandchild in its own"
+          f" session\n\n| launcher | runs | not all gone within {GONE_SECONDS} s | most processes left"
+          " | gone after: median, slowest | budget |\n|---|---|---|---|---|---|")
+    bad = False
+    for name, argv, count in contenders:
+        if not shutil.which(argv[0]):
+            note(f"  {name}: not installed (scripts/setup bench), left out")
+            continue
+        result = kill_launchers(name, argv, count, GONE_SECONDS)
+        gone = sorted(result.gone_after)
+        when = f"{statistics.median(gone):.1f} s, {gone[-1]:.1f} s" if gone else "–"
+        failed = bool(result.left or result.not_started)
+        budget = ("MISSED" if failed else "within") if name == "ivyrun" else ""
+        started = f" ({result.not_started} did not start)" if result.not_started else ""
+        print(f"| {name} | {count}{started} | {len(result.left)} | {max(result.left, default=0)} |"
+              f" {when} | {budget} |", flush=True)
+        bad = bad or (name == "ivyrun" and failed)
+    return bad
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="local ssh output killed")
+    parser.add_argument("--ivyrun", default=os.path.join(REPOSITORY, "build/bin/ivyrun"))
+    parser.add_argument("--runs", type=int, default=0, help="rounds per table (0: the part's own)")
+    parser.add_argument("--hosts", type=int, default=16, help="hosts of the ssh part")
+    parser.add_argument("--mib", type=int, default=256, help="output of one rank")
+    parser.add_argument("--alone", action="store_true", help="killed: without the peers")
+    options = parser.parse_args()
+    unknown = set(options.parts) - {*PARTS, "ssh-inside"}
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}; parts: {' '.join(PARTS)}")
+    if not os.access(options.ivyrun, os.X_OK):
+        parser.error(f"{options.ivyrun} is not there; build it with: cmake --preset release && "
+                     "cmake --build build --target ivyrun ivy-node")
+    options.ivyrun = os.path.realpath(options.ivyrun)
+    return options
+
+
+def main():
+    options = parse_arguments()
+    raise_open_files()
+    if options.parts == ["ssh-inside"]:
+        bench_ssh_inside(options)
+        return 0
+    print(f"Machine: {machine()}.", flush=True)
+    benches = {"local": bench_local, "ssh": bench_ssh, "output": bench_output,
+               "killed": bench_killed}
+    bad = [benches[part](options) for part in options.parts or PARTS]
+    return 1 if any(bad) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

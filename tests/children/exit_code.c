@@ -1,0 +1,4 @@
+// exit_code N: exits with it.
+#include <stdlib.h>
+
+int main(int argc, char** argv) { return argc == 2 ? atoi(argv[1]) : 2; }

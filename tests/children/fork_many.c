@@ -1,0 +1,21 @@
+// fork_many N: N processes that ignore SIGTERM, each the child of the one before. Prints "ready\n"
+// when all live.
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  signal(SIGTERM, SIG_IGN);
+  for (int left = atoi(argv[1]); left > 1; --left) {
+    pid_t child = fork();
+    if (child < 0) return 1;
+    if (child > 0) {
+      for (;;) pause();
+    }
+  }
+  puts("ready");
+  fflush(stdout);
+  for (;;) pause();
+}

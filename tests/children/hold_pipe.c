@@ -1,0 +1,15 @@
+// hold_pipe SECONDS: exits 0 at once, but a child of it keeps the standard descriptors open.
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  pid_t child = fork();
+  if (child == 0) {
+    sleep((unsigned)atoi(argv[1]));
+    _exit(0);
+  }
+  printf("%d\n", child);
+  return 0;
+}

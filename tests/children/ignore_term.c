@@ -1,0 +1,13 @@
+// Ignores the polite signals; prints "ready\n" and stays until it is killed.
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(void) {
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  puts("ready");
+  fflush(stdout);
+  for (;;) pause();
+}

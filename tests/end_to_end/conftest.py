@@ -1,0 +1,224 @@
+"""Fixtures: `local` (ivyrun on this machine) and `hosts` (ivyrun on node1 of six test hosts).
+
+Every test that uses one of them ends with a look for leftovers; what is found fails the test and is
+removed, so that the next one starts clean. The hosts are torn down always.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+import pytest
+
+from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds
+
+import leftovers  # noqa: E402  (found by way of launching)
+from testbed import Testbed  # noqa: E402
+
+HOST_COUNT = 6
+SETTLE_SECONDS = 3  # For sshd's sessions to close and orphans to be reaped after a clean end.
+
+
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="also run the tests that repeat for minutes")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: repeats for minutes; only with --long")
+    config.addinivalue_line("markers", "spec(text): which sentence of the specification it proves")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--long"):
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="only with --long"))
+
+
+def version_of(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return (done.stdout or done.stderr).strip().splitlines()[0]
+    except (OSError, IndexError, subprocess.TimeoutExpired) as error:
+        return f"not there ({type(error).__name__})"
+
+
+def pytest_report_header():
+    kernel = os.uname().release
+    return [f"ivyrun: {version_of(os.path.join(BIN, 'ivyrun'), '--version')} in {BIN}",
+            f"ivy-node: {version_of(os.path.join(BIN, 'ivy-node'), '--version')}",
+            f"kernel {kernel}, {version_of('/usr/bin/python3', '--version')}, "
+            f"{version_of('ssh', '-V')}, slow factor {SLOW:g}"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binaries():
+    for name in ("ivyrun", "ivy-node"):
+        path = os.path.join(BIN, name)
+        if not os.access(path, os.X_OK):
+            pytest.exit(f"{path} is not there: build it (cmake --preset release && "
+                        "cmake --build --preset release) or set IVY_BIN", returncode=3)
+
+
+# ---- this machine --------------------------------------------------------------------------------
+
+def marked_processes(marker):
+    """Living processes of this machine with the test's marker in their environment."""
+    needle = f"IVYTEST_MARK={marker}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                process = leftovers.Process(int(entry))
+                if needle in process.environment and process.state not in "ZX":
+                    found.append(process)
+    return found
+
+
+def job_directories():
+    found = set()
+    for parent in (f"/tmp/ivyrun-{os.getuid()}", f"/dev/shm/ivyrun-{os.getuid()}"):
+        with contextlib.suppress(OSError):
+            found |= {f"{parent}/{name}" for name in os.listdir(parent)
+                      if leftovers.JOB_DIRECTORY.match(name)}
+    return found
+
+
+def job_cgroups():
+    with open("/proc/self/mountinfo") as table:
+        mounts = [line.split()[4] for line in table if " - cgroup2 " in line]
+    return {directory for mount in mounts for directory, _, _ in os.walk(mount)
+            if re.match(r"ivy(run)?[-.]", os.path.basename(directory))}
+
+
+def is_alive(path):
+    """Somebody else's job, which runs beside the tests: its socket is listened on."""
+    with contextlib.suppress(OSError), open("/proc/net/unix") as table:
+        return any(line.rstrip().endswith(f"{path}/command.sock") for line in table)
+    return False
+
+
+def local_leftovers(marker, known_directories, known_cgroups):
+    lines = [f"process {process.pid} ({process.name.decode(errors='replace')}, {process.state}): "
+             f"{process.words()}" for process in marked_processes(marker)]
+    lines += [f"job directory {path}" for path in job_directories() - known_directories
+              if not is_alive(path)]
+    lines += [f"cgroup {path}" for path in job_cgroups() - known_cgroups
+              if not leftovers.cgroup_members(path)]
+    return lines
+
+
+def settle(find, limit=SETTLE_SECONDS):
+    """What is still found after a while."""
+    deadline = time.monotonic() + seconds(limit)
+    while True:
+        lines = find()
+        if not lines or time.monotonic() > deadline:
+            return lines
+        time.sleep(0.05)
+
+
+class LocalLauncher(Launcher):
+    def __init__(self, directory):
+        self.marker = uuid.uuid4().hex
+        super().__init__(directory, self.marker)
+        self.known = (job_directories(), job_cgroups())
+
+    def leftovers(self):
+        return local_leftovers(self.marker, *self.known)
+
+    def wait_clean(self, limit):
+        """Nothing may be left after this long; the time it took is returned."""
+        return wait_clean(self.leftovers, limit)
+
+
+def wait_clean(find, limit):
+    started = time.monotonic()
+    left = settle(find, limit)
+    assert not left, f"left after {seconds(limit):g} s:\n" + "\n".join(left)
+    return time.monotonic() - started
+
+
+@pytest.fixture
+def local():
+    # Not below pytest's own directories: those are closed to other users and their names are long.
+    directory = tempfile.mkdtemp(prefix="ivytest-")
+    launcher = LocalLauncher(directory)
+    yield launcher
+    left = settle(launcher.leftovers)
+    for process in marked_processes(launcher.marker):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+# ---- test hosts ----------------------------------------------------------------------------------
+
+@pytest.fixture(scope="session")
+def testbed():
+    if os.geteuid() != 0:
+        pytest.skip("test hosts are made of namespaces, which need root")
+    state = tempfile.mkdtemp(prefix="ivytest-bed-", dir="/run")
+    environment = {**os.environ, "IVY_TESTBED": state}
+    os.rmdir(state)
+    try:
+        made = subprocess.run([HOSTS, "up", str(HOST_COUNT)], env=environment, text=True,
+                              capture_output=True)
+        if made.returncode != 0:
+            pytest.skip(f"no test hosts on this machine: {made.stderr.strip()}")
+        bed = Testbed(state)
+        shutil.copytree(WORKERS, os.path.join(bed.shared, "workers"))
+        shutil.copytree(os.path.join(REPOSITORY, "scripts/examples"),
+                        os.path.join(bed.shared, "examples"))
+        yield bed
+    finally:
+        subprocess.run([HOSTS, "down"], env=environment, check=True)
+
+
+class BedLauncher(HostLauncher):
+    def leftovers(self):
+        return self.bed.leftovers()
+
+    def wait_clean(self, limit):
+        return wait_clean(self.leftovers, limit)
+
+    def as_user(self, user):
+        return BedLauncher(self.bed, self.name, user, self.host)
+
+    def processes(self, host, name):
+        """Machine-wide pids of a host's processes whose name begins so."""
+        init = self.bed.init_pid(host)
+        return [process.pid for process in leftovers.processes_of(init)
+                if process.state != "Z" and process.name.startswith(name.encode())]
+
+
+@pytest.fixture
+def hosts(testbed):
+    name = "t-" + uuid.uuid4().hex[:8]
+    directory = os.path.join(testbed.shared, name)
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
+    yield BedLauncher(testbed, name)
+    for number in testbed.numbers():
+        if testbed.is_on(number):
+            testbed.join(number)
+        else:
+            testbed.power_on(number)
+    left = settle(testbed.leftovers)
+    testbed.sweep()
+    shutil.rmtree(directory, ignore_errors=True)
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(params=["root", "ivyuser"])
+def anyone(request, hosts):
+    """The test runs twice: as root, and as a user who cannot write to any cgroup."""
+    return hosts if request.param == "root" else hosts.as_user(request.param)

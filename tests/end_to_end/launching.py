@@ -1,0 +1,325 @@
+"""Starts ivyrun in every way a person does: alone, on a test host, as another user, on a terminal.
+
+`Launcher` knows where (this machine or a test host, which user); `Run` is one ivyrun under way;
+`Finished` is what it left: code, bytes, time.
+"""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
+BIN = os.path.realpath(os.environ.get("IVY_BIN") or os.path.join(REPOSITORY, "build/bin"))
+SLOW = float(os.environ.get("IVY_TEST_SLOW") or 1)
+WORKERS = os.path.join(HERE, "workers")
+HOSTS = os.path.join(REPOSITORY, "tests/testbed/hosts")
+# Debian's Python is the one with torch; a developer's own on the PATH need not have it.
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# "[ 1 node2] text": what stands between label and rank (a mark for stderr, padding) is free.
+LABEL = re.compile(rb"^\[[^0-9\]]*(\d+) +([^\s\]]+) *\][^ ]? ?(.*)$", re.DOTALL)
+OWN_LINE = re.compile(rb"^(ivyrun: |  (where|cause|fix|more): )")
+
+
+def seconds(value):
+    """A time of the specification, longer where the machine or a sanitizer is slow."""
+    return value * SLOW
+
+
+def wait_until(condition, limit, what):
+    """Polls until `condition` returns something true, and returns that."""
+    deadline = time.monotonic() + seconds(limit)
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds(limit):g} s: {what}"
+        time.sleep(0.02)
+
+
+def parse_label(line):
+    """(rank, host, text), or None for a line without a label."""
+    match = LABEL.match(line)
+    return (int(match[1]), match[2].decode(), match[3]) if match else None
+
+
+class Finished:
+    def __init__(self, code, out, err, took):
+        self.code, self.out, self.err, self.took = code, out, err, took
+
+    @property
+    def out_lines(self):
+        return self.out.decode(errors="surrogateescape").splitlines()
+
+    @property
+    def err_text(self):
+        return self.err.decode(errors="surrogateescape")
+
+    def labelled(self, stream="out"):
+        """[(rank, host, text)] of every labelled line, in order."""
+        lines = (self.out if stream == "out" else self.err).split(b"\n")
+        found = [parse_label(line.rstrip(b"\r")) for line in lines]
+        return [(rank, host, text.decode(errors="surrogateescape"))
+                for rank, host, text in filter(None, found)]
+
+    def texts_by_rank(self, stream="out"):
+        ranks = {}
+        for rank, _, text in self.labelled(stream):
+            ranks.setdefault(rank, []).append(text)
+        return ranks
+
+    def own_text(self):
+        """What ivyrun itself said: its lines and their indented continuation, no worker's line."""
+        kept = [line for line in self.err.split(b"\n") if parse_label(line) is None]
+        return b"\n".join(kept).decode(errors="surrogateescape")
+
+    def __repr__(self):
+        return (f"\n--- exit code {self.code} after {self.took:.2f} s\n--- stdout\n"
+                f"{self.out[-6000:].decode(errors='replace')}\n--- stderr\n"
+                f"{self.err[-6000:].decode(errors='replace')}\n---")
+
+
+class Reader(threading.Thread):
+    """Collects everything a descriptor says."""
+
+    def __init__(self, descriptor):
+        super().__init__(daemon=True)
+        self.descriptor = descriptor
+        self.data = bytearray()
+        self.start()
+
+    def run(self):
+        # A terminal whose other side is gone says EIO where a pipe says end of file.
+        with contextlib.suppress(OSError):
+            while True:
+                piece = os.read(self.descriptor, 1 << 16)
+                if not piece:
+                    break
+                self.data += piece
+
+    def bytes(self):
+        return bytes(self.data)
+
+
+class Run:
+    """One ivyrun under way. Ends it when the `with` block is left early."""
+
+    def __init__(self, process, out, err, started, terminal=None):
+        self.process, self.out, self.err, self.started = process, out, err, started
+        self.terminal = terminal
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            with contextlib.suppress(Exception):
+                os.kill(self.pid(), signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+        self.close_terminal()
+
+    def pid(self):
+        """ivyrun itself, not what carried it onto a test host."""
+        def find():
+            pending = [self.process.pid]
+            while pending:
+                pid = pending.pop()
+                with contextlib.suppress(OSError):
+                    with open(f"/proc/{pid}/cmdline", "rb") as file:
+                        if os.path.basename(file.read().split(b"\0")[0]) == b"ivyrun":
+                            return pid
+                    with open(f"/proc/{pid}/task/{pid}/children") as file:
+                        pending += map(int, file.read().split())
+            return None
+        return wait_until(find, 10, "ivyrun has a process")
+
+    def signal(self, number):
+        os.kill(self.pid(), number)
+
+    def said(self):
+        return self.out.bytes() + (b"" if self.err is self.out else self.err.bytes())
+
+    def wait_for(self, pattern, limit=20, count=1):
+        """Waits until what was printed (both streams) holds the pattern `count` times."""
+        pattern = pattern.encode() if isinstance(pattern, str) else pattern
+
+        def enough():
+            if len(re.findall(pattern, self.said())) >= count:
+                return True
+            assert self.process.poll() is None or self._drained(), f"no {pattern!r}: {self.finish()!r}"
+            return False
+        try:
+            wait_until(enough, limit, f"{count} x {pattern!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said()[-6000:].decode(errors='replace')}") from None
+
+    def _drained(self):
+        # Its end and its last words come by different ways: look once more after the words ended.
+        self.out.join(1)
+        self.err.join(1)
+        return False
+
+    def type(self, text):
+        os.write(self.terminal, text)
+
+    def close_terminal(self):
+        if self.terminal is not None:
+            with contextlib.suppress(OSError):
+                os.close(self.terminal)
+            self.terminal = None
+
+    def finish(self, limit=30):
+        try:
+            code = self.process.wait(seconds(limit))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"ivyrun has not ended after {seconds(limit):g} s\n"
+                                 f"{self.said()[-6000:].decode(errors='replace')}") from None
+        took = time.monotonic() - self.started
+        self.out.join(seconds(5))
+        self.err.join(seconds(5))
+        return Finished(code, self.out.bytes(), self.err.bytes(), took)
+
+
+class Launcher:
+    """Runs ivyrun on this machine, as this user, in a directory of the test's own."""
+
+    def __init__(self, directory, marker):
+        self.directory = str(directory)
+        self.environment = {"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
+                            "TERM": "dumb", "IVYTEST_MARK": marker, "USER": os.environ.get("USER", "root")}
+
+    def ivyrun(self):
+        return os.path.join(BIN, "ivyrun")
+
+    def script(self, name):
+        """Path of a worker of ours."""
+        return os.path.join(WORKERS, name)
+
+    def file(self, name, text="", mode=0o644):
+        """Writes a file into the test's directory and returns the path as workers see it."""
+        path = os.path.join(self.directory, name)
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        os.chmod(path, mode)
+        return path
+
+    def read(self, name):
+        with open(os.path.join(self.directory, name), "rb") as file:
+            return file.read()
+
+    def exists(self, name):
+        return os.path.exists(os.path.join(self.directory, name))
+
+    def command(self, program, env):
+        """argv and environment of any program in the launcher's place."""
+        return list(program), {**self.environment, **(env or {})}
+
+    def start_program(self, *program, env=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None,
+                      preexec=None):
+        argv, environment = self.command(program, env)
+        started = time.monotonic()
+        process = subprocess.Popen(argv, env=environment, stdin=stdin, cwd=self.outside_directory(),
+                                   stdout=stdout or subprocess.PIPE, stderr=stderr or subprocess.PIPE,
+                                   preexec_fn=preexec, start_new_session=True)
+        out = Reader(process.stdout.fileno()) if process.stdout else Nothing()
+        err = Reader(process.stderr.fileno()) if process.stderr else Nothing()
+        return Run(process, out, err, started)
+
+    def outside_directory(self):
+        return self.directory
+
+    def start(self, *arguments, **options):
+        return self.start_program(self.ivyrun(), *arguments, **options)
+
+    def run(self, *arguments, limit=30, **options):
+        with self.start(*arguments, **options) as run:
+            return run.finish(limit)
+
+    def run_program(self, *program, limit=30, **options):
+        with self.start_program(*program, **options) as run:
+            return run.finish(limit)
+
+    def on_terminal(self, *program, env=None, size=(24, 100)):
+        """Any program (default: a shell) with a terminal of its own; `type` is its keyboard."""
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+        argv, environment = self.command(["setsid", "-c", *program], {"TERM": "xterm", **(env or {})})
+        started = time.monotonic()
+        process = subprocess.Popen(argv, env=environment, stdin=slave, stdout=slave, stderr=slave,
+                                   cwd=self.outside_directory())
+        os.close(slave)
+        reader = Reader(master)
+        return Run(process, reader, reader, started, terminal=master)
+
+
+class Nothing:
+    """Stands for a stream that was given away."""
+
+    def bytes(self):
+        return b""
+
+    def join(self, _limit=None):
+        pass
+
+
+class HostLauncher(Launcher):
+    """Runs ivyrun on a test host (node1 unless said otherwise), in the directory that all share."""
+
+    def __init__(self, bed, directory, user="root", host=1):
+        self.bed, self.user, self.host = bed, user, host
+        self.name = directory
+        self.directory = f"/srv/ivyshared/{directory}"
+        self.environment = {}
+
+    def as_user(self, user):
+        return HostLauncher(self.bed, self.name, user, self.host)
+
+    def outside(self, path):
+        """A path below /srv/ivyshared as this machine sees it."""
+        return path.replace("/srv/ivyshared", self.bed.shared, 1)
+
+    def outside_directory(self):
+        return "/"
+
+    def script(self, name):
+        return f"/srv/ivyshared/workers/{name}"
+
+    def file(self, name, text="", mode=0o644):
+        path = f"{self.directory}/{name}"
+        with open(self.outside(path), "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        os.chmod(self.outside(path), mode)
+        return path
+
+    def read(self, name):
+        with open(self.outside(f"{self.directory}/{name}"), "rb") as file:
+            return file.read()
+
+    def exists(self, name):
+        return os.path.exists(self.outside(f"{self.directory}/{name}"))
+
+    def command(self, program, env):
+        variables = [os.fsencode(k) + b"=" + os.fsencode(v) for k, v in (env or {}).items()]
+        argv = [HOSTS, "exec", f"{self.user}@{self.host}", "env", "-C", self.directory, *variables,
+                *program]
+        return argv, {**os.environ, "IVY_TESTBED": self.bed.state, "TERM": (env or {}).get("TERM", "dumb")}
+
+    def run_on(self, host, *program, user="root", limit=30):
+        """Runs something that is not ivyrun on any host."""
+        done = subprocess.run([HOSTS, "exec", f"{user}@{host}", *program], capture_output=True,
+                              env={**os.environ, "IVY_TESTBED": self.bed.state}, timeout=seconds(limit),
+                              stdin=subprocess.DEVNULL)
+        return Finished(done.returncode, done.stdout, done.stderr, 0)
+
+
+sys.path.insert(0, os.path.join(REPOSITORY, "tests/testbed"))

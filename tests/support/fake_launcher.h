@@ -1,0 +1,130 @@
+// A launcher in a test: starts a real ivy-node, speaks the session with it over a socketpair, grants
+// credit as told, and remembers everything that came.
+// Thread: the test's. Lifetime: whatever it started is gone when it is destroyed, or the test fails.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/node/supervisor.h"
+#include "proto/job.pb.h"
+#include "proto/link.h"
+
+namespace ivy::test {
+
+// Rank and stream (1 standard output, 2 standard error).
+using StreamKey = std::pair<std::uint32_t, int>;
+
+class FakeLauncher {
+ public:
+  struct Options {
+    CarrierKind carrier = CarrierKind::kLocal;
+    std::uint64_t window_bytes = 1u << 20;
+    std::uint32_t lease_ms = 60'000;
+    std::uint32_t grace_ms = 1'000;
+  };
+
+  // Starts ivy-node and attaches.
+  explicit FakeLauncher(const Options& options);
+  FakeLauncher() : FakeLauncher(Options{}) {}
+  // Kills what is left, and fails the test when a process of the job or its directory stays.
+  ~FakeLauncher();
+  FakeLauncher(const FakeLauncher&) = delete;
+  FakeLauncher& operator=(const FakeLauncher&) = delete;
+
+  // ---- commands ----
+  void send(const Command& command);
+  // A Hello for /bin/sh in "/"; change it before it is sent.
+  Hello hello() const;
+  // Sends it and waits for the answer.
+  HostFacts say_hello(const Hello& hello);
+  HostFacts say_hello() { return say_hello(hello()); }
+  // A plan of `count` workers, ranks from 0, that run /bin/sh -c SCRIPT; the rank is $RANK.
+  HostPlan shell_plan(int count, const std::string& script) const;
+  void start(const HostPlan& plan);
+  void stop(std::uint32_t grace_ms);
+  void send_signal(int signal);
+  void send_input(std::string bytes);
+  void finish();
+
+  // ---- carrier ----
+  // Closes our end: the supervisor sees a hang-up.
+  void hang_up();
+  // Ends our direction only, as a relay does for a launcher that has ended.
+  void half_close();
+  // Through the command socket, as a relay of a redialling launcher does.
+  void reattach();
+  // Heartbeats stop; bytes are still read.
+  void fall_silent() { is_silent_ = true; }
+  // From now on nothing is read and no credit is granted, until resume().
+  void stop_granting() { is_granting_ = false; }
+  void resume_granting();
+
+  // ---- what came ----
+  // Serves the carrier until the condition holds; false when it does not in time.
+  bool wait(const std::function<bool()>& condition,
+            std::chrono::milliseconds deadline = std::chrono::seconds(10));
+  // Serves the carrier for a while, whatever comes.
+  void serve(std::chrono::milliseconds duration);
+  // Waits for the end of ivy-node: its exit code, or nothing when it lives on.
+  std::optional<int> wait_for_node(std::chrono::milliseconds deadline = std::chrono::seconds(10));
+  bool carrier_ended() const { return fd_ < 0; }
+
+  const std::vector<Event>& events() const { return events_; }
+  const Exited* exited(std::uint32_t rank) const;
+  const Started* started(std::uint32_t rank) const;
+  const StartFailed* start_failed(std::uint32_t rank) const;
+  const Report* report() const;
+  std::size_t exits() const;
+  std::string output(std::uint32_t rank, int stream = 1) const;
+  bool output_ended(std::uint32_t rank, int stream = 1) const;
+  // The supervisor has taken every command and every byte of input.
+  bool everything_acknowledged() const { return session_.all_acknowledged(); }
+  // The text of a refused Attach.
+  const std::string& refusal() const { return refusal_; }
+
+  const std::string& job_id() const { return job_id_; }
+  const std::string& token() const { return token_; }
+  pid_t node_pid() const { return node_pid_; }
+  // The supervisor, by its parent.
+  pid_t supervisor_pid() const;
+  // Living processes that carry the job's id in their environment.
+  std::vector<pid_t> job_processes() const;
+
+ private:
+  void spawn_node(int carrier_fd);
+  void attach(int fd);
+  void serve_once(std::chrono::milliseconds longest);
+  void read_some();
+  void write_some();
+  void take(const link::Frame& frame);
+  void drop_carrier();
+
+  const Options options_;
+  std::string job_id_;
+  std::string token_;
+  link::Session session_;
+  int fd_ = -1;
+  pid_t node_pid_ = -1;
+  std::string out_;
+  std::chrono::steady_clock::time_point next_heartbeat_;
+  bool is_silent_ = false;
+  bool is_granting_ = true;
+  std::uint64_t ungranted_bytes_ = 0;
+  std::vector<Event> events_;
+  std::map<StreamKey, std::string> output_;
+  std::set<StreamKey> ended_;
+  std::string refusal_;
+};
+
+}  // namespace ivy::test
