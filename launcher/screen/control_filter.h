@@ -35,7 +35,7 @@ class ControlFilter {
   void finish_sequence(bool keep);
   bool is_plain(char byte) const;
 
-  const ControlPolicy policy_;
+  ControlPolicy policy_;
   State state_ = State::kText;
   std::string sequence_;  // The escape sequence under way.
   std::string kept_;

@@ -28,15 +28,17 @@ TEST_P(CgroupPlaceTest, IsFoundByMountsAndOwnPath) {
 INSTANTIATE_TEST_SUITE_P(
     Places, CgroupPlaceTest,
     testing::Values(
-        PlaceCase{"unified",
-                  "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
-                  "0::/user.slice/user-1000.slice/session-3.scope\n",
-                  "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope"},
+        PlaceCase{
+            "unified",
+            "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+            "0::/user.slice/user-1000.slice/session-3.scope\n",
+            "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope"},
         PlaceCase{"hybrid",
                   "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
                   "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
                   "4:memory:/batch\n0::/\n", "/sys/fs/cgroup/unified"},
-        PlaceCase{"part_of_the_hierarchy", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
+        PlaceCase{"part_of_the_hierarchy",
+                  "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
                   "0::/docker/ab/inner\n", "/sys/fs/cgroup/inner"},
         PlaceCase{"exactly_the_part", "5 1 0:26 /docker/ab /sys/fs/cgroup ro - cgroup2 cg rw\n",
                   "0::/docker/ab\n", "/sys/fs/cgroup"},
@@ -44,10 +46,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "0::/docker/ab\n", nullptr},
         PlaceCase{"outside_the_namespace", "5 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
                   "0::/../other\n", nullptr},
-        PlaceCase{"only_version_one", "5 1 0:26 / /cg rw - cgroup cgroup rw,memory\n", "4:memory:/\n",
-                  nullptr},
-        PlaceCase{"escaped_path", "5 1 0:26 / /mnt/my\\040cgroups rw - cgroup2 none rw\n", "0::/x\n",
-                  "/mnt/my cgroups/x"},
+        PlaceCase{"only_version_one", "5 1 0:26 / /cg rw - cgroup cgroup rw,memory\n",
+                  "4:memory:/\n", nullptr},
+        PlaceCase{"escaped_path", "5 1 0:26 / /mnt/my\\040cgroups rw - cgroup2 none rw\n",
+                  "0::/x\n", "/mnt/my cgroups/x"},
         PlaceCase{"junk", "no dash\n1 2 - cgroup2\n\n", "::\n0\n", nullptr}),
     [](const auto& named) { return std::string(named.param.name); });
 

@@ -1,7 +1,7 @@
 #include "agent/node/containment.h"
 
-#include <gtest/gtest.h>
 #include <grp.h>
+#include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
@@ -124,8 +124,8 @@ TEST_F(ContainmentTest, ProcessTreeEndsAStubbornJob) {
 TEST_F(ContainmentTest, AnOrdinaryUserWithoutACgroupEndsAStubbornJob) {
   const pid_t ordinary = fork();
   if (ordinary == 0) {
-    if (geteuid() == 0 && (setgroups(0, nullptr) != 0 || setgid(kOrdinaryUser) != 0 ||
-                           setuid(kOrdinaryUser) != 0)) {
+    if (geteuid() == 0 &&
+        (setgroups(0, nullptr) != 0 || setgid(kOrdinaryUser) != 0 || setuid(kOrdinaryUser) != 0)) {
       _exit(2);
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);

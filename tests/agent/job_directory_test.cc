@@ -1,6 +1,7 @@
 #include "agent/node/job_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <filesystem>

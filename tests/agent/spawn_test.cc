@@ -112,7 +112,8 @@ TEST_F(SpawnTest, StartsWithACleanStateWhateverTheParentDid) {
   sigaddset(&blocked, SIGUSR1);
   sigaddset(&blocked, SIGRTMIN + 3);
   sigprocmask(SIG_BLOCK, &blocked, nullptr);
-  const int stray = open("/dev/null", O_RDONLY);  // Without O_CLOEXEC, as a careless library opens it.
+  const int stray =
+      open("/dev/null", O_RDONLY);  // Without O_CLOEXEC, as a careless library opens it.
 
   const Finished finished = run_to_end(request_for("show_state"));
 
@@ -144,9 +145,9 @@ TEST_F(SpawnTest, DeliversEveryByteOfArgumentsAndVariables) {
   request.environment = {{"ODD", bytes}, {"EMPTY", ""}};
   const Finished finished = run_to_end(request);
   const auto entry = [](const std::string& text) { return text + '\0'; };
-  EXPECT_EQ(finished.output, entry("echo_bytes") + entry(bytes) + entry("") + entry(" two  blanks ") +
-                                 entry("$(x)`y`'\"") + entry("") + entry("ODD=" + bytes) +
-                                 entry("EMPTY="));
+  EXPECT_EQ(finished.output, entry("echo_bytes") + entry(bytes) + entry("") +
+                                 entry(" two  blanks ") + entry("$(x)`y`'\"") + entry("") +
+                                 entry("ODD=" + bytes) + entry("EMPTY="));
 }
 
 TEST_F(SpawnTest, DeliversAMegabyteOfArguments) {

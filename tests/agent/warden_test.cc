@@ -1,8 +1,8 @@
 // The warden around small supervisors of the test's own, each a process like the real one.
 #include "agent/node/warden.h"
 
-#include <gtest/gtest.h>
 #include <grp.h>
+#include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,7 +23,8 @@ void say(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t n = write(fd, text.data(), text.size());
 }
 
-// ---- Supervisors ----------------------------------------------------------------------------------
+// ---- Supervisors
+// ----------------------------------------------------------------------------------
 
 int leaves_with_seven(const SupervisorStart&) { return 7; }
 
@@ -49,11 +50,10 @@ int describes_itself(const SupervisorStart& start) {
 
 // Runs workers as the real one does, says every pid (its own first), and stays.
 int keeps_stubborn_workers(const SupervisorStart& start) {
-  const std::unique_ptr<Containment> job =
-      make_containment({.job_id = start.job_id,
-                        .host = start.host,
-                        .supervisor = getpid(),
-                        .warden = start.warden_pid});
+  const std::unique_ptr<Containment> job = make_containment({.job_id = start.job_id,
+                                                             .host = start.host,
+                                                             .supervisor = getpid(),
+                                                             .warden = start.warden_pid});
   std::string line = std::to_string(getpid());
   for (const char* const kind : {"stay", "leave"}) {
     SpawnRequest request = request_for("fork_grandchild", {kind});
@@ -68,7 +68,8 @@ int keeps_stubborn_workers(const SupervisorStart& start) {
   for (;;) pause();
 }
 
-// ---- Fixture ----------------------------------------------------------------------------------------
+// ---- Fixture
+// ----------------------------------------------------------------------------------------
 
 class WardenTest : public testing::Test {
  protected:
@@ -114,8 +115,7 @@ class WardenTest : public testing::Test {
     EXPECT_EQ(wait_code(), 128 + SIGKILL);
     for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
     EXPECT_EQ(line(), "");  // Nobody holds the carrier any more.
-    const std::string directory =
-        "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
+    const std::string directory = "/tmp/ivyrun-" + std::to_string(uid) + "/" + job_id_ + "-3";
     struct stat status {};
     EXPECT_NE(stat(directory.c_str(), &status), 0);
     if (description_.starts_with("cgroup ")) {
@@ -172,8 +172,8 @@ TEST_F(WardenTest, SaysOnTheCarrierWhyItCannotStart) {
   const Result<JobDirectory> taken = make_job_directory(job_id_, 3);
   ASSERT_TRUE(taken.ok());
   start_warden(leaves_with_seven);
-  EXPECT_EQ(line(), std::string(kFailurePrefix) + "this job is running on this host already: " +
-                        taken->path + "\n");
+  EXPECT_EQ(line(), std::string(kFailurePrefix) +
+                        "this job is running on this host already: " + taken->path + "\n");
   EXPECT_EQ(wait_code(), kWardenFailed);
   close(taken->lock_fd);
   remove_job_directory(*taken);
@@ -193,16 +193,15 @@ TEST(WardenArgumentsTest, AreParsed) {
 
 TEST(WardenArgumentsTest, AreRefusedWhenWrong) {
   const std::string job(32, 'a');
-  const std::vector<std::vector<std::string>> wrong = {
-      {},
-      {"--host", "1"},
-      {"--job", "abc"},
-      {"--job", job, "--host", "-1"},
-      {"--job", job, "--host", "1x"},
-      {"--job", job, "--carrier", "pigeon"},
-      {"--job", job, "--carrier-fd", "2"},
-      {"--job", job, "--nonsense", "1"},
-      {"--job", job, "--host"}};
+  const std::vector<std::vector<std::string>> wrong = {{},
+                                                       {"--host", "1"},
+                                                       {"--job", "abc"},
+                                                       {"--job", job, "--host", "-1"},
+                                                       {"--job", job, "--host", "1x"},
+                                                       {"--job", job, "--carrier", "pigeon"},
+                                                       {"--job", job, "--carrier-fd", "2"},
+                                                       {"--job", job, "--nonsense", "1"},
+                                                       {"--job", job, "--host"}};
   for (std::vector<std::string> words : wrong) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

@@ -12,16 +12,16 @@ import time
 class Peer:
     """One way to do the thing that is measured. The first peer of a list is ours."""
 
-    def __init__(self, name, argv, environment=None, check=None, budget=None):
+    def __init__(self, name, argv, check=None, flaw=None, budget=None):
         self.name = name
         self.argv = argv
-        self.environment = {**os.environ, **(environment or {})}
-        self.check = check      # check(output path) -> text of what is wrong, or None.
+        self.check = check      # check(output path) -> why the run does not count, or None.
+        self.flaw = flaw        # The same for what is worth a remark, though the run counts.
         self.budget = budget    # Ours may take at most this many times as long as this peer.
         self.seconds = []
-        self.peak_mib = 0
         self.timeouts = 0
         self.failures = []
+        self.flaws = []
 
 
 def note(text):
@@ -41,7 +41,7 @@ def run_once(peer, limit, output):
     with open(output, "wb") as stdout, open(output + ".err", "wb") as stderr:
         started = time.monotonic()
         process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout,
-                                   stderr=stderr, env=peer.environment, start_new_session=True)
+                                   stderr=stderr, start_new_session=True)
         try:
             code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -58,6 +58,8 @@ def run_once(peer, limit, output):
         peer.failures.append(f"{wrong}: {last[0]}")
     else:
         peer.seconds.append(seconds)
+        flaw = peer.flaw(output) if peer.flaw else None
+        peer.flaws.extend([flaw] if flaw else [])
 
 
 def interleave(peers, runs, limit, output, warm_up=1):
@@ -70,6 +72,7 @@ def interleave(peers, runs, limit, output, warm_up=1):
             run_once(peer, limit, output)
             if turn < warm_up:
                 peer.seconds.clear()
+                peer.flaws.clear()
         note(f"  round {turn + 1 - warm_up} of {runs}" if turn >= warm_up else "  warm-up")
     for name in (output, output + ".err"):
         if os.path.exists(name):
@@ -87,6 +90,8 @@ def remarks(peer):
         found.append(f"{peer.timeouts} hung")
     if peer.failures:
         found.append(f"{len(peer.failures)} failed ({peer.failures[0][:80]})")
+    if peer.flaws:
+        found.append(peer.flaws[-1])
     return "; ".join(found)
 
 

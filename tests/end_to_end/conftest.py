@@ -134,6 +134,10 @@ class LocalLauncher(Launcher):
     def leftovers(self):
         return local_leftovers(self.marker, *self.known)
 
+    def processes(self):
+        """Everything that this test has started and that has not ended."""
+        return marked_processes(self.marker)
+
     def wait_clean(self, limit):
         """Nothing may be left after this long; the time it took is returned."""
         return wait_clean(self.leftovers, limit)

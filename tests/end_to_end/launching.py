@@ -154,20 +154,20 @@ class Run:
         pattern = pattern.encode() if isinstance(pattern, str) else pattern
 
         def enough():
-            if len(re.findall(pattern, self.said())) >= count:
-                return True
-            assert self.process.poll() is None or self._drained(), f"no {pattern!r}: {self.finish()!r}"
-            return False
+            # Asked first: what was printed before the end has been read once the readers are done.
+            ended = self.process.poll() is not None
+            if ended:
+                self.out.join(1)
+                self.err.join(1)
+            found = len(re.findall(pattern, self.said())) >= count
+            assert found or not ended, f"it ended without {count} x {pattern!r}: {self.finish()!r}"
+            return found
+
         try:
             wait_until(enough, limit, f"{count} x {pattern!r}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said()[-6000:].decode(errors='replace')}") from None
-
-    def _drained(self):
-        # Its end and its last words come by different ways: look once more after the words ended.
-        self.out.join(1)
-        self.err.join(1)
-        return False
+            said = self.said()[-6000:].decode(errors="replace")
+            raise AssertionError(f"{error}\n{said}") from None
 
     def type(self, text):
         os.write(self.terminal, text)

@@ -14,7 +14,10 @@ Result<int> half(int number) {
   return number / 2;
 }
 
-Result<int> quarter(int number) { return IVY_TRY(half(IVY_TRY(half(number)))); }
+Result<int> quarter(int number) {
+  const int once = IVY_TRY(half(number));
+  return IVY_TRY(half(once));
+}
 
 Result<void> is_even(int number) {
   IVY_CHECK(half(number));

@@ -113,8 +113,9 @@ void FakeLauncher::attach(int fd) {
       link::FrameType::kAttach,
       link::encode_attach({job_id_, token_, std::string(build_name())}));
   // On the job's first carrier commands follow Attach at once; later ones wait for the answer.
-  if (events_.empty() && session_.received_sequence() == 0)
+  if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
+  }
   next_heartbeat_ = Clock::now() + std::chrono::seconds(1);
 }
 
@@ -213,6 +214,8 @@ void FakeLauncher::drop_carrier() {
 
 void FakeLauncher::hang_up() { drop_carrier(); }
 
+int FakeLauncher::copy_of_carrier() const { return fcntl(fd_, F_DUPFD_CLOEXEC, 0); }
+
 void FakeLauncher::half_close() { shutdown(fd_, SHUT_WR); }
 
 void FakeLauncher::reattach() {
@@ -293,7 +296,9 @@ void FakeLauncher::read_some() {
       if (frame.header.type == link::FrameType::kAttached) {
         again = true;
         refusal_ = frame.payload;
-        if (refusal_.empty()) EXPECT_TRUE(session_.attached(frame.header.acknowledged).ok());
+        if (refusal_.empty()) {
+          EXPECT_TRUE(session_.attached(frame.header.acknowledged).ok());
+        }
       }
       take(frame);
     }

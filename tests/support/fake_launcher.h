@@ -1,6 +1,6 @@
-// A launcher in a test: starts a real ivy-node, speaks the session with it over a socketpair, grants
-// credit as told, and remembers everything that came.
-// Thread: the test's. Lifetime: whatever it started is gone when it is destroyed, or the test fails.
+// A launcher in a test: starts a real ivy-node, speaks the session with it over a socketpair,
+// grants credit as told, and remembers everything that came. Thread: the test's. Lifetime: whatever
+// it started is gone when it is destroyed, or the test fails.
 #pragma once
 
 #include <sys/types.h>
@@ -64,6 +64,8 @@ class FakeLauncher {
   void half_close();
   // Through the command socket, as a relay of a redialling launcher does.
   void reattach();
+  // A second descriptor of our end, which the caller closes; it keeps the carrier open.
+  int copy_of_carrier() const;
   // Heartbeats stop; bytes are still read.
   void fall_silent() { is_silent_ = true; }
   // From now on nothing is read and no credit is granted, until resume().

@@ -1,0 +1,168 @@
+#include "launcher/links/node_upload.h"
+
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kPrefix = "bundle-";
+constexpr std::string_view kSuffix = ".tar.sha256";
+constexpr std::size_t kSha256Digits = 64;
+// Enough of the hash to tell builds apart in a directory's name.
+constexpr std::size_t kNameDigits = 24;
+
+// Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
+// newline, and a backslash only before a digit or a letter. HASH is put in when the command is made.
+constexpr std::string_view kRemoteCommand =
+    "exec /bin/sh -c '"
+    "h=HASH; a=$(uname -m); u=$(id -u); "
+    "for b in \"${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun\" /tmp/ivyrun-cache-$u "
+    "/dev/shm/ivyrun-cache-$u; do "
+    "d=$b/$h-$a; if [ -x \"$d/ivy-node\" ] && [ -O \"$b\" ]; then "
+    "printf \"\\001ivy:ready\\n\"; exec \"$d/ivy-node\" relay; fi; done; "
+    "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
+
+// Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
+// link (both are possible in /tmp), when programs may not run there, or when the bundle does not fit;
+// each try reads the whole bundle whatever becomes of it, so that the next try begins at its first byte.
+constexpr std::string_view kInstallScript = R"script(
+umask 077
+why=
+trap 'exit 1' HUP INT TERM PIPE
+x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
+for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+  d=$b/$h-$a t=
+  e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
+  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
+  e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
+  e=$(mktemp -d "$b/.new.XXXXXX" 2>&1) || { x "$e"; continue; }
+  t=$e
+  e=$({ printf '#!/bin/sh\nexit 0\n' > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
+  e=$("$t/try" 2>&1) || { x "programs may not run there (${e##*: })"; continue; }
+  if [ ! -x "$d/ivy-node" ]; then
+    printf '\001ivy:send\n'
+    e=$(head -c "$n" | { cat > "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || { x "$e"; continue; }
+    e=$(sha256sum < "$t/bundle" 2>&1)
+    [ "${e%% *}" = "$s" ] || { x "what arrived is not what was sent ($e)"; continue; }
+    mkdir "$t/in" && e=$(cd "$t/in" && tar -xof ../bundle 2>&1) || { x "$e"; continue; }
+    e=$("$t/in/ivy-node" --version 2>&1) || { x "ivy-node does not run: $e"; continue; }
+    [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
+    rm -rf "$d/in"
+    [ -x "$d/ivy-node" ] || e=$(mv -f "$t"/in/* "$d/" 2>&1) || { x "$e"; continue; }
+  fi
+  rm -rf "$t"
+  [ -x "$d/ivy-node" ] || { t= x 'ivy-node is not where it was put'; continue; }
+  printf '\001ivy:ready\n'
+  exec "$d/ivy-node" relay
+done
+printf '\001ivy:fail %s\n' "$(printf %s "${why%; }" | tr '\n' ' ')"
+exit 1
+)script";
+
+Result<std::string> read_sha256(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string digits;
+  file >> digits;
+  if (digits.size() != kSha256Digits ||
+      digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return Error{Code::kDataLoss, path.string() + " does not hold a SHA-256",
+                 "build or install ivyrun again"};
+  }
+  return digits;
+}
+
+// One name for all bundles of a build, so that one command serves hosts of every architecture.
+std::string name_of(const std::map<std::string, std::string>& sha256_by_architecture) {
+  std::string all;
+  for (const auto& [architecture, sha256] : sha256_by_architecture) {
+    all += architecture + " " + sha256 + "\n";
+  }
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
+  std::string name;
+  for (const unsigned char byte : digest) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    name += kDigits[byte >> 4];
+    name += kDigits[byte & 15];
+  }
+  return name.substr(0, kNameDigits);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno_error(Code::kNotFound, "open " + path, errno);
+  struct stat status {};
+  void* address = MAP_FAILED;
+  if (fstat(fd, &status) == 0 && status.st_size > 0) {
+    address = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  }
+  const int error = errno;
+  ::close(fd);
+  if (address == MAP_FAILED) return errno_error(Code::kInternal, "map " + path, error);
+  return std::shared_ptr<const MappedFile>(
+      new MappedFile(address, static_cast<std::size_t>(status.st_size)));
+}
+
+MappedFile::~MappedFile() { munmap(address_, size_); }
+
+NodeUpload::NodeUpload(std::string directory,
+                       std::map<std::string, std::string> sha256_by_architecture)
+    : directory_(std::move(directory)),
+      sha256_by_architecture_(std::move(sha256_by_architecture)),
+      remote_command_(kRemoteCommand) {
+  remote_command_.replace(remote_command_.find("HASH"), 4, name_of(sha256_by_architecture_));
+}
+
+Result<NodeUpload> NodeUpload::load(const std::string& directory) {
+  std::map<std::string, std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    const std::string architecture =
+        name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+    found[architecture] = IVY_TRY(read_sha256(entry.path()));
+  }
+  if (found.empty()) {
+    return Error{Code::kNotFound, "no bundle-ARCH.tar to send to other hosts in " + directory,
+                 "build or install ivyrun again"};
+  }
+  return NodeUpload(directory, std::move(found));
+}
+
+Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
+  if (const auto loaded = loaded_.find(architecture); loaded != loaded_.end()) {
+    return loaded->second;
+  }
+  const auto known = sha256_by_architecture_.find(architecture);
+  if (known == sha256_by_architecture_.end()) {
+    std::string have;
+    for (const auto& entry : sha256_by_architecture_) have += " " + entry.first;
+    return Error{Code::kFailedPrecondition,
+                 "the host is " + architecture + "; this ivyrun can start workers on:" + have,
+                 "build ivyrun on a " + architecture + " host and put its lib/ivyrun/bundle-" +
+                     architecture + ".tar and .sha256 into " + directory_};
+  }
+  const std::string path = directory_ + "/bundle-" + architecture + ".tar";
+  NodeBundle bundle{known->second, IVY_TRY(MappedFile::open(path))};
+  loaded_[architecture] = bundle;
+  return bundle;
+}
+
+std::string NodeUpload::install_script(const NodeBundle& bundle) {
+  const std::string script = "n=" + std::to_string(bundle.tar->bytes().size()) +
+                             " s=" + bundle.sha256 + std::string(kInstallScript);
+  return std::to_string(script.size()) + "\n" + script;
+}
+
+}  // namespace ivy

@@ -1,0 +1,92 @@
+#include "launcher/links/remote_entry.h"
+
+namespace ivy {
+namespace {
+
+std::string megabytes(std::size_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
+}
+
+}  // namespace
+
+std::string opening_line(const OpenRequest& request) {
+  return std::string("IVYOPEN 1 ") + (request.reattach ? "reattach " : "new ") + request.job_id +
+         " " + std::to_string(request.host) + "\n";
+}
+
+LinkDown relay_failure(const std::string& text) {
+  LinkDown down;
+  if (text == "no-such-job") {
+    down.failure = LinkFailure::kNoSuchJob;
+    down.message = "the job's supervisor is not there any more";
+    return down;
+  }
+  down.failure = LinkFailure::kBootstrap;
+  down.message = "the supervisor cannot be started: " + text;
+  return down;
+}
+
+RemoteEntry::Step RemoteEntry::feed(std::string_view bytes) {
+  Step step;
+  for (const GreetingEvent& event : greeting_.feed(bytes)) {
+    apply(event, step);
+    if (step.failed) break;
+  }
+  return step;
+}
+
+void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
+  switch (event.kind) {
+    case GreetingEvent::Kind::kNeed:
+      return need(event.text, step);
+    case GreetingEvent::Kind::kSend:
+      // Only the install script says so, and it knows the size from us.
+      if (!bundle_) {
+        step.failed = failure("the far shell asked for what was not offered");
+        return;
+      }
+      step.send.append(bundle_->tar->bytes());
+      step.progress = "sending ivy-node (" + megabytes(bundle_->tar->bytes().size()) + ")";
+      return;
+    case GreetingEvent::Kind::kReady:
+      step.send += opening_line(request_);
+      step.up = true;
+      up_ = true;
+      return;
+    case GreetingEvent::Kind::kBytes:
+      step.bytes += event.text;
+      return;
+    case GreetingEvent::Kind::kFail:
+      step.failed = up_ ? relay_failure(event.text) : failure(event.text);
+      return;
+  }
+}
+
+void RemoteEntry::need(const std::string& architecture, Step& step) {
+  if (request_.reattach) {
+    // Nothing of ours is on that host any more, so neither is a supervisor of this build.
+    step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
+    return;
+  }
+  Result<NodeBundle> bundle = upload_.bundle(architecture);
+  if (!bundle.ok()) {
+    step.failed =
+        LinkDown{LinkFailure::kBootstrap, bundle.error().message, bundle.error().fix};
+    return;
+  }
+  bundle_ = *bundle;
+  step.send += NodeUpload::install_script(*bundle_);
+  step.progress = "ivy-node is not there yet";
+}
+
+LinkDown RemoteEntry::failure(const std::string& text) const {
+  LinkDown down;
+  down.failure = LinkFailure::kBootstrap;
+  down.message = "ivy-node cannot be put there: " + text;
+  down.fix = "give " + host_ +
+             " a directory with room where programs may run: ~/.cache, $XDG_CACHE_HOME, /tmp or "
+             "/dev/shm";
+  return down;
+}
+
+}  // namespace ivy

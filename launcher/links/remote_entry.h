@@ -1,0 +1,57 @@
+// The conversation from the first byte of a far login shell to the first byte of the relay, for every
+// carrier that goes through a shell: what arrives, what must be answered, and when the link is up.
+// Thread: the loop's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/links/host_link.h"
+#include "launcher/links/node_upload.h"
+#include "launcher/links/remote_greeting.h"
+
+namespace ivy {
+
+// "IVYOPEN 1 new 0123... 7\n": the relay's first line of input.
+std::string opening_line(const OpenRequest& request);
+
+class RemoteEntry {
+ public:
+  // What the carrier has to do after some bytes arrived, in this order.
+  struct Step {
+    std::string send;                // To the far end.
+    std::string progress;            // For people; empty: nothing new.
+    bool up = false;                 // The link is up now; `send` ends with the opening line.
+    std::string bytes;               // From the relay, for Handlers::bytes.
+    std::optional<LinkDown> failed;  // Final.
+  };
+
+  // host: as people know it, for messages. upload must outlive this.
+  RemoteEntry(NodeUpload& upload, OpenRequest request, std::string host)
+      : upload_(upload), request_(std::move(request)), host_(std::move(host)) {}
+
+  Step feed(std::string_view bytes);
+  // Nothing but the relay's bytes can follow: pass them on without feed().
+  bool is_past() const { return greeting_.is_past(); }
+  bool is_up() const { return up_; }
+  // What the shell printed that was not for us; its last line explains most failures.
+  const std::string& noise() const { return greeting_.noise(); }
+
+ private:
+  void apply(const GreetingEvent& event, Step& step);
+  void need(const std::string& architecture, Step& step);
+  LinkDown failure(const std::string& text) const;
+
+  NodeUpload& upload_;
+  const OpenRequest request_;
+  const std::string host_;
+  RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
+  std::optional<NodeBundle> bundle_;
+  bool up_ = false;
+};
+
+// A failure line of a relay or warden as a LinkDown.
+LinkDown relay_failure(const std::string& text);
+
+}  // namespace ivy

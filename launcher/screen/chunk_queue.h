@@ -1,0 +1,45 @@
+// Workers' bytes that wait because their console does not take more at the moment: as they came, in the
+// order of arrival, so that waiting costs no more memory than what the hosts were allowed to send.
+// Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+enum class ChunkKind : std::uint8_t {
+  kBytes,
+  kEnd,  // The stream has ended.
+  kCut,  // What follows in this stream was dropped: its line ends here.
+};
+
+class ChunkQueue {
+ public:
+  struct Front {
+    std::uint32_t lane = 0;
+    ChunkKind kind = ChunkKind::kBytes;
+    std::string_view bytes;  // Valid until the next call of pop() or push().
+  };
+  void push(std::uint32_t lane, ChunkKind kind, std::string_view bytes);
+  bool empty() const { return records_.empty(); }
+  std::size_t bytes() const { return buffer_.size() - read_; }
+  // At most max_bytes of the oldest chunk.
+  Front front(std::size_t max_bytes) const;
+  // Removes this much of the oldest chunk, and the chunk with its last byte.
+  void pop(std::size_t bytes);
+
+ private:
+  struct Record {
+    std::uint32_t lane;
+    ChunkKind kind;
+    std::uint32_t size;
+  };
+  std::deque<Record> records_;
+  std::string buffer_;
+  std::size_t read_ = 0;
+};
+
+}  // namespace ivy

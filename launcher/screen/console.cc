@@ -1,0 +1,212 @@
+#include "launcher/screen/console.h"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+#include "launcher/screen/terminal.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kReset = "\x1b[0m";
+constexpr std::string_view kClearLine = "\r\x1b[K";
+
+bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
+
+std::string_view marker(const ConsoleStyle& style) { return style.utf8 ? "\u2026" : "..."; }
+
+}  // namespace
+
+Console::Console(boost::asio::io_context& loop, int fd, Handlers handlers)
+    : handlers_(std::move(handlers)),
+      sink_(loop, fd,
+            {.progress =
+                 [this] {
+                   release_grants();
+                   handlers_.room();
+                 },
+             .failed =
+                 [this](int errno_value) {
+                   release_grants();
+                   handlers_.failed(errno_value);
+                 }}),
+      fd_(fd) {}
+
+void Console::set_style(const ConsoleStyle& style) { style_ = style; }
+
+void Console::flush() {
+  sink_.flush();
+  release_grants();
+}
+
+void Console::release_grants() {
+  while (!grants_.empty() && grants_.front().end <= sink_.written()) {
+    const Grant grant = grants_.front();
+    grants_.pop_front();
+    handlers_.consumed(grant.host_index, grant.bytes);
+  }
+}
+
+void Console::show(Lane& lane, std::string_view bytes) {
+  const std::uint64_t count = bytes.size();
+  if (style_.filters_controls) bytes = lane.filter.apply(bytes);
+  if (style_.pass_through) {
+    pass(lane, bytes);
+  } else {
+    while (const auto piece = lane.lines.next(bytes)) put(lane, *piece);
+    if (lane.lines.is_update()) lane.state_is_new = true;
+  }
+  // Kept bytes of an unfinished line count as well: a host whose ranks all print long lines without an
+  // end would otherwise stop. LineSplitter bounds them.
+  if (!grants_.empty() && grants_.back().host_index == lane.host_index &&
+      grants_.back().end == sink_.appended()) {
+    grants_.back().bytes += count;
+  } else {
+    grants_.push_back(Grant{sink_.appended(), count, lane.host_index});
+  }
+}
+
+void Console::pass(Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return;
+  begin_text();
+  out().append(bytes);
+  open_ = bytes.back() == '\n' ? nullptr : &lane;
+}
+
+void Console::put(Lane& lane, const LinePiece& piece) {
+  if (state_lane_ == &lane) {
+    state_lane_ = nullptr;
+    state_.clear();
+    bottom_changed_ = true;
+  }
+  // Its beginning was closed by another rank's line, and nothing follows but its newline.
+  if (piece.continued && piece.text.empty() && open_ != &lane) return;
+  begin_line(lane);
+  std::string& text = out();
+  text.append(piece.text);
+  if (style_.is_terminal && (open_is_coloured_ || has_escape(piece.text))) text.append(kReset);
+  if (piece.end == LineEnd::kTooLong) text.append(marker(style_));
+  text += '\n';
+  open_ = nullptr;
+  open_is_coloured_ = false;
+}
+
+void Console::show_partial(Lane& lane) {
+  const std::string text = lane.lines.take_partial();
+  if (text.empty()) return;
+  begin_line(lane);
+  out().append(text);
+  open_ = &lane;
+  open_is_coloured_ = open_is_coloured_ || has_escape(text);
+}
+
+void Console::show_state(Lane& lane) {
+  lane.state_is_new = false;
+  const std::string_view state = lane.lines.partial();
+  if (state.empty()) return;
+  if (style_.is_terminal) {
+    state_ = lane.label;
+    state_ += state;
+    state_lane_ = &lane;
+    bottom_changed_ = true;
+    return;
+  }
+  begin_line(lane);
+  out().append(state);
+  out() += '\n';
+  open_ = nullptr;
+}
+
+void Console::end_lane(Lane& lane) {
+  if (const auto piece = lane.lines.finish()) put(lane, *piece);
+}
+
+void Console::cut_lane(Lane& lane) {
+  auto piece = lane.lines.finish();
+  if (!piece) return;
+  piece->end = LineEnd::kTooLong;
+  put(lane, *piece);
+}
+
+void Console::say(std::string_view text) {
+  if (text.empty()) return;
+  begin_text();
+  close_open_line();
+  out().append(text);
+  if (text.back() != '\n') out() += '\n';
+}
+
+// Takes the line below the others away before text follows.
+void Console::begin_text() {
+  if (!bottom_shown_) return;
+  out().append(kClearLine);
+  bottom_shown_ = false;
+  bottom_changed_ = true;
+}
+
+void Console::begin_line(Lane& lane) {
+  if (open_ == &lane) return;
+  begin_text();
+  close_open_line();
+  if (style_.timestamps) append_clock();
+  out().append(lane.label);
+}
+
+// Lines of two ranks never glue: the unfinished one ends with a marker.
+void Console::close_open_line() {
+  if (open_ == nullptr) return;
+  if (style_.is_terminal) out().append(kReset);
+  if (!style_.pass_through) out().append(marker(style_));
+  out() += '\n';
+  open_ = nullptr;
+  open_is_coloured_ = false;
+}
+
+void Console::append_clock() {
+  using std::chrono::duration_cast;
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  const auto milliseconds = duration_cast<std::chrono::milliseconds>(since).count();
+  if (milliseconds / 1000 != clock_second_) {
+    clock_second_ = milliseconds / 1000;
+    const std::time_t now = static_cast<std::time_t>(clock_second_);
+    std::tm local{};
+    localtime_r(&now, &local);
+    char text[16];
+    const std::size_t size = std::strftime(text, sizeof text, "%H:%M:%S.", &local);
+    clock_text_.assign(text, size);
+  }
+  char thousandth[8];
+  std::snprintf(thousandth, sizeof thousandth, "%03d ", static_cast<int>(milliseconds % 1000));
+  out().append(clock_text_).append(thousandth);
+}
+
+void Console::set_status(const std::string& text) {
+  if (text == status_) return;
+  status_ = text;
+  bottom_changed_ = true;
+}
+
+void Console::draw_bottom() {
+  // An unfinished line would be overwritten; a reader that is behind needs no animation.
+  if (!bottom_is_due() || open_ != nullptr || !is_idle()) return;
+  bottom_changed_ = false;
+  const std::string& text = status_.empty() ? state_ : status_;
+  if (text.empty() && !bottom_shown_) return;
+  out().append(kClearLine);
+  // The last column stays free: some terminals wrap as soon as it is filled.
+  const std::string clipped = clip_to_columns(text, terminal_columns(fd_) - 1);
+  out().append(clipped);
+  if (has_escape(clipped)) out().append(kReset);
+  bottom_shown_ = !text.empty();
+  flush();
+}
+
+void Console::forget_lanes() {
+  begin_text();
+  close_open_line();
+  state_.clear();
+  state_lane_ = nullptr;
+}
+
+}  // namespace ivy

@@ -1,0 +1,120 @@
+// One place where people read: standard output, standard error, or both when they are the same terminal,
+// pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on a terminal one
+// line that is replaced (the job's status, or the newest state of a progress bar).
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their use here.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "launcher/screen/console_sink.h"
+#include "launcher/screen/control_filter.h"
+#include "launcher/screen/line_splitter.h"
+
+namespace ivy {
+
+// One stream of one rank on its way to a console.
+struct Lane {
+  int rank = 0;
+  int stream = 1;
+  int host_index = 0;
+  std::uint32_t number = 0;    // Among the lanes of its generation.
+  std::string label;           // Ready to be written, with its colour.
+  LineSplitter lines;
+  ControlFilter filter{ControlPolicy::kColoursOnly};
+  bool shown = true;           // It reaches the console.
+  bool dropping = false;       // --console-overflow=drop: in the middle of what is not shown.
+  bool is_waiting = false;     // In the list of lanes with an unfinished line.
+  bool state_is_new = false;   // A progress state that has not been shown.
+  std::int64_t due_ns = 0;     // When the unfinished line is shown.
+  bool due_is_for_state = false;
+  std::uint64_t dropped_lines = 0;
+};
+
+struct ConsoleStyle {
+  bool is_terminal = false;    // It understands escape sequences.
+  bool pass_through = false;   // One rank without label: bytes as they are.
+  bool filters_controls = false;
+  bool timestamps = false;
+  bool utf8 = true;
+};
+
+class Console {
+ public:
+  // consumed: bytes of a host's output have left, or were dropped because nobody reads any more.
+  struct Handlers {
+    std::function<void(int host_index, std::uint64_t bytes)> consumed;
+    std::function<void()> room;                // has_room() may be true again.
+    std::function<void(int errno_value)> failed;
+  };
+  Console(boost::asio::io_context& loop, int fd, Handlers handlers);
+
+  // Before the first line of a generation.
+  void set_style(const ConsoleStyle& style);
+  const ConsoleStyle& style() const { return style_; }
+  // There is little enough unwritten text to format more.
+  bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
+  bool is_idle() const { return sink_.backlog() == 0; }
+  std::size_t unwritten() const { return sink_.backlog(); }
+  std::uint64_t written() const { return sink_.written(); }
+  bool has_failed() const { return sink_.has_failed(); }
+  void flush();
+
+  // Bytes of a lane; they count as consumed when the lines made of them have left.
+  void show(Lane& lane, std::string_view bytes);
+  // The unfinished line, now.
+  void show_partial(Lane& lane);
+  // The newest state of a line that is overwritten again and again: as the line below the others on a
+  // terminal, else as a line of its own.
+  void show_state(Lane& lane);
+  // The stream has ended, or what follows was dropped: its unfinished line ends here.
+  void end_lane(Lane& lane);
+  void cut_lane(Lane& lane);
+  // Text of ivyrun itself, on lines of its own.
+  void say(std::string_view text);
+  // Replaces the line below the others; drawn by draw_bottom().
+  void set_status(const std::string& text);
+  bool bottom_is_due() const { return bottom_changed_ && style_.is_terminal; }
+  void draw_bottom();
+  // No lane of the ended generation is remembered.
+  void forget_lanes();
+
+ private:
+  // Text formatted ahead of the reader: enough to keep a fast reader busy.
+  static constexpr std::size_t kMostAheadBytes = 256u << 10;
+  struct Grant {
+    std::uint64_t end;  // When so many bytes have been written,
+    std::uint64_t bytes;
+    int host_index;     // this host may send as many.
+  };
+  void put(Lane& lane, const LinePiece& piece);
+  void pass(Lane& lane, std::string_view bytes);
+  void begin_text();
+  void begin_line(Lane& lane);
+  void close_open_line();
+  void append_clock();
+  void release_grants();
+  std::string& out() { return sink_.buffer(); }
+
+  Handlers handlers_;
+  ConsoleSink sink_;
+  ConsoleStyle style_;
+  const int fd_;
+  std::deque<Grant> grants_;
+  Lane* open_ = nullptr;          // Whose unfinished line the cursor stands in.
+  bool open_is_coloured_ = false;
+  std::string status_;
+  std::string state_;             // Newest progress state, with its label.
+  const Lane* state_lane_ = nullptr;
+  bool bottom_shown_ = false;
+  bool bottom_changed_ = false;
+  std::int64_t clock_second_ = -1;
+  std::string clock_text_;        // "12:34:56." of that second.
+};
+
+}  // namespace ivy

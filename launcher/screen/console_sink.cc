@@ -1,0 +1,141 @@
+#include "launcher/screen/console_sink.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <climits>
+
+#include "proto/status.h"
+
+namespace ivy {
+namespace {
+
+// One call of write(2): enough to be cheap, little enough that the loop is soon back.
+constexpr std::size_t kWriteBytes = 1u << 20;
+// What a pipe takes without waiting when poll(2) says that it is writable.
+constexpr std::size_t kSurePipeBytes = PIPE_BUF;
+// What a terminal takes then (WAKEUP_CHARS of the kernel's line discipline).
+constexpr std::size_t kSureTerminalBytes = 256;
+// Where a file is so slow that its writes are counted in calls, the loop gets its turn in between.
+constexpr int kMaxWritesAtOnce = 16;
+
+}  // namespace
+
+ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers)
+    : fd_(fd), handlers_(std::move(handlers)), watcher_(loop) {
+  choose_way();
+  if (way_ == Way::kDirect) return;
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  IVY_ASSERT(epoll >= 0);
+  epoll_event event{};
+  event.events = EPOLLONESHOT;  // Nothing is watched until wait_writable().
+  IVY_ASSERT(epoll_ctl(epoll, EPOLL_CTL_ADD, own_fd_ >= 0 ? own_fd_ : fd_, &event) == 0);
+  watcher_.assign(epoll);
+}
+
+ConsoleSink::~ConsoleSink() {
+  if (own_fd_ >= 0) close(own_fd_);
+}
+
+void ConsoleSink::choose_way() {
+  most_at_once_ = kWriteBytes;
+  struct stat status {};
+  if (fstat(fd_, &status) != 0) {
+    failed_ = true;  // The caller closed it (">&-"): there is nobody to tell.
+    return;
+  }
+  const bool is_terminal = isatty(fd_) != 0;
+  if (S_ISSOCK(status.st_mode)) {
+    way_ = Way::kSocket;
+  } else if (S_ISFIFO(status.st_mode) || is_terminal) {
+    const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+    own_fd_ = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    way_ = own_fd_ >= 0 ? Way::kNonBlocking : Way::kPolled;
+    if (way_ == Way::kPolled) most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
+  }
+}
+
+long ConsoleSink::write_some(const char* bytes, std::size_t count) {
+  count = std::min(count, most_at_once_);
+  switch (way_) {
+    case Way::kDirect: return write(fd_, bytes, count);
+    case Way::kSocket: return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    case Way::kNonBlocking: return write(own_fd_, bytes, count);
+    case Way::kPolled: break;
+  }
+  pollfd entry{fd_, POLLOUT, 0};
+  if (poll(&entry, 1, 0) <= 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return write(fd_, bytes, count);
+}
+
+void ConsoleSink::flush() {
+  if (!waiting_) write_loop();
+}
+
+void ConsoleSink::write_loop() {
+  for (int round = 0; backlog() > 0 && !failed_; ++round) {
+    if (round == kMaxWritesAtOnce && way_ != Way::kDirect) {
+      wait_writable();
+      break;
+    }
+    const long count = write_some(buffer_.data() + sent_, backlog());
+    if (count >= 0) {
+      sent_ += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      wait_writable();
+      break;
+    } else if (errno != EINTR) {
+      fail(errno);
+    }
+  }
+  if (failed_) sent_ = buffer_.size();
+  trim();
+}
+
+void ConsoleSink::trim() {
+  // Half a buffer of written bytes is moved over at most as many waiting ones.
+  if (sent_ == buffer_.size() || sent_ >= buffer_.size() / 2) {
+    dropped_front_ += sent_;
+    buffer_.erase(0, sent_);
+    sent_ = 0;
+  }
+}
+
+void ConsoleSink::wait_writable() {
+  if (waiting_) return;
+  if (way_ == Way::kDirect) return fail(EAGAIN);  // A device that is neither file, pipe nor terminal.
+  epoll_event event{};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  IVY_ASSERT(epoll_ctl(watcher_.native_handle(), EPOLL_CTL_MOD, own_fd_ >= 0 ? own_fd_ : fd_,
+                       &event) == 0);
+  waiting_ = true;
+  watcher_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this, alive = std::weak_ptr<bool>(alive_)](
+                          const boost::system::error_code& error) {
+                        if (alive.expired()) return;
+                        waiting_ = false;
+                        if (error) return;
+                        write_loop();
+                        handlers_.progress();
+                      });
+}
+
+void ConsoleSink::fail(int errno_value) {
+  if (failed_) return;
+  failed_ = true;
+  boost::asio::post(watcher_.get_executor(),
+                    [this, errno_value, alive = std::weak_ptr<bool>(alive_)] {
+                      if (!alive.expired()) handlers_.failed(errno_value);
+                    });
+}
+
+}  // namespace ivy

@@ -1,0 +1,66 @@
+// Bytes on their way to standard output or error, without ever blocking the loop and without changing the
+// flags of the open file description, which the caller's shell and the other programs of a pipeline share.
+//
+//   pipe, terminal   opened again through /proc/self/fd, non-blocking; where that is not allowed (another
+//                    user's terminal): poll, then no more than the kernel is sure to take
+//   socket           send with MSG_DONTWAIT
+//   file, /dev/null  written directly: these never wait for a reader
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace ivy {
+
+class ConsoleSink {
+ public:
+  struct Handlers {
+    std::function<void()> progress;          // written() has grown outside of flush().
+    std::function<void(int errno_value)> failed;  // Once; EPIPE: the reader went away. Then all is dropped.
+  };
+  ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers);
+  ~ConsoleSink();
+  ConsoleSink(const ConsoleSink&) = delete;
+  ConsoleSink& operator=(const ConsoleSink&) = delete;
+
+  // Append here, then flush(). Never shorten it.
+  std::string& buffer() { return buffer_; }
+  // Writes what can be written now; the rest follows by itself.
+  void flush();
+  std::size_t backlog() const { return buffer_.size() - sent_; }
+  // Bytes since the start: appended, and disposed of (written, or dropped after a failure).
+  std::uint64_t appended() const { return dropped_front_ + buffer_.size(); }
+  std::uint64_t written() const { return dropped_front_ + sent_; }
+  bool has_failed() const { return failed_; }
+
+ private:
+  enum class Way { kDirect, kSocket, kNonBlocking, kPolled };
+  void choose_way();
+  long write_some(const char* bytes, std::size_t count);
+  void write_loop();
+  void wait_writable();
+  void fail(int errno_value);
+  void trim();
+
+  const int fd_;
+  int own_fd_ = -1;             // The description of our own, for Way::kNonBlocking.
+  std::size_t most_at_once_ = 0;
+  Way way_ = Way::kDirect;
+  Handlers handlers_;
+  // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
+  boost::asio::posix::stream_descriptor watcher_;
+  std::string buffer_;
+  std::size_t sent_ = 0;
+  std::uint64_t dropped_front_ = 0;  // Bytes written and no longer in buffer_.
+  bool waiting_ = false;
+  bool failed_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ivy

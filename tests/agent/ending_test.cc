@@ -1,0 +1,104 @@
+// The steps of an ending by a clock that the test turns.
+#include "agent/node/ending.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+using enum EndingAction;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kBegin = 100 * kSecond;
+constexpr EndingFacts kWorking{};
+constexpr EndingFacts kLeftovers{.workers_ended = true};
+constexpr EndingFacts kGone{.workers_ended = true, .empty = true, .output_queued = true};
+constexpr EndingFacts kGoneButPrinting{.workers_ended = true, .empty = true};
+
+class EndingTest : public testing::Test {
+ protected:
+  EndingAction step(const EndingFacts& facts, std::uint64_t now) {
+    last_ = ending_.advance(facts, now);
+    return last_.action;
+  }
+  Ending ending_;
+  EndingStep last_;
+};
+
+TEST_F(EndingTest, DoesNothingBeforeAStart) { EXPECT_EQ(step(kGone, kBegin), kNothing); }
+
+TEST_F(EndingTest, ReportsOnceWhenAllHaveEndedByThemselves) {
+  ending_.workers_started();
+  EXPECT_EQ(step(kWorking, kBegin), kNothing);
+  EXPECT_FALSE(last_.again_ns.has_value());
+  EXPECT_EQ(step(kGoneButPrinting, kBegin), kNothing);
+  EXPECT_EQ(step(kGone, kBegin), kReportClean);
+  EXPECT_EQ(step(kGone, kBegin), kNothing);
+  EXPECT_TRUE(ending_.reported());
+}
+
+TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
+  ending_.workers_started();
+  EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);
+  EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
+  EXPECT_EQ(last_.again_ns, Ending::kLeftoverGraceNs);
+  EXPECT_EQ(step(kLeftovers, kBegin + Ending::kLeftoverGraceNs), kKill);
+  EXPECT_EQ(step(kGone, kBegin + Ending::kLeftoverGraceNs), kReportClean);
+}
+
+TEST_F(EndingTest, ReportsAtOnceWhenAStopFindsNothing) {
+  ending_.order_stop(30 * kSecond, kBegin);
+  EXPECT_EQ(step(kGone, kBegin), kReportClean);
+}
+
+TEST_F(EndingTest, KillsAgainAndAgainAfterTheGrace) {
+  ending_.workers_started();
+  ending_.order_stop(5 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminate);
+  EXPECT_EQ(step(kWorking, kBegin + 4 * kSecond), kNothing);
+  EXPECT_EQ(last_.again_ns, kSecond);
+  EXPECT_FALSE(ending_.has_killed());
+  std::uint64_t now = kBegin + 5 * kSecond;
+  for (int pass = 0; pass < 20; ++pass, now += Ending::kKillPauseNs) {
+    EXPECT_EQ(step(kWorking, now), kKill);
+    EXPECT_EQ(step(kWorking, now), kNothing);
+    EXPECT_EQ(last_.again_ns, Ending::kKillPauseNs);
+  }
+  EXPECT_TRUE(ending_.has_killed());
+  EXPECT_EQ(step(kGone, now), kReportClean);
+}
+
+TEST_F(EndingTest, KillsAtOnceWithoutGrace) {
+  ending_.workers_started();
+  ending_.order_stop(0, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kKill);
+}
+
+TEST_F(EndingTest, ShortensTheGraceButNeverLengthensIt) {
+  ending_.workers_started();
+  ending_.order_stop(30 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminate);
+  ending_.order_stop(5 * kSecond, kBegin);
+  ending_.order_stop(60 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin + 5 * kSecond), kKill);
+}
+
+TEST_F(EndingTest, NamesWhatCannotBeKilledInsteadOfWaiting) {
+  ending_.workers_started();
+  ending_.order_stop(0, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kKill);
+  EXPECT_EQ(step(kWorking, kBegin + Ending::kUnkillableNs - 1), kKill);
+  EXPECT_EQ(step(kWorking, kBegin + Ending::kUnkillableNs), kReportLeftovers);
+  EXPECT_EQ(step(kGone, kBegin + Ending::kUnkillableNs), kNothing);
+}
+
+TEST_F(EndingTest, WaitsForOutputOfTheDeadWithoutCallingThemUnkillable) {
+  ending_.workers_started();
+  ending_.order_stop(0, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kKill);
+  EXPECT_EQ(step(kGoneButPrinting, kBegin + 10 * Ending::kUnkillableNs), kNothing);
+  EXPECT_EQ(step(kGone, kBegin + 10 * Ending::kUnkillableNs), kReportClean);
+}
+
+}  // namespace
+}  // namespace ivy

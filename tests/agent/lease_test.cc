@@ -1,0 +1,118 @@
+// The lease by a clock that the test turns.
+#include "agent/node/lease.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+constexpr std::uint64_t kTickNs = kNanosPerSecond / 4;
+
+LeaseLimits ten_seconds() {
+  LeaseLimits limits;
+  limits.silence_ns = 10 * kNanosPerSecond;
+  return limits;
+}
+
+class LeaseTest : public testing::Test {
+ protected:
+  void pass(double seconds) {
+    const auto ticks = static_cast<int>(seconds * 4);
+    for (int i = 0; i < ticks; ++i) lease_.advance(kTickNs);
+  }
+  Lease lease_{ten_seconds()};
+};
+
+TEST_F(LeaseTest, WaitsForTheFirstCarrierWithoutEnd) {
+  pass(600);
+  EXPECT_FALSE(lease_.ended());
+}
+
+TEST_F(LeaseTest, EndsAtOnceWithTheLauncherOnThisHost) {
+  lease_.carrier_attached(CarrierKind::kLocal);
+  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  EXPECT_TRUE(lease_.ended());
+  EXPECT_EQ(lease_.reason(), "the launcher is gone");
+}
+
+TEST_F(LeaseTest, TakesSilenceOfALocalLauncherForNothing) {
+  lease_.carrier_attached(CarrierKind::kLocal);
+  pass(3600);
+  EXPECT_FALSE(lease_.ended());
+}
+
+TEST_F(LeaseTest, EndsAfterTheSilenceOfARelaysLauncher) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  pass(9.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
+  EXPECT_TRUE(lease_.ended());
+  EXPECT_EQ(lease_.reason(), "lease: nothing heard from the launcher for 10 s");
+}
+
+TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  for (int i = 0; i < 10; ++i) {
+    pass(9.75);
+    lease_.heard();
+  }
+  EXPECT_FALSE(lease_.ended());
+}
+
+TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.paused();
+  pass(3600);
+  EXPECT_FALSE(lease_.ended());
+  lease_.heard();
+  EXPECT_EQ(lease_.state(), LeaseState::kAttached);
+  pass(10);
+  EXPECT_TRUE(lease_.ended());
+}
+
+TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  pass(0.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
+  EXPECT_TRUE(lease_.ended());
+}
+
+TEST_F(LeaseTest, GivesSixtySecondsAfterAHangUp) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.carrier_lost(CarrierLoss::kHungUp);
+  pass(59.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
+  EXPECT_TRUE(lease_.ended());
+}
+
+TEST_F(LeaseTest, ForgetsALossWhenANewCarrierAttaches) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  pass(0.75);
+  lease_.carrier_attached(CarrierKind::kRelay);
+  pass(9.75);
+  EXPECT_FALSE(lease_.ended());
+}
+
+TEST_F(LeaseTest, BeginsAnewWhenALauncherComesBackAfterTheEnd) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  pass(10);
+  ASSERT_TRUE(lease_.ended());
+  lease_.carrier_attached(CarrierKind::kRelay);
+  EXPECT_FALSE(lease_.ended());
+  EXPECT_EQ(lease_.reason(), "");
+}
+
+TEST_F(LeaseTest, CountsOnlyALittleOfATimeInWhichNobodyCouldListen) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.advance(3600 * kNanosPerSecond);
+  EXPECT_FALSE(lease_.ended());
+  pass(9.5);
+  EXPECT_TRUE(lease_.ended());
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,174 @@
+// What a host says about a program, in directories that the test makes; and SHA-256 by its vectors.
+#include "agent/node/program_facts.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "agent/node/sha256.h"
+
+namespace ivy {
+namespace {
+
+std::string sha256(const std::string& bytes, std::size_t piece_bytes) {
+  Sha256 hash;
+  for (std::size_t at = 0; at < bytes.size(); at += piece_bytes)
+    hash.update(std::string_view(bytes).substr(at, piece_bytes));
+  return hash.finish_hex();
+}
+
+TEST(Sha256Test, AgreesWithThePublishedVectors) {
+  const std::string two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+  for (const std::size_t piece_bytes : {1u, 7u, 64u, 4096u}) {
+    EXPECT_EQ(sha256("", piece_bytes),
+              "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    EXPECT_EQ(sha256("abc", piece_bytes),
+              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    EXPECT_EQ(sha256(two_blocks, piece_bytes),
+              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    EXPECT_EQ(sha256(std::string(1'000'000, 'a'), piece_bytes),
+              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
+}
+
+class ProgramFactsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ivy-program-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& path, const std::string& content, mode_t mode = 0644) {
+    const std::filesystem::path file = root_ + "/" + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << content;
+    chmod(file.c_str(), mode);
+  }
+  ProgramFacts check(const std::string& program, ProgramForm form = PROGRAM_AUTO) {
+    ProgramRequest request;
+    request.program = program;
+    request.form = form;
+    request.interpreters = interpreters_;
+    request.search_path = root_ + "/bin";
+    request.working_directory = root_;
+    return check_program(request);
+  }
+  std::string root_;
+  std::vector<std::string> interpreters_{"python3", "python"};
+};
+
+TEST_F(ProgramFactsTest, TakesAPyFileForAScriptAndHashesIt) {
+  write("train.py", "abc");
+  write("bin/python", "#!/bin/sh\n", 0755);
+  const ProgramFacts facts = check("train.py");
+  EXPECT_TRUE(facts.is_script);
+  EXPECT_EQ(facts.path, root_ + "/train.py");
+  EXPECT_EQ(facts.error, "");
+  EXPECT_EQ(facts.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(facts.interpreter, root_ + "/bin/python");
+}
+
+TEST_F(ProgramFactsTest, NamesAMissingScript) {
+  write("bin/python3", "#!/bin/sh\n", 0755);
+  const ProgramFacts facts = check("train.py");
+  EXPECT_EQ(facts.error_number, ENOENT);
+  EXPECT_NE(facts.error.find(root_ + "/train.py"), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, RefusesADirectoryAsAScript) {
+  std::filesystem::create_directories(root_ + "/dir.py");
+  EXPECT_EQ(check("dir.py").error_number, EISDIR);
+}
+
+TEST_F(ProgramFactsTest, NamesTheInterpretersThatItTried) {
+  write("train.py", "");
+  const ProgramFacts facts = check("train.py");
+  EXPECT_EQ(facts.interpreter, "");
+  EXPECT_NE(facts.interpreter_error.find("python3 ("), std::string::npos);
+  EXPECT_NE(facts.interpreter_error.find("python ("), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, LooksAnExecutableUpInThePath) {
+  write("bin/tool", "#!/bin/sh\n", 0755);
+  const ProgramFacts facts = check("tool");
+  EXPECT_EQ(facts.path, root_ + "/bin/tool");
+  EXPECT_FALSE(facts.is_script);
+  EXPECT_EQ(facts.interpreter, "");
+  EXPECT_EQ(facts.sha256, "");
+}
+
+TEST_F(ProgramFactsTest, TakesANameWithASlashFromTheWorkingDirectory) {
+  write("sub/tool", "#!/bin/sh\n", 0755);
+  EXPECT_EQ(check("sub/tool").path, root_ + "/sub/tool");
+}
+
+TEST_F(ProgramFactsTest, SaysHowToRunAFileThatCannotBeExecuted) {
+  write("train", "print()");
+  const ProgramFacts facts = check("./train");
+  EXPECT_EQ(facts.error_number, EACCES);
+  EXPECT_NE(facts.error.find("chmod +x"), std::string::npos);
+  EXPECT_NE(facts.error.find("python3 ./train"), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, SaysToWriteADotBeforeAProgramOfTheWorkingDirectory) {
+  write("tool", "#!/bin/sh\n", 0755);
+  const ProgramFacts facts = check("tool");
+  EXPECT_EQ(facts.error_number, ENOENT);
+  EXPECT_NE(facts.error.find("./tool"), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, NamesThePathInWhichNothingWasFound) {
+  const ProgramFacts facts = check("nothing");
+  EXPECT_EQ(facts.error_number, ENOENT);
+  EXPECT_NE(facts.error.find(root_ + "/bin"), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, RefusesADirectoryAsAProgram) {
+  std::filesystem::create_directories(root_ + "/dir");
+  EXPECT_EQ(check("./dir").error_number, EISDIR);
+}
+
+TEST_F(ProgramFactsTest, NeedsOnlyAnInterpreterForAModule) {
+  write("bin/python3", "#!/bin/sh\n", 0755);
+  const ProgramFacts facts = check("package.train", PROGRAM_MODULE);
+  EXPECT_EQ(facts.path, "");
+  EXPECT_EQ(facts.error, "");
+  EXPECT_EQ(facts.interpreter, root_ + "/bin/python3");
+}
+
+TEST_F(ProgramFactsTest, RunsAPyFileAsAProgramWhenToldSo) {
+  write("train.py", "#!/usr/bin/env python3\n", 0755);
+  const ProgramFacts facts = check("./train.py", PROGRAM_EXECUTABLE);
+  EXPECT_FALSE(facts.is_script);
+  EXPECT_EQ(facts.path, root_ + "/./train.py");
+  EXPECT_EQ(facts.interpreter, "");
+}
+
+TEST_F(ProgramFactsTest, NamesAMissingWorkingDirectory) {
+  ProgramRequest request;
+  request.program = "/bin/sh";
+  request.working_directory = root_ + "/missing";
+  EXPECT_NE(check_program(request).working_directory_error.find("/missing"), std::string::npos);
+}
+
+TEST_F(ProgramFactsTest, ReadsThePythonVersionWithoutRunningIt) {
+  write("venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2\n");
+  write("venv/bin/python", "", 0755);
+  EXPECT_EQ(python_version(root_ + "/venv/bin/python"), "3.11.2");
+  write("uv/pyvenv.cfg", "version_info = 3.12.1.final.0\n");
+  write("uv/bin/python", "", 0755);
+  EXPECT_EQ(python_version(root_ + "/uv/bin/python"), "3.12.1");
+  write("opt/bin/python3.10", "", 0755);
+  std::filesystem::create_symlink("python3.10", root_ + "/opt/bin/python");
+  EXPECT_EQ(python_version(root_ + "/opt/bin/python"), "3.10");
+  write("odd/bin/pypy", "", 0755);
+  EXPECT_EQ(python_version(root_ + "/odd/bin/pypy"), "");
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,67 @@
+// Reserved ports: ours, never handed out, and still to be served on by the framework.
+#include "agent/node/reserved_port.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace ivy {
+namespace {
+
+// A stranger that serves on a port of the IPv4 wildcard address; -1 when it cannot.
+int listen_on(std::uint16_t port, int reuse) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd, 1) == 0)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+TEST(ReservedPortTest, KeepsAPortThatOnlyTheFrameworkCanServeOn) {
+  const Result<ReservedPort> port = ReservedPort::reserve(0, 0);
+  ASSERT_TRUE(port.ok()) << port.error().message;
+  EXPECT_EQ(listen_on(port->port(), 0), -1);
+  const int framework = listen_on(port->port(), 1);
+  EXPECT_GE(framework, 0);
+  close(framework);
+}
+
+TEST(ReservedPortTest, NamesAnExplicitPortThatIsBusy) {
+  const Result<ReservedPort> free = ReservedPort::reserve(0, 0);
+  ASSERT_TRUE(free.ok());
+  const int stranger = listen_on(free->port(), 1);
+  ASSERT_GE(stranger, 0);
+  const Result<ReservedPort> busy = ReservedPort::reserve(free->port(), free->port());
+  ASSERT_FALSE(busy.ok());
+  EXPECT_EQ(busy.error().code, Code::kAlreadyExists);
+  EXPECT_NE(busy.error().message.find(":" + std::to_string(free->port()) + " is in use"),
+            std::string::npos)
+      << busy.error().message;
+  close(stranger);
+}
+
+TEST(ReservedPortTest, TakesAFreePortOfTheRange) {
+  const Result<ReservedPort> some = ReservedPort::reserve(0, 0);
+  ASSERT_TRUE(some.ok());
+  const std::uint32_t low = some->port();
+  const int stranger = listen_on(some->port(), 1);
+  ASSERT_GE(stranger, 0);
+  const Result<ReservedPort> port = ReservedPort::reserve(low, low + 20);
+  ASSERT_TRUE(port.ok()) << port.error().message;
+  EXPECT_GT(port->port(), low);
+  EXPECT_LE(port->port(), low + 20);
+  close(stranger);
+}
+
+TEST(ReservedPortTest, RefusesARangeThatIsNone) {
+  EXPECT_EQ(ReservedPort::reserve(30000, 29000).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(ReservedPort::reserve(1, 70000).error().code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,286 @@
+// Carriers: who may speak to a supervisor, what the end of a carrier means, and that a new carrier
+// goes on where the old one broke. Method: a real ivy-node over socketpairs and its command socket.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <sstream>
+#include <vector>
+
+#include "agent/node/job_directory.h"
+#include "proto/build.h"
+#include "tests/support/eventually.h"
+#include "tests/support/fake_launcher.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kSleeper[] = "echo ready; exec sleep 600";
+
+class SupervisorCarrierTest : public testing::Test {
+ protected:
+  static FakeLauncher::Options relay() {
+    FakeLauncher::Options options;
+    options.carrier = CarrierKind::kRelay;
+    return options;
+  }
+  static void start_sleeper(FakeLauncher& launcher) {
+    launcher.say_hello();
+    launcher.start(launcher.shell_plan(1, kSleeper));
+    ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
+  }
+  static bool gone(FakeLauncher& launcher, milliseconds deadline) {
+    return launcher.wait([&] { return launcher.job_processes().empty(); }, deadline);
+  }
+  // What a stranger on the command socket gets back until it is closed.
+  static std::string say_to_socket(FakeLauncher& launcher, const std::string& bytes) {
+    const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
+    EXPECT_TRUE(directory.ok());
+    const Result<int> fd = connect_to_command_socket(*directory);
+    EXPECT_TRUE(fd.ok());
+    EXPECT_EQ(send(*fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    std::string answer;
+    const auto closed = [&] {
+      pollfd poller{*fd, POLLIN, 0};
+      if (poll(&poller, 1, 0) <= 0) return false;
+      char buffer[4096];
+      const ssize_t count = read(*fd, buffer, sizeof buffer);
+      if (count > 0) answer.append(buffer, static_cast<std::size_t>(count));
+      return count <= 0;
+    };
+    EXPECT_TRUE(launcher.wait(closed)) << "the supervisor kept a stranger's connection";
+    ::close(*fd);
+    return answer;
+  }
+  static std::string attach_bytes(const link::AttachRequest& request) {
+    const std::string payload = link::encode_attach(request);
+    link::FrameHeader header;
+    header.type = link::FrameType::kAttach;
+    header.length = static_cast<std::uint32_t>(payload.size());
+    return std::string(link::kPreamble) + link::encode_header(header) + payload;
+  }
+  // Nothing of what was tried has reached the job.
+  static void expect_undisturbed(FakeLauncher& launcher) {
+    EXPECT_FALSE(launcher.carrier_ended());
+    EXPECT_EQ(launcher.exits(), 0u);
+    launcher.send_signal(SIGKILL);
+    EXPECT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+    launcher.finish();
+    EXPECT_EQ(launcher.wait_for_node(), 0);
+  }
+
+  LeakGuard leaks_;
+};
+
+TEST_F(SupervisorCarrierTest, EndsAllWhenTheLauncherOnThisHostIsGone) {
+  FakeLauncher launcher;
+  start_sleeper(launcher);
+  launcher.hang_up();
+  EXPECT_TRUE(gone(launcher, milliseconds(800)));
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, DoesNotMindSilenceOfTheLauncherOnThisHost) {
+  FakeLauncher::Options options;
+  options.lease_ms = 500;
+  FakeLauncher launcher(options);
+  start_sleeper(launcher);
+  launcher.fall_silent();
+  launcher.serve(milliseconds(1500));
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, ExitsWhenTheLauncherDiesBeforeHello) {
+  FakeLauncher launcher;
+  launcher.hang_up();
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, StopsOneSecondAfterAHalfClose) {
+  FakeLauncher launcher(relay());
+  start_sleeper(launcher);
+  const Clock::time_point begin = Clock::now();
+  launcher.half_close();
+  EXPECT_TRUE(gone(launcher, seconds(4)));
+  EXPECT_GE(Clock::now() - begin, milliseconds(900));
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, LivesOnWhenTheLauncherRedialsAfterAHalfClose) {
+  FakeLauncher launcher(relay());
+  start_sleeper(launcher);
+  launcher.half_close();
+  launcher.reattach();
+  launcher.serve(milliseconds(2000));
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, WaitsForANewCarrierAfterAHangUp) {
+  FakeLauncher launcher(relay());
+  start_sleeper(launcher);
+  launcher.hang_up();
+  launcher.serve(milliseconds(2500));
+  EXPECT_FALSE(launcher.job_processes().empty());
+  launcher.reattach();
+  EXPECT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, StopsWhenARelaysLauncherIsSilentForTheLease) {
+  FakeLauncher::Options options = relay();
+  options.lease_ms = 1500;
+  FakeLauncher launcher(options);
+  start_sleeper(launcher);
+  launcher.serve(milliseconds(2500));
+  EXPECT_EQ(launcher.report(), nullptr) << "heartbeats did not keep the lease";
+  launcher.fall_silent();
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(6)));
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_NE(launcher.report()->reason().find("lease"), std::string::npos);
+  EXPECT_TRUE(launcher.exited(0)->after_stop());
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
+  FakeLauncher::Options options = relay();
+  options.lease_ms = 700;
+  FakeLauncher launcher(options);
+  start_sleeper(launcher);
+  Command command;
+  command.mutable_pause();
+  launcher.send(command);
+  launcher.fall_silent();
+  launcher.serve(milliseconds(2500));
+  EXPECT_EQ(launcher.report(), nullptr);
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, DoesNotCountTheTimeInWhichItWasStoppedItself) {
+  FakeLauncher::Options options = relay();
+  options.lease_ms = 2000;
+  FakeLauncher launcher(options);
+  start_sleeper(launcher);
+  const pid_t supervisor = launcher.supervisor_pid();
+  ASSERT_EQ(kill(supervisor, SIGSTOP), 0);
+  launcher.hang_up();
+  launcher.serve(milliseconds(4000));
+  ASSERT_EQ(kill(supervisor, SIGCONT), 0);
+  launcher.reattach();
+  launcher.serve(milliseconds(1000));
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, ReplaysWithoutLossOrDoubleAcrossManyCarriers) {
+  FakeLauncher::Options options = relay();
+  options.window_bytes = 128u << 10;
+  FakeLauncher launcher(options);
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(2, "seq 1 200000; exit 5"));
+  for (int breaks = 1; breaks <= 5; ++breaks) {
+    const std::size_t target = static_cast<std::size_t>(breaks) * 200'000;
+    ASSERT_TRUE(launcher.wait([&] { return launcher.output(0).size() >= target; }));
+    launcher.hang_up();
+    launcher.reattach();
+  }
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output_ended(0) && launcher.output_ended(1); }));
+  std::ostringstream expected;
+  for (int i = 1; i <= 200000; ++i) expected << i << '\n';
+  EXPECT_TRUE(launcher.output(0) == expected.str());
+  EXPECT_TRUE(launcher.output(1) == expected.str());
+  EXPECT_EQ(launcher.exits(), 2u);
+  EXPECT_EQ(launcher.exited(1)->code(), 5);
+  launcher.finish();
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, RefusesAWrongToken) {
+  FakeLauncher launcher;
+  start_sleeper(launcher);
+  const std::string answer = say_to_socket(
+      launcher, attach_bytes({launcher.job_id(), std::string(32, 'u'), std::string(build_name())}));
+  EXPECT_NE(answer.find("the token is not this job's"), std::string::npos);
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, RefusesAnotherJobAndAnotherBuild) {
+  FakeLauncher launcher;
+  start_sleeper(launcher);
+  EXPECT_NE(say_to_socket(launcher, attach_bytes({std::string(32, '0'), launcher.token(),
+                                                  std::string(build_name())}))
+                .find("another job"),
+            std::string::npos);
+  EXPECT_NE(say_to_socket(launcher, attach_bytes({launcher.job_id(), launcher.token(), "old"}))
+                .find("build old"),
+            std::string::npos);
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, ClosesJunkWhileTheJobGoesOn) {
+  FakeLauncher launcher;
+  start_sleeper(launcher);
+  const std::string preamble(link::kPreamble);
+  link::FrameHeader large;
+  large.type = link::FrameType::kAttach;
+  large.length = 1u << 20;
+  link::FrameHeader command;
+  command.type = link::FrameType::kCommand;
+  const std::string junk[] = {
+      std::string(4096, '\xff'),
+      "GET / HTTP/1.1\r\n\r\n" + std::string(2000, 'x'),
+      preamble + std::string(link::kHeaderBytes, '\0'),
+      preamble + link::encode_header(large),
+      preamble + link::encode_header(command),
+  };
+  for (const std::string& bytes : junk) say_to_socket(launcher, bytes);
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, BoundsConnectionsThatDoNotAttach) {
+  FakeLauncher launcher;
+  start_sleeper(launcher);
+  const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
+  ASSERT_TRUE(directory.ok());
+  std::vector<int> strangers;
+  for (int i = 0; i < 12; ++i) {
+    const Result<int> fd = connect_to_command_socket(*directory);
+    ASSERT_TRUE(fd.ok());
+    strangers.push_back(*fd);
+  }
+  const auto closed = [&] {
+    int count = 0;
+    for (const int fd : strangers) {
+      pollfd poller{fd, POLLIN, 0};
+      if (poll(&poller, 1, 0) > 0 && (poller.revents & POLLHUP) != 0) ++count;
+    }
+    return count;
+  };
+  EXPECT_TRUE(launcher.wait([&] { return closed() == 4; }));
+  EXPECT_TRUE(launcher.wait([&] { return closed() == 12; }, seconds(8)));
+  for (const int fd : strangers) ::close(fd);
+  expect_undisturbed(launcher);
+}
+
+TEST_F(SupervisorCarrierTest, ClosesTheOlderCarrierWhenANewerOneAttaches) {
+  FakeLauncher launcher(relay());
+  start_sleeper(launcher);
+  const int older = launcher.copy_of_carrier();
+  launcher.reattach();
+  const auto hung_up = [&] {
+    pollfd poller{older, POLLIN, 0};
+    return poll(&poller, 1, 0) > 0 && (poller.revents & POLLHUP) != 0;
+  };
+  EXPECT_TRUE(launcher.wait(hung_up));
+  ::close(older);
+  expect_undisturbed(launcher);
+}
+
+}  // namespace
+}  // namespace ivy::test

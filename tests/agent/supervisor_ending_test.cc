@@ -1,0 +1,168 @@
+// Endings: stop, grace, KILL, and that nothing of the job is left, whoever dies first. Method: a real
+// ivy-node; FakeLauncher's destructor fails the test when a process or the job directory stays.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/support/eventually.h"
+#include "tests/support/fake_launcher.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kStubborn[] =
+    "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done";
+// A process that has left its session, its parent and its environment's standard descriptors alone.
+constexpr char kEscaper[] =
+    "(setsid sh -c 'trap \"\" TERM; sleep 600' >/dev/null 2>&1 </dev/null &); echo ready; ";
+
+class SupervisorEndingTest : public testing::Test {
+ protected:
+  static void start(FakeLauncher& launcher, const std::string& script, int count = 1) {
+    launcher.say_hello();
+    launcher.start(launcher.shell_plan(count, script));
+    ASSERT_TRUE(launcher.wait([&] {
+      for (int rank = 0; rank < count; ++rank)
+        if (launcher.output(static_cast<std::uint32_t>(rank)) != "ready\n") return false;
+      return true;
+    }));
+  }
+  static bool reported(FakeLauncher& launcher, milliseconds deadline) {
+    return launcher.wait([&] { return launcher.report() != nullptr; }, deadline);
+  }
+  static void finish(FakeLauncher& launcher) {
+    launcher.finish();
+    EXPECT_EQ(launcher.wait_for_node(), 0);
+  }
+
+  LeakGuard leaks_;
+};
+
+TEST_F(SupervisorEndingTest, TerminatesWorkersWithinTheGrace) {
+  FakeLauncher launcher;
+  start(launcher, "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.02; done", 2);
+  launcher.stop(10'000);
+  ASSERT_TRUE(reported(launcher, seconds(5)));
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(launcher.exited(rank)->code(), 4);
+    EXPECT_TRUE(launcher.exited(rank)->after_stop());
+    EXPECT_EQ(launcher.output(rank), "ready\nbye\n");
+  }
+  EXPECT_TRUE(launcher.report()->clean());
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, KillsAWorkerThatIgnoresTermAfterTheGrace) {
+  FakeLauncher launcher;
+  start(launcher, kStubborn);
+  const Clock::time_point begin = Clock::now();
+  launcher.stop(600);
+  ASSERT_TRUE(reported(launcher, seconds(5)));
+  EXPECT_GE(Clock::now() - begin, milliseconds(590));
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
+  EXPECT_FALSE(launcher.exited(0)->out_of_memory());
+  EXPECT_TRUE(launcher.report()->clean());
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, LetsALaterStopShortenTheGrace) {
+  FakeLauncher launcher;
+  start(launcher, kStubborn);
+  launcher.stop(600'000);
+  launcher.stop(0);
+  EXPECT_TRUE(reported(launcher, seconds(3)));
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, WakesAStoppedWorkerToTerminateIt) {
+  FakeLauncher launcher;
+  start(launcher, "trap 'exit 4' TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done");
+  launcher.stop(30'000);
+  ASSERT_TRUE(reported(launcher, seconds(5)));
+  EXPECT_EQ(launcher.exited(0)->code(), 4);
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, DoesNotWaitForAGrandchildThatHoldsThePipe) {
+  FakeLauncher launcher;
+  // The second worker keeps the job alive, so that only the drain time can end the first one's pipes.
+  start(launcher, "echo ready; if [ $RANK = 0 ]; then (setsid sleep 600 &); exit 6; fi; sleep 600", 2);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exited(0) != nullptr; }, seconds(1)));
+  EXPECT_EQ(launcher.exited(0)->code(), 6);
+  EXPECT_FALSE(launcher.output_ended(0));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.output_ended(0) && launcher.output_ended(0, 2); },
+                            seconds(4)));
+  EXPECT_EQ(launcher.exited(1), nullptr);
+  launcher.stop(0);
+  ASSERT_TRUE(reported(launcher, seconds(3)));
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, EndsWhatOutlivesTheWorkers) {
+  FakeLauncher launcher;
+  start(launcher, std::string(kEscaper) + "exit 0");
+  ASSERT_TRUE(reported(launcher, seconds(6)));
+  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  EXPECT_FALSE(launcher.exited(0)->after_stop());
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_TRUE(launcher.job_processes().empty());
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.stop(30'000);
+  ASSERT_TRUE(reported(launcher, seconds(1)));
+  EXPECT_TRUE(launcher.report()->clean());
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, FinishesWithoutAStart) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, StopsOnItsOwnTermSignal) {
+  FakeLauncher launcher;
+  start(launcher, "echo ready; exec sleep 600");
+  ASSERT_EQ(kill(launcher.supervisor_pid(), SIGTERM), 0);
+  ASSERT_TRUE(reported(launcher, seconds(5)));
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGTERM);
+  EXPECT_NE(launcher.report()->reason(), "");
+  finish(launcher);
+}
+
+TEST_F(SupervisorEndingTest, LeavesNothingWhenTheSupervisorIsKilled) {
+  FakeLauncher launcher;
+  start(launcher, std::string(kEscaper) + "trap '' TERM; while :; do sleep 0.05; done");
+  const pid_t supervisor = launcher.supervisor_pid();
+  ASSERT_GT(supervisor, 0);
+  ASSERT_EQ(kill(supervisor, SIGKILL), 0);
+  EXPECT_TRUE(launcher.wait([&] { return launcher.job_processes().empty(); }, seconds(3)));
+  EXPECT_EQ(launcher.wait_for_node(), 128 + SIGKILL);
+}
+
+TEST_F(SupervisorEndingTest, LeavesNothingWhenTheWardenIsKilled) {
+  FakeLauncher launcher;
+  start(launcher, kStubborn, 2);
+  ASSERT_EQ(kill(launcher.node_pid(), SIGKILL), 0);
+  ASSERT_TRUE(reported(launcher, seconds(3)));
+  EXPECT_EQ(launcher.report()->reason(), "warden lost");
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGKILL);
+  EXPECT_TRUE(launcher.job_processes().empty());
+  launcher.finish();
+  EXPECT_TRUE(launcher.wait([&] { return launcher.carrier_ended(); }));
+  EXPECT_EQ(launcher.wait_for_node(), 128 + SIGKILL);
+}
+
+}  // namespace
+}  // namespace ivy::test

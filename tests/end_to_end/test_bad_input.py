@@ -1,0 +1,251 @@
+"""Everything that people get wrong: one clear message with host and next step, the right code, in time."""
+
+import contextlib
+import os
+import re
+import socket
+import time
+
+import pytest
+
+from launching import seconds, wait_until
+
+HELLO = ("sh", "-c", "echo started")
+
+
+def refused(done, code, *words, within=15):
+    """It ended with this code and one message that holds all words; no worker was started."""
+    assert done.code == code, done
+    text = done.own_text()
+    assert re.search(r"^ivyrun: error", text, re.MULTILINE), done
+    for word in words:
+        assert re.search(word, text), f"no {word!r} in the message: {done!r}"
+    assert b"started" not in done.out, done
+    assert done.took < seconds(within), done.took
+
+
+# ---- hosts ---------------------------------------------------------------------------------------
+
+def test_unknown_host(hosts):
+    refused(hosts.run("-H", "nosuchhost", *HELLO), 120, "nosuchhost", "fix:")
+
+
+def test_all_bad_hosts_are_named_at_once(hosts):
+    done = hosts.run("-H", "node2,nosuch[1-3],node3", *HELLO)
+    refused(done, 120, r"3 of 5 hosts", r"nosuch\[1-3\]")
+
+
+def test_unreachable_host(hosts):
+    """Nobody has this address: its neighbours do not even answer who it is."""
+    refused(hosts.run("-H", "node2,10.77.9.9", "--start-timeout", "6s", *HELLO), 120,
+            r"1 of 2 hosts", r"10\.77\.9\.9")
+
+
+def test_silent_host(hosts):
+    hosts.bed.cut(3)
+    refused(hosts.run("-H", "node2,node3", "--start-timeout", "5s", *HELLO), 120, "node3")
+
+
+def test_no_sshd_there(hosts):
+    refused(hosts.run("-H", "node2", "--ssh-port", "2222", *HELLO), 120, "node2", "refused")
+
+
+def ssh_config(hosts, known_hosts, *more):
+    """Another configuration than the host's own; only the key is the same."""
+    known = hosts.file("known_hosts", known_hosts)
+    lines = ["Host *", "  IdentityFile ~/.ssh/id_ed25519", f"  UserKnownHostsFile {known}",
+             "  GlobalKnownHostsFile /dev/null", "  StrictHostKeyChecking yes", *more]
+    return {"IVY_SSH_CONFIG": hosts.file("ssh_config", "\n".join(lines) + "\n")}
+
+
+def test_unknown_host_key(hosts):
+    """Nobody is there to ask: it fails, and the message has the command that mends it."""
+    done = hosts.run("-H", "node2", *HELLO, env=ssh_config(hosts, ""))
+    refused(done, 120, "node2", "host key", "ssh")
+
+
+def known_hosts_with_another_key(hosts):
+    lines = hosts.bed.read("known_hosts").splitlines()
+    key_of = {line.split(",")[0]: line.split()[-1] for line in lines}
+    return "\n".join(line.replace(key_of["node2"], key_of["node3"]) for line in lines) + "\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--ssh-command", "ssh")])
+def test_changed_host_key(hosts, flags):
+    done = hosts.run("-H", "node2", *flags, *HELLO,
+                     env=ssh_config(hosts, known_hosts_with_another_key(hosts)))
+    refused(done, 120, "node2", r"(?i)host key|host identification", r"ssh-keygen|ssh ")
+
+
+def test_a_right_configuration_of_another_place_works(hosts):
+    """Else the two tests above would prove nothing."""
+    for flags in ((), ("--ssh-command", "ssh")):
+        done = hosts.run("-H", "node2", *flags, *HELLO,
+                         env=ssh_config(hosts, hosts.bed.read("known_hosts")))
+        assert done.code == 0 and b"started" in done.out, done
+
+
+def test_wrong_user(hosts):
+    user = hosts.as_user("ivyuser")
+    refused(user.run("-H", "node1,root@node2", *HELLO), 120, "node2", r"(?i)denied|authenticat")
+
+
+def test_no_such_user(hosts):
+    refused(hosts.run("-H", "nobodyatall@node2", *HELLO), 120, "node2", r"(?i)denied|authenticat")
+
+
+def test_wrong_key(hosts):
+    env = ssh_config(hosts, hosts.bed.read("known_hosts"))
+    key = hosts.read("ssh_config").decode().replace("~/.ssh/id_ed25519", "/etc/hostname")
+    hosts.file("ssh_config", key + "  IdentitiesOnly yes\n")
+    refused(hosts.run("-H", "node2", *HELLO, env=env), 120, "node2", r"(?i)denied|authenticat|key")
+
+
+def test_the_ssh_client_takes_over_where_libssh_cannot(hosts):
+    """The host's configuration needs what libssh ignores; the job runs and one line says so."""
+    env = ssh_config(hosts, hosts.bed.read("known_hosts").replace("node2,", "alias-of-2,")
+                     .replace(",10.77.0.2,", ","), "  HostKeyAlias alias-of-2")
+    done = hosts.run("-H", "node2", "-v", *HELLO, env=env)
+    assert done.code == 0 and b"started" in done.out, done
+
+
+# ---- disks ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("number", [5, 6])
+def test_noexec_or_full_home_is_no_obstacle(anyone, number):
+    done = anyone.run("-H", f"node{number}", "sh", "-c", "echo on $(hostname)")
+    assert done.code == 0 and f"on node{number}" in done.out.decode(), done
+
+
+@contextlib.contextmanager
+def every_disk_full(hosts, number):
+    places = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+    sizes = {place: hosts.run_on(number, "sh", "-c", f"mount -o remount,size=4k {place}") for place in
+             places}
+    try:
+        for place in places:
+            hosts.run_on(number, "sh", "-c", f"dd if=/dev/zero of={place}/filler bs=4k 2>/dev/null")
+        yield sizes
+    finally:
+        for place in places:
+            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=1g {place}; rm -f {place}/filler")
+
+
+def test_no_room_anywhere(hosts):
+    with every_disk_full(hosts, 6):
+        done = hosts.run("-H", "node2,node6", *HELLO)
+    refused(done, 120, "node6", r"(?i)no space left|disk|full")
+
+
+# ---- programs and directories --------------------------------------------------------------------
+
+def test_missing_program(hosts):
+    refused(hosts.run("-H", "node1,node2", "/no/such/program"), 127, "/no/such/program", "node")
+
+
+def test_name_that_is_not_in_the_path(local):
+    refused(local.run("-n", "1", "nosuchprogram"), 127, "nosuchprogram")
+
+
+def test_directory_as_program(hosts):
+    refused(hosts.run("-H", "node1,node2", "/usr/lib"), 126, "/usr/lib", r"(?i)directory")
+
+
+def test_file_that_cannot_be_executed(local):
+    path = local.file("data.txt", "words\n")
+    refused(local.run("-n", "1", path), 126, "data.txt", "(?i)permission|execut")
+
+
+def test_missing_working_directory(hosts):
+    done = hosts.run("-H", "node1,node2", "--wdir", "/no/such/place", *HELLO)
+    refused(done, 122, "/no/such/place", r"node\[1-2\]|node1")
+
+
+def test_working_directory_missing_on_one_host(hosts):
+    hosts.run_on(1, "mkdir", "-p", "/tmp/only-here")
+    done = hosts.run("-H", "node1,node2", "--wdir", "/tmp/only-here", *HELLO)
+    refused(done, 122, "/tmp/only-here", "node2")
+
+
+def place_script(hosts, number, text):
+    hosts.run_on(number, "sh", "-c", f"mkdir -p /tmp/own && printf '%s' \"$0\" > /tmp/own/train.py", text)
+
+
+def test_a_different_script_on_one_host(hosts):
+    for number in (1, 2, 3):
+        place_script(hosts, number, "print('started')" + (" # old" if number == 3 else ""))
+    refused(hosts.run("-H", "node[1-3]", "/tmp/own/train.py"), 122, "node3", r"train\.py")
+    place_script(hosts, 3, "print('started')")
+    assert hosts.run("-H", "node[1-3]", "/tmp/own/train.py").out.count(b"started") == 3
+
+
+def test_script_missing_on_one_host(hosts):
+    place_script(hosts, 1, "print('started')")
+    hosts.run_on(4, "rm", "-rf", "/tmp/own")
+    done = hosts.run("-H", "node1,node4", "/tmp/own/train.py")
+    assert done.code in (122, 127), done
+    refused(done, done.code, "node4", "/tmp/own/train.py")
+
+
+def test_no_python(local):
+    script = local.file("train.py", "print('started')\n")
+    os.mkdir(os.path.join(local.directory, "empty"))
+    done = local.run("-n", "1", script, env={"PATH": os.path.join(local.directory, "empty")})
+    assert done.code in (122, 126, 127), done
+    refused(done, done.code, "(?i)python|interpreter", "--python")
+
+
+def test_interpreter_that_is_not_there(hosts):
+    script = hosts.file("train.py", "print('started')\n")
+    done = hosts.run("-H", "node1,node2", "--python", "/opt/none/bin/python3", script)
+    assert done.code in (122, 126, 127), done
+    refused(done, done.code, "/opt/none/bin/python3")
+
+
+def test_script_with_a_broken_first_line(local):
+    path = local.file("tool", "#!/no/such/interpreter\n", mode=0o755)
+    done = local.run("-n", "1", path)
+    assert done.code in (126, 127), done
+    assert "tool" in done.own_text(), done
+
+
+# ---- junk on the wire ----------------------------------------------------------------------------
+
+JUNK = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        bytes(range(256)) * 64, b"\xff" * (3 << 20), b"\x01IVYLINK\x010001\n" + b"\xff" * 48,
+        b"\x01IVYLINK\x010001\n" + bytes(48)]
+
+
+def command_sockets(job):
+    with open("/proc/net/unix") as table:
+        return [line.split()[7] for line in table if job in line and line.rstrip().endswith(".sock")]
+
+
+def test_junk_on_the_command_socket(local):
+    """A stranger of the same user speaks to the supervisor: the job goes on."""
+    with local.start("-n", "2", "sh", "-c", "echo job $IVY_JOB_ID; sleep 4; echo finished") as run:
+        run.wait_for(r"job [0-9a-f]{32}", count=2)
+        job = re.search(rb"job ([0-9a-f]{32})", run.out.bytes())[1].decode()
+        path = wait_until(lambda: command_sockets(job), 5, "the supervisor listens")[0]
+        held = []
+        for junk in JUNK:
+            stranger = socket.socket(socket.AF_UNIX)
+            stranger.settimeout(seconds(1))
+            stranger.connect(path)
+            with contextlib.suppress(OSError):  # It may hang up in the middle.
+                stranger.sendall(junk)
+            held.append(stranger)  # Stays open: a slow stranger must not be in the way either.
+        done = run.finish()
+        for stranger in held:
+            stranger.close()
+    assert done.code == 0, done
+    assert done.out.count(b"finished") == 2, done
+
+
+def test_many_long_words(local):
+    """A megabyte and a half of arguments."""
+    started = time.monotonic()
+    words = [b"x" * 100_000] * 15
+    done = local.run("-n", "2", "sh", "-c", 'echo $#', "sh", *words)
+    assert done.code == 0 and done.out.count(b"15") == 2, done
+    assert time.monotonic() - started < seconds(10)

@@ -1,0 +1,372 @@
+"""How a job ends: the truth about the first cause, within its bounds, with nothing left anywhere.
+
+`anyone` runs a test twice: as root, whose workers live in a cgroup, and as an ordinary user without one.
+"""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from launching import seconds, wait_until
+
+import leftovers  # (found by way of launching)
+
+THREE = ("-H", "node1,node2,node3")
+# The specification's bounds, in seconds.
+GRACE = 5            # TERM to KILL after a failure or a lost launcher.
+LAUNCHER_KILLED = 7  # Nothing is left anywhere.
+HOST_LOST = 12       # The message names the host and TERM has gone to the others.
+
+
+def wait_for_ranks(run, word, count):
+    run.wait_for(word, count=count)
+
+
+def stubborn(launcher, *flags):
+    return launcher.start(*flags, launcher.script("stubborn.py"))
+
+
+# ---- a worker ends -------------------------------------------------------------------------------
+
+def test_success_says_nothing(local):
+    done = local.run("-n", "3", "/bin/true")
+    assert (done.code, done.out, done.err) == (0, b"", b""), done
+
+
+def test_exit_code_and_cause(hosts):
+    done = hosts.run(*THREE, "sh", "-c", "[ $RANK = 1 ] && { echo reason >&2; exit 7; }; sleep 60")
+    assert done.code == 7, done
+    text = done.own_text()
+    assert re.search(r"rank 1 failed first .*node2.*pid \d+.*exit 7", text), done
+    assert "IVY-R001" in text, done
+    assert "reason" in text, "the last lines of its standard error stand in the summary"
+    assert done.took < seconds(5), done.took
+
+
+@pytest.mark.parametrize("name, code", [("SEGV", 139), ("ABRT", 134), ("KILL", 137), ("TERM", 143)])
+def test_a_signal_is_named(local, name, code):
+    done = local.run("-n", "2", "sh", "-c", f"[ $RANK = 1 ] && kill -{name} $$; sleep 60")
+    assert done.code == code, done
+    assert re.search(rf"rank 1 failed first .*SIG{name}", done.own_text()), done
+
+
+def test_the_traceback_needs_no_decorator(local):
+    done = local.run("-n", "4", local.script("fail_deep.py"))
+    assert done.code == 1, done
+    summary = done.own_text()
+    assert re.search(r"rank 2 failed first", summary), done
+    assert "Traceback (most recent call last)" in summary, done
+    assert "in compute" in summary and "ValueError: the answer is not 41" in summary, done
+    assert re.search(r"\b3 (other|others)\b", summary), "the others are folded into one line"
+
+
+def test_a_victim_is_not_the_cause(local):
+    """Rank 0 dies of our own TERM with a code of its own, later; rank 1 was the first."""
+    done = local.run("-n", "2", "sh", "-c", "if [ $RANK = 1 ]; then sleep 0.3; exit 3; fi; "
+                     "trap 'exit 9' TERM; while :; do sleep 0.1; done")
+    assert done.code == 3, done
+    assert "rank 1 failed first" in done.own_text(), done
+
+
+def test_other_candidates_are_shown(local):
+    """Two ranks fail by themselves: the first is the cause, the second is named too."""
+    done = local.run("-n", "3", "sh", "-c", "trap '' TERM; [ $RANK = 0 ] && exit 5; "
+                     "[ $RANK = 2 ] && exit 6; sleep 1")
+    assert done.code in (5, 6), done
+    assert re.search(r"rank 0", done.own_text()) and re.search(r"rank 2", done.own_text()), done
+
+
+def test_workers_that_ignore_everything(anyone):
+    """TERM, then KILL after the grace: daemons, sessions and pipes held open do not help them."""
+    worker = ("sh", "-c", f"[ $RANK = 2 ] || exec /usr/bin/python3 {anyone.script('stubborn.py')}; "
+              "sleep 1.5; exit 4")
+    done = anyone.run(*THREE, *worker)
+    assert done.code == 4, done
+    assert done.took < seconds(1.5 + GRACE + 3), done.took
+    anyone.wait_clean(1)
+
+
+def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
+    """The end of the worker is the end of its process, not of its output."""
+    done = anyone.run("-H", "node1,node2", anyone.script("stubborn.py"), "leave")
+    assert done.code == 0, done
+    assert done.took < seconds(2 + GRACE + 3), done.took
+    anyone.wait_clean(1)
+
+
+def test_out_of_memory(hosts):
+    """The kernel ends rank 1; the summary says why, not only SIGKILL."""
+    if hosts.bed.memory_v1 is None:
+        pytest.skip("this machine has no v1 memory cgroup to limit a host with")
+    limit = os.path.join(hosts.bed.memory_v1, hosts.bed.prefix, "node2/memory.limit_in_bytes")
+    try:
+        with open(limit, "w") as file:
+            file.write(str(250 << 20))
+        done = hosts.run("-H", "node1,node2", hosts.script("eat_memory.py"), limit=60)
+    finally:
+        with open(limit, "w") as file:
+            file.write("-1")
+    assert done.code == 137, done
+    assert re.search(r"rank 1 failed first .*node2", done.own_text()), done
+    assert re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
+
+
+# ---- one of ours ends ----------------------------------------------------------------------------
+
+def test_launcher_killed(anyone):
+    with stubborn(anyone, *THREE) as run:
+        wait_for_ranks(run, "is ready", 3)
+        run.signal(signal.SIGKILL)
+        anyone.wait_clean(LAUNCHER_KILLED)
+
+
+def test_launcher_killed_while_hosts_come_up(hosts):
+    for pause in (0.05, 0.15, 0.3, 0.5):
+        with stubborn(hosts, *THREE) as run:
+            run.pid()
+            time.sleep(pause)
+            run.signal(signal.SIGKILL)
+            hosts.wait_clean(LAUNCHER_KILLED)
+
+
+def test_another_job_goes_on_when_one_is_killed(hosts):
+    with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "40", "0.1") as other:
+        other.wait_for("count 1", count=2)
+        with stubborn(hosts, "-H", "node1,node2") as run:
+            wait_for_ranks(run, "is ready", 2)
+            run.signal(signal.SIGKILL)
+            done = other.finish()
+    assert done.code == 0, done
+    assert done.texts_by_rank()[1] == [f"count {number}" for number in range(40)], done
+    hosts.wait_clean(LAUNCHER_KILLED)
+
+
+@pytest.mark.parametrize("role", ["ivy-supervisor", "ivy-warden"])
+@pytest.mark.parametrize("host", [1, 2])
+def test_supervisor_or_warden_killed(anyone, role, host):
+    with stubborn(anyone, "-H", "node1,node2") as run:
+        wait_for_ranks(run, "is ready", 2)
+        victims = wait_until(lambda: anyone.processes(host, role), 2, f"{role} runs on node{host}")
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        done = run.finish()
+    assert done.code == 121, done
+    assert re.search(rf"(supervisor|warden).*node{host}", done.own_text()), done
+    assert done.took < seconds(20), done.took
+    anyone.wait_clean(LAUNCHER_KILLED)
+
+
+def session_sshd(hosts, number):
+    """The processes of sshd that carry connections of ours, not the listening one."""
+    init = hosts.bed.init_pid(number)
+    return [process.pid for process in leftovers.processes_of(init)
+            if process.words().startswith("sshd: root")]
+
+
+def test_the_connection_is_lost_and_dialled_again(hosts):
+    """The carrying sshd is killed: no line is lost or doubled, and the job does not notice."""
+    with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "50", "0.1") as run:
+        run.wait_for("count 5", count=2)
+        for pid in session_sshd(hosts, 2):
+            os.kill(pid, signal.SIGKILL)
+        done = run.finish()
+    assert done.code == 0, done
+    assert done.texts_by_rank()[1] == [f"count {number}" for number in range(50)], done
+
+
+def test_a_short_cut_loses_nothing(hosts):
+    with hosts.start("-H", "node1,node2", hosts.script("counter.py"), "60", "0.1") as run:
+        run.wait_for("count 5", count=2)
+        hosts.bed.cut(2)
+        time.sleep(2)
+        hosts.bed.join(2)
+        done = run.finish()
+    assert done.code == 0, done
+    assert done.texts_by_rank()[1] == [f"count {number}" for number in range(60)], done
+
+
+# ---- somebody asks -------------------------------------------------------------------------------
+
+def test_ctrl_c_once_is_graceful(anyone):
+    with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("signals.py")) as run:
+        wait_for_ranks(run, "ready", 3)
+        run.type(b"\x03")
+        done = run.finish()
+    assert done.code in (-signal.SIGINT, 130), done
+    assert len(re.findall(rb"got SIGTERM 1", done.out)) == 3, done
+    assert done.took < seconds(10), done.took
+    anyone.wait_clean(1)
+
+
+def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):
+    with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("stubborn.py")) as run:
+        wait_for_ranks(run, "is ready", 3)
+        run.type(b"\x03")
+        run.wait_for(r"ivyrun: [^\n]*\d+ s", 3)
+        time.sleep(0.5)
+        assert run.process.poll() is None, "stubborn workers have a grace"
+        killed = time.monotonic()
+        run.type(b"\x03")
+        done = run.finish()
+    assert done.code in (-signal.SIGINT, 130), done
+    assert time.monotonic() - killed < seconds(3), done
+    anyone.wait_clean(1)
+
+
+def test_ctrl_c_three_times_leaves_at_once(hosts):
+    """One host does not answer any more: the third Ctrl-C does not wait for it; its lease does."""
+    with hosts.on_terminal(hosts.ivyrun(), "--lease", "5s", *THREE,
+                           hosts.script("stubborn.py")) as run:
+        wait_for_ranks(run, "is ready", 3)
+        hosts.bed.cut(3)
+        for _ in range(3):
+            run.type(b"\x03")
+            time.sleep(0.4)
+        left = time.monotonic()
+        run.finish()
+        assert time.monotonic() - left < seconds(1.5)
+        hosts.wait_clean(5 + GRACE + 3)
+
+
+def test_terminal_closed(hosts):
+    with hosts.on_terminal(hosts.ivyrun(), *THREE, hosts.script("counter.py"), "6000", "0.1") as run:
+        run.wait_for("count 1", count=3)
+        run.close_terminal()
+        hosts.wait_clean(LAUNCHER_KILLED)
+
+
+def test_nohup_survives_the_terminal(hosts):
+    with hosts.on_terminal("nohup", "sh", "-c", f"exec {hosts.ivyrun()} -H node1,node2 "
+                           f"{hosts.script('counter.py')} 40 0.1 > {hosts.directory}/out") as run:
+        wait_until(lambda: hosts.exists("out") and b"count 3" in hosts.read("out"), 10, "it runs")
+        run.close_terminal()
+        run.finish()
+    assert len(re.findall(rb"count \d+\n", hosts.read("out"))) == 80, hosts.read("out")
+
+
+def test_term_and_its_code(hosts):
+    with hosts.start("-H", "node1,node2", hosts.script("signals.py")) as run:
+        wait_for_ranks(run, "ready", 2)
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    assert done.code in (-signal.SIGTERM, 143), done
+    assert len(re.findall(rb"got SIGTERM 1", done.out)) == 2, done
+
+
+def test_signals_are_forwarded_once_per_worker(hosts):
+    with hosts.start("-H", "node1:2,node2:2", hosts.script("signals.py")) as run:
+        wait_for_ranks(run, "ready", 4)
+        run.signal(signal.SIGUSR1)
+        run.wait_for("got SIGUSR1 1", count=4)
+        run.signal(signal.SIGUSR2)
+        run.wait_for("got SIGUSR2 1", count=4)
+        time.sleep(0.3)
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    for texts in done.texts_by_rank().values():
+        assert texts == ["ready", "got SIGUSR1 1", "got SIGUSR2 1", "got SIGTERM 1"], done
+
+
+def test_timeout(hosts):
+    done = hosts.run("-H", "node1,node2", "--timeout", "2s", "sh", "-c", "echo begun; sleep 60")
+    assert done.code == 124, done
+    assert "--timeout" in done.own_text() and done.out.count(b"begun") == 2, done
+    assert seconds(1.9) <= done.took or done.took >= 1.9
+    assert done.took < seconds(6), done.took
+
+
+def test_shutdown_timeout_shortens_the_grace(hosts):
+    done = hosts.run("-H", "node1,node2", "--timeout", "2s", "--shutdown-timeout", "1s",
+                     hosts.script("stubborn.py"))
+    assert done.code == 124, done
+    assert done.took < seconds(7), done.took
+
+
+def test_stopped_and_continued(hosts):
+    """Ctrl-Z for longer than the lease, then fg: the job is still there and ends well."""
+    with hosts.on_terminal("bash", "--norc", "-i") as shell:
+        shell.type(f"{hosts.ivyrun()} --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
+                   .encode())
+        shell.wait_for("count 5", count=2)
+        shell.type(b"\x1a")
+        shell.wait_for("Stopped", 5)
+        time.sleep(seconds(5))
+        shell.type(b"fg\n")
+        shell.wait_for("count 79", 20, count=2)
+        shell.type(b"echo code=$?\n")
+        shell.wait_for(r"code=0\b", 5)
+        shell.type(b"exit\n")
+        shell.finish()
+
+
+# ---- a host goes ---------------------------------------------------------------------------------
+
+def stamping(hosts):
+    """A worker that writes when it was told to end, into the directory that all hosts share."""
+    return ("sh", "-c", f"trap 'date +%s.%N > {hosts.directory}/told.$RANK; exit 0' TERM; "
+            "echo ready; while :; do sleep 0.1; done")
+
+
+def told_after(hosts, rank, moment):
+    return float(hosts.read(f"told.{rank}").decode()) - moment
+
+
+def check_lost(hosts, done, host, moment, bound):
+    assert done.code == 121, done
+    assert re.search(rf"host node{host}", done.own_text().replace("\x1b[K", "")), done
+    for rank in range(3):
+        if rank != host - 1:
+            assert told_after(hosts, rank, moment) < seconds(bound), f"rank {rank}"
+
+
+def test_host_cut_off_silently(hosts):
+    """On a terminal, with the default lease: named and the others told within 12 s."""
+    with hosts.on_terminal(hosts.ivyrun(), *THREE, *stamping(hosts)) as run:
+        wait_for_ranks(run, "ready", 3)
+        moment = time.time()
+        hosts.bed.cut(3)
+        run.wait_for(r"node3[^\n]*lost|lost[^\n]*node3", HOST_LOST)
+        done = run.finish()
+    check_lost(hosts, done, 3, moment, HOST_LOST)
+    # Nobody can tell the cut host anything: its workers end by themselves.
+    hosts.wait_clean(HOST_LOST + GRACE)
+
+
+@pytest.mark.parametrize("how", ["cut_one_way", "unplug", "power_off"])
+def test_host_lost_in_other_ways(hosts, how):
+    with hosts.start("--lease", "4s", *THREE, *stamping(hosts)) as run:
+        wait_for_ranks(run, "ready", 3)
+        moment = time.time()
+        getattr(hosts.bed, how)(3)
+        done = run.finish()
+    check_lost(hosts, done, 3, moment, 4 + 2)
+    hosts.wait_clean(6 + GRACE)
+
+
+def test_host_of_rank_zero_lost(anyone):
+    with anyone.start("--lease", "4s", "-H", "node3,node1,node2", *stamping(anyone)) as run:
+        wait_for_ranks(run, "ready", 3)
+        anyone.bed.cut(3)
+        done = run.finish()
+    assert done.code == 121 and "node3" in done.own_text(), done
+    anyone.wait_clean(6 + GRACE)
+
+
+# ---- again and again -----------------------------------------------------------------------------
+
+@pytest.mark.long
+def test_launcher_killed_fifty_times(anyone):
+    slowest = 0.0
+    for attempt in range(50):
+        with stubborn(anyone, *THREE) as run:
+            if attempt % 2:
+                time.sleep(attempt * 0.02)
+                run.pid()
+            else:
+                wait_for_ranks(run, "is ready", 3)
+            run.signal(signal.SIGKILL)
+            slowest = max(slowest, anyone.wait_clean(LAUNCHER_KILLED))
+    print(f"50 times; slowest to be clean: {slowest:.2f} s")

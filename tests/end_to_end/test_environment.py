@@ -1,0 +1,221 @@
+"""What a worker is given: variables, arguments byte for byte, and never the secret where others see it."""
+
+import hashlib
+import json
+import os
+import subprocess
+
+import pytest
+
+from launching import Finished
+
+# Every byte that argv can hold somewhere, and everything that a shell would spoil.
+ODD_WORDS = [b"", b" ", b"a b", b"line\nbreak", b"tab\there", b"'", b'"', b"\\", b"$(touch /tmp/x)",
+             b"`id`", b"$HOME", b"*", b"~", b"!!", b"#", b";", b"&&", b"--flag=1", b"-n",
+             "größe".encode(), b"\xff\xfe\x80", bytes(range(1, 256))]
+
+
+def dump(launcher, rank):
+    record = json.loads(launcher.read(f"dump.{rank}"))
+    variables = {bytes.fromhex(key): bytes.fromhex(value)
+                 for key, value in record["variables"].items()}
+    return [bytes.fromhex(word) for word in record["arguments"]], variables, record
+
+
+def run_dump(launcher, flags=(), words=(), **options):
+    done = launcher.run(*flags, launcher.script("dump.py"), launcher.directory, *words, **options)
+    assert done.code == 0, done
+    return done
+
+
+def text_variables(launcher, rank):
+    return {key.decode(): value.decode(errors="replace")
+            for key, value in dump(launcher, rank)[1].items()}
+
+
+def test_torchrun_block(local):
+    run_dump(local, ("--fake-hosts", "2", "--nproc_per_node", "2"))
+    every = [text_variables(local, rank) for rank in range(4)]
+    for rank, variables in enumerate(every):
+        expected = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2,
+                    "GROUP_RANK": rank // 2, "GROUP_WORLD_SIZE": 2, "ROLE_RANK": rank,
+                    "ROLE_WORLD_SIZE": 4, "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": 0,
+                    "TORCHELASTIC_MAX_RESTARTS": 0, "TORCHELASTIC_USE_AGENT_STORE": "False",
+                    "IVY_RANK": rank, "IVY_WORLD_SIZE": 4, "IVY_LOCAL_RANK": rank % 2,
+                    "IVY_LOCAL_WORLD_SIZE": 2, "IVY_NODE_RANK": rank // 2, "IVY_NUM_NODES": 2,
+                    "IVY_GENERATION": 0}
+        for name, value in expected.items():
+            assert variables.get(name) == str(value), f"rank {rank}: {name}={variables.get(name)!r}"
+        for name in ("MASTER_ADDR", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "IVY_JOB_ID",
+                     "IVY_TOKEN_FILE"):
+            assert variables.get(name), f"rank {rank}: {name} is missing"
+        assert 0 < int(variables["MASTER_PORT"]) < 65536
+    for name in ("MASTER_ADDR", "MASTER_PORT", "IVY_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        assert len({variables[name] for variables in every}) == 1, name
+    files = [variables["TORCHELASTIC_ERROR_FILE"] for variables in every]
+    assert len(set(files)) == 4, files
+
+
+def test_exports_and_env_file(local):
+    path = local.file("vars", "# comment\nFROM_FILE=one two\nBOTH=file\n\nTAKEN\n")
+    run_dump(local, ("-n", "1", "--env-file", path, "-x", "GIVEN=a=b", "-x", "TAKEN", "-x",
+                     "BOTH=flag", "-x", "EMPTY="), env={"TAKEN": "from the caller"})
+    variables = text_variables(local, 0)
+    assert variables["FROM_FILE"] == "one two"
+    assert variables["GIVEN"] == "a=b"
+    assert variables["TAKEN"] == "from the caller"
+    assert variables["BOTH"] == "flag", "-x is written nearer to the program than a file"
+    assert variables["EMPTY"] == ""
+
+
+def test_wrong_export_is_a_usage_error(local):
+    done = local.run("-x", "1BAD=x", "/bin/true")
+    assert done.code == 2 and "1BAD" in done.own_text(), done
+    done = local.run("--env-file", local.file("vars", "fine=1\nnot a variable\n"), "/bin/true")
+    assert done.code == 2 and "vars:2" in done.own_text(), done
+
+
+def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
+    given = {"HF_HOME": "/data/hf", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--a", "WANDB_MODE": "offline",
+             "MY_PASSWORD": "swordfish", "CUDA_VISIBLE_DEVICES": "3", "EXTRA": "asked for"}
+    done = run_dump(hosts, ("-H", "node1,node2", "-x", "EXTRA"), env=given)
+    here, there = text_variables(hosts, 0), text_variables(hosts, 1)
+    for name in ("HF_HOME", "NCCL_DEBUG", "XLA_FLAGS", "WANDB_MODE", "EXTRA"):
+        assert there.get(name) == given[name], name
+    assert "MY_PASSWORD" not in there and "CUDA_VISIBLE_DEVICES" not in there
+    assert here["MY_PASSWORD"] == "swordfish", "on its own host the worker has what the caller has"
+    assert "MY_PASSWORD" in done.own_text(), "one line names what was not passed"
+    assert "swordfish" not in done.own_text(), "but not its value"
+
+
+def test_foreign_ranks_are_scrubbed(local):
+    foreign = {"OMPI_COMM_WORLD_RANK": "7", "PMI_RANK": "7", "SLURM_PROCID": "7", "PMIX_RANK": "7",
+               "MY_OWN": "kept"}
+    run_dump(local, ("-n", "1"), env=foreign)
+    variables = text_variables(local, 0)
+    assert variables["MY_OWN"] == "kept"
+    assert not {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PMIX_RANK"} & set(variables)
+
+
+def test_interface_variables_only_on_several_hosts(hosts):
+    run_dump(hosts, ("-H", "node1,node2"))
+    for rank in (0, 1):
+        variables = text_variables(hosts, rank)
+        assert variables["GLOO_SOCKET_IFNAME"] == variables["NCCL_SOCKET_IFNAME"] == "eth0"
+    run_dump(hosts, ("-n", "1"))
+    assert "GLOO_SOCKET_IFNAME" not in text_variables(hosts, 0)
+
+
+def test_a_set_interface_is_kept(hosts):
+    run_dump(hosts, ("-H", "node1,node2"), env={"GLOO_SOCKET_IFNAME": "lo"})
+    assert text_variables(hosts, 1)["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+def test_words_and_variables_byte_for_byte_here(local):
+    odd = {f"ODD{index}": word for index, word in enumerate(ODD_WORDS)}
+    flags = [part for name, word in odd.items() for part in ("-x", name.encode() + b"=" + word)]
+    run_dump(local, ("-n", "1", *flags), ODD_WORDS)
+    arguments, variables, _ = dump(local, 0)
+    assert arguments == ODD_WORDS
+    assert {name: variables[name.encode()] for name in odd} == odd
+
+
+def test_words_and_variables_byte_for_byte_everywhere(hosts):
+    """Over SSH, through bash, csh and a noisy login."""
+    odd = {f"ODD{index}": word for index, word in enumerate(ODD_WORDS)}
+    flags = [part for name, word in odd.items() for part in ("-x", name.encode() + b"=" + word)]
+    run_dump(hosts, ("-H", "node2,node3,node4", *flags), ODD_WORDS)
+    for rank in range(3):
+        arguments, variables, _ = dump(hosts, rank)
+        assert arguments == ODD_WORDS, f"rank {rank}"
+        assert {name: variables[name.encode()] for name in odd} == odd, f"rank {rank}"
+
+
+@pytest.mark.parametrize("where", ["here", "by ssh"])
+def test_a_megabyte_of_arguments(where, request):
+    launcher = request.getfixturevalue("local" if where == "here" else "hosts")
+    flags = ("-n", "2") if where == "here" else ("-H", "node2,node3")
+    words = [bytes([65 + index]) * 65536 for index in range(16)]
+    run_dump(launcher, flags, words)
+    for rank in (0, 1):
+        assert dump(launcher, rank)[0] == words
+
+
+def test_interpreter_and_directory(hosts):
+    run_dump(hosts, ("-H", "node1,node2", "--wdir", "/usr"))
+    for rank in (0, 1):
+        record = dump(hosts, rank)[2]
+        assert record["directory"] == "/usr"
+        assert record["executable"] == "/usr/bin/python3"
+
+
+def test_module_and_plain_program(local):
+    done = local.run("-n", "1", "-m", "calendar", "2026", "1")
+    assert done.code == 0 and "January 2026" in done.out.decode(), done
+    path = local.file("tool.py", "#!/bin/sh\necho run by sh\n", mode=0o755)
+    done = local.run("-n", "1", "--no-python", path)
+    assert done.code == 0 and done.out == b"run by sh\n", done
+
+
+def scan_for(needles):
+    """Places on this machine (all hosts are on it) where another user's `ps` could show these bytes."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        for name in ("cmdline", "environ"):
+            try:
+                with open(f"/proc/{entry}/{name}", "rb") as file:
+                    content = file.read()
+            except OSError:
+                continue
+            found += [f"/proc/{entry}/{name}" for needle in needles if needle in content]
+    return found
+
+
+def test_the_token_is_nowhere_to_be_seen(anyone):
+    """It is in a 0400 file; never in an argument, a variable, or what is printed."""
+    show = 'stat -c "mode %a" "$IVY_TOKEN_FILE"; cat "$IVY_TOKEN_FILE" | od -An -v -tx1; echo; sleep 3'
+    with anyone.start("-vv", "-H", "node1,node2", "sh", "-c", show) as run:
+        run.wait_for("mode 400", count=2)
+        run.wait_for("(?: [0-9a-f]{2}){16}", count=4)
+        now = Finished(0, run.out.bytes(), b"", 0)
+        digits = "".join(text for rank, _, text in now.labelled()
+                         if rank == 0 and "mode" not in text).replace(" ", "")
+        token = bytes.fromhex(digits)
+        assert len(token) >= 32, digits
+        needles = [token, token.hex().encode()]
+        if len(token) >= 64:  # The file holds digits: look for what they stand for, too.
+            needles.append(bytes.fromhex(token.decode().strip()))
+        assert scan_for(needles) == []
+        done = run.finish()
+    assert done.code == 0, done
+    assert not any(needle in done.err for needle in needles), "the token was printed"
+
+
+def test_another_user_cannot_enter_the_job_directory(hosts):
+    with hosts.start("-n", "1", "sh", "-c", "echo $IVY_TOKEN_FILE; sleep 3") as run:
+        run.wait_for("/token")
+        path = run.out.bytes().decode().strip()
+        peek = hosts.run_on(1, "cat", path, user="ivyuser")
+        assert peek.code != 0 and b"ermission denied" in peek.err, peek
+        assert run.finish().code == 0
+
+
+def test_standard_input_is_rank_zeros(local):
+    data = os.urandom(1 << 20)
+    path = local.file("data", data)
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as cat:
+        done = local.run("-n", "2", "--label", "none", "sh", "-c",
+                         '[ $RANK = 0 ] && md5sum || wc -c', stdin=cat.stdout)
+    assert done.code == 0, done
+    assert hashlib.md5(data).hexdigest() in done.out.decode(), done
+    assert "0" in done.out.decode().split(), "rank 1 reads /dev/null"
+
+
+def test_standard_input_crosses_hosts(hosts):
+    data = os.urandom(3 << 20)
+    with subprocess.Popen(["cat", hosts.outside(hosts.file("data", data))],
+                          stdout=subprocess.PIPE) as cat:
+        done = hosts.run("-H", "node2,node1", "--label", "none", "sh", "-c",
+                         '[ $RANK = 0 ] && md5sum || wc -c', stdin=cat.stdout)
+    assert done.code == 0, done
+    assert hashlib.md5(data).hexdigest() in done.out.decode(), done

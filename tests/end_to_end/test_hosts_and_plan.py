@@ -1,0 +1,166 @@
+"""Which hosts, how many workers on each, in which order; and what is said before anything starts."""
+
+import re
+
+import pytest
+
+WHO = ("sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $(hostname)"')
+
+
+def placement(done):
+    """[(rank, local rank, world size, host)] in rank order, as the workers themselves say."""
+    assert done.code == 0, done
+    rows = [text.split() for _, _, text in done.labelled()] or [row.split() for row in done.out_lines]
+    return sorted((int(rank), int(local), int(world), host) for rank, local, world, host in rows)
+
+
+def test_rank_order_is_host_order(hosts):
+    done = hosts.run("-H", "node3,node1,node2", *WHO)
+    assert [(rank, host) for rank, _, _, host in placement(done)] == [
+        (0, "node3"), (1, "node1"), (2, "node2")]
+    assert {(rank, host) for rank, host, _ in done.labelled()} == {
+        (0, "node3"), (1, "node1"), (2, "node2")}
+
+
+def test_written_slots(hosts):
+    done = hosts.run("-H", "node2:2,node1", *WHO)
+    assert placement(done) == [(0, 0, 3, "node2"), (1, 1, 3, "node2"), (2, 0, 3, "node1")]
+
+
+def test_range_with_padding_and_workers_per_node(hosts):
+    done = hosts.run("-H", "node[2-3]", "--nproc_per_node", "2", *WHO)
+    assert [host for _, _, _, host in placement(done)] == ["node2", "node2", "node3", "node3"]
+
+
+def test_a_user_before_the_host(hosts):
+    done = hosts.run("-H", "node1,ivyuser@node2", "sh", "-c", 'echo "$RANK $(id -un)"')
+    assert done.code == 0, done
+    assert sorted(text for _, _, text in done.labelled()) == ["0 root", "1 ivyuser"]
+
+
+def test_repeated_host_is_one_host_with_more_slots(local):
+    done = local.run("-H", "localhost:2,localhost:2", "sh", "-c",
+                     'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"')
+    assert done.code == 0, done
+    assert sorted(text for _, _, text in done.labelled()) == [
+        f"{rank} {rank} 4 4" for rank in range(4)]
+
+
+def test_nnodes_takes_the_first_hosts(hosts):
+    done = hosts.run("-H", "node2,node1,node3", "--nnodes", "2", *WHO)
+    assert [host for _, _, _, host in placement(done)] == ["node2", "node1"]
+
+
+def test_number_alone_goes_in_blocks_over_the_hosts(local):
+    done = local.run("--fake-hosts", "2", "-n", "5", "sh", "-c", 'echo "$RANK $LOCAL_RANK"')
+    assert done.code == 0, done
+    hosts_of = {rank: host for rank, host, _ in done.labelled()}
+    assert hosts_of == {0: "fake0", 1: "fake0", 2: "fake0", 3: "fake1", 4: "fake1"}
+
+
+def test_number_with_slots_takes_the_first_places(local):
+    done = local.run("-H", "localhost:4", "-np", "3", "sh", "-c", 'echo "$RANK of $WORLD_SIZE"')
+    assert done.code == 0, done
+    assert sorted(text for _, _, text in done.labelled()) == ["0 of 3", "1 of 3", "2 of 3"]
+
+
+def test_more_than_the_slots_shows_the_arithmetic(local):
+    done = local.run("-H", "localhost:3", "-n", "5", "/bin/true")
+    assert done.code in (2, 122), done
+    assert re.search(r"\b5\b", done.own_text()) and re.search(r"\b3\b", done.own_text()), done
+    assert "localhost:3" in done.own_text(), done
+    assert "fix:" in done.own_text(), done
+
+
+def test_default_is_one_worker_without_accelerators(hosts):
+    done = hosts.run("-H", "node1,node2", "--nproc_per_node", "auto", *WHO)
+    assert [world for _, _, world, _ in placement(done)] == [2, 2]
+
+
+def test_dry_run_starts_nothing_and_shows_everything(hosts):
+    flag = f"{hosts.directory}/started"
+    done = hosts.run("--dry-run", "-H", "node1,node2,node3:2", "touch", flag)
+    assert done.code == 0, done
+    assert not hosts.exists("started")
+    text = done.out.decode() + done.own_text()
+    for name in ("node1", "node2", "node3"):
+        assert name in text, done
+    for rank in range(4):
+        assert re.search(rf"\b{rank}\b", text), done
+    assert "10.77.0.1" in text, "the address that workers are given"
+    assert "ivy-node" in text, "the remote command"
+
+
+def test_hostfile(hosts):
+    path = hosts.file("hostfile", "# two hosts\nnode2 slots=2\nnode1:1   # the launcher's own\n")
+    done = hosts.run("--hostfile", path, *WHO)
+    assert [host for _, _, _, host in placement(done)] == ["node2", "node2", "node1"]
+
+
+@pytest.mark.parametrize("content, place", [("a slots=2\nb slots=x\n", ":2"), ("a b c\n", ":1")])
+def test_broken_hostfile_names_the_line(local, content, place):
+    path = local.file("hostfile", content)
+    done = local.run("--hostfile", path, "/bin/true")
+    assert done.code == 2, done
+    assert f"hostfile{place}" in done.own_text(), done
+
+
+def test_missing_or_empty_hostfile_is_no_silent_localhost(local):
+    for path in ("/nonexistent/hostfile", local.file("empty", "# nobody\n")):
+        done = local.run("--hostfile", path, "sh", "-c", "echo started")
+        assert done.code == 2, done
+        assert path in done.own_text(), done
+        assert b"started" not in done.out, done
+
+
+def test_ipv6_host(hosts):
+    done = hosts.run("-H", "[fd77::2],node3-v6", "sh", "-c", 'echo "$(hostname) $MASTER_ADDR"')
+    assert done.code == 0, done
+    assert sorted(text for _, _, text in done.labelled()) == ["node2 fd77::2", "node3 fd77::2"]
+
+
+@pytest.mark.parametrize("first, address", [("node1", "10.77.0.1"), ("node4", "10.77.0.4")])
+def test_workers_get_an_address_that_others_reach(hosts, first, address):
+    """Never a loopback address: not for the launcher's own host, not where the name says 127.0.1.1."""
+    done = hosts.run("-H", f"{first},node2", "sh", "-c", "echo $MASTER_ADDR")
+    assert done.code == 0, done
+    assert {text for _, _, text in done.labelled()} == {address}
+
+
+def test_firewall_is_named_before_workers_start(hosts):
+    """node3 is reached by the launcher, but does not reach node2, where rank 0 will be."""
+    block = ("ip", "route", "add", "blackhole", "10.77.0.2/32")
+    assert hosts.run_on(3, *block).code == 0
+    try:
+        done = hosts.run("-H", "node2,node3", "sh", "-c", "echo started")
+    finally:
+        hosts.run_on(3, "ip", "route", "del", "blackhole", "10.77.0.2/32")
+    assert done.code == 122, done
+    assert "node3" in done.own_text() and "10.77.0.2" in done.own_text(), done
+    assert b"started" not in done.out, done
+
+
+@pytest.mark.parametrize("typed, meant", [("--nproc_per_nod", "--nproc-per-node"),
+                                          ("--hostsfile", "--hostfile"), ("--dryrun", "--dry-run")])
+def test_wrong_flag_shows_the_nearest_right_one(local, typed, meant):
+    done = local.run(typed, "2", "/bin/true")
+    assert done.code == 2, done
+    assert typed in done.own_text(), done
+    assert meant in done.own_text().replace("_", "-"), done
+
+
+def test_flag_with_two_meanings_is_refused_with_both(local):
+    done = local.run("-N", "2", "/bin/true")
+    assert done.code == 2, done
+    assert "--nnodes" in done.own_text() and "--nproc" in done.own_text(), done
+
+
+def test_no_program_is_a_usage_error(local):
+    done = local.run("-n", "2")
+    assert done.code == 2, done
+    assert done.own_text().startswith("ivyrun: "), done
+
+
+def test_help_and_version(local):
+    assert "--nproc" in local.run("--help").out.decode()
+    assert re.search(r"\d+\.\d+", local.run("--version").out.decode())

@@ -1,0 +1,273 @@
+"""What workers print arrives whole, in order, with its label, and as slowly as somebody reads it."""
+
+import hashlib
+import os
+import re
+import subprocess
+import time
+import zlib
+
+import pytest
+
+from launching import BIN, Reader, parse_label, seconds
+
+MEGABYTE = 1 << 20
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return 1024 * int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
+
+
+def test_label_says_rank_and_host(local):
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "sh", "-c",
+                     "echo to out; echo to err >&2")
+    assert done.code == 0, done
+    everyone = [(0, "fake0"), (1, "fake0"), (2, "fake1"), (3, "fake1")]
+    assert sorted(done.labelled("out")) == [(*place, "to out") for place in everyone]
+    assert sorted(done.labelled("err")) == [(*place, "to err") for place in everyone]
+    assert re.search(rb"^\[ *1 fake0\] to out$", done.out, re.MULTILINE), done
+
+
+def test_one_worker_needs_no_label(local):
+    done = local.run("-n", "1", "sh", "-c", "echo hello; echo oops >&2")
+    assert (done.code, done.out) == (0, b"hello\n"), done
+    assert b"oops\n" in done.err
+
+
+@pytest.mark.parametrize("kind, line", [("none", r"text"), ("rank", r"\[? *1\]?:? text"),
+                                        ("host", r"\[?fake1\]?:? text"),
+                                        ("<%r/%h/%l>", r"<1/fake1/0> ?text")])
+def test_label_kinds(local, kind, line):
+    done = local.run("--fake-hosts", "2", "--label", kind, "sh", "-c", "echo text")
+    assert done.code == 0 and len(done.out_lines) == 2, done
+    assert any(re.fullmatch(line, text) for text in done.out_lines), done
+
+
+def test_no_torn_lines(local):
+    """Eight ranks write numbered lines in pieces that end anywhere; every line comes out whole."""
+    count = 4000
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "4", local.script("chatty.py"),
+                     str(count), limit=90)
+    assert done.code == 0, done
+    following = dict.fromkeys(range(8), 0)
+    for line in done.out.split(b"\n")[:-1]:
+        rank, _, text = parse_label(line)
+        own_rank, number, check, words = text.split(b" ", 3)
+        assert int(own_rank) == rank and int(number) == following[rank], line
+        assert zlib.crc32(words) == int(check), line
+        following[rank] += 1
+    assert set(following.values()) == {count}, following
+
+
+def test_last_line_without_newline(local):
+    done = local.run("-n", "1", "printf", "first\\nlast")
+    assert (done.code, done.out) == (0, b"first\nlast"), done
+    done = local.run("-n", "2", "sh", "-c", "printf 'first\\nlast'")
+    assert done.texts_by_rank() == {0: ["first", "last"], 1: ["first", "last"]}, done
+
+
+def test_output_before_a_crash(hosts):
+    done = hosts.run("-H", "node1,node2", "sh", "-c",
+                     "[ $RANK = 1 ] || exec sleep 60; seq 1 2000; printf 'last words'; kill -SEGV $$")
+    assert done.code == 139, done
+    assert done.texts_by_rank()[1] == [*map(str, range(1, 2001)), "last words"], done
+
+
+def test_carriage_returns(local):
+    """A progress bar: its last state is shown, a file keeps every byte."""
+    done = local.run("-n", "2", "--log-dir", local.directory, "sh", "-c",
+                     "printf ' 10%%\\r 20%%\\r 30%%\\n'")
+    assert done.code == 0, done
+    assert {texts[-1].split("\r")[-1] for texts in done.texts_by_rank().values()} == {" 30%"}, done
+    assert log_file(local, 1, "out") == b" 10%\r 20%\r 30%\n"
+
+
+def log_file(launcher, rank, stream):
+    for directory, _, names in os.walk(getattr(launcher, "outside", str)(launcher.directory)):
+        for name in names:
+            if re.fullmatch(rf"rank0*{rank}\.{stream}", name):
+                with open(os.path.join(directory, name), "rb") as file:
+                    return file.read()
+    raise AssertionError(f"no file of rank {rank} in {launcher.directory}")
+
+
+def test_log_files_have_raw_bytes_and_a_fixed_layout(local):
+    done = local.run("--fake-hosts", "2", "--show-ranks", "0", "--log-dir", local.directory, "sh",
+                     "-c", "printf '\\033[1mrank %s\\033[0m \\377\\000' $RANK; echo err $RANK >&2")
+    assert done.code == 0, done
+    for rank in (0, 1):
+        assert log_file(local, rank, "out") == b"\x1b[1mrank %d\x1b[0m \xff\x00" % rank
+        assert log_file(local, rank, "err") == b"err %d\n" % rank
+    paths = [os.path.relpath(os.path.join(directory, name), local.directory)
+             for directory, _, names in os.walk(local.directory) for name in names]
+    for path in paths:
+        assert re.match(r"[0-9a-f]{8,32}/0/", path), f"DIR/job/attempt/file, not {path}"
+    assert {rank for rank, _, _ in done.labelled()} <= {0}, "--show-ranks is for the console only"
+
+
+def test_log_files_on_the_nodes(hosts):
+    done = hosts.run("-H", "node1,node2", "--log-dir", "/tmp/logs", "--log-to", "node", "sh", "-c",
+                     "echo from $(hostname)")
+    assert done.code == 0, done
+    for number in (1, 2):
+        found = hosts.run_on(number, "sh", "-c", "cd /tmp/logs && find . -name '*.out' | xargs cat")
+        assert found.out.decode() == f"from node{number}\n", found
+        hosts.run_on(number, "rm", "-rf", "/tmp/logs")
+
+
+def test_log_directory_that_cannot_be_made(local):
+    done = local.run("-n", "1", "--log-dir", "/proc/nowhere", "sh", "-c", "echo started")
+    assert done.code in (2, 122), done
+    assert "/proc/nowhere" in done.own_text() and b"started" not in done.out, done
+
+
+@pytest.mark.parametrize("flag, shown", [(("--show-ranks", "1,3"), {1, 3}),
+                                         (("--show-ranks", "1-2"), {1, 2}),
+                                         (("--show-ranks", "first-per-host"), {0, 2}),
+                                         (("--local-ranks-filter", "1"), {1, 3})])
+def test_show_ranks(local, flag, shown):
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *flag, "sh", "-c", "echo $RANK")
+    assert done.code == 0, done
+    assert {int(text) for _, _, text in done.labelled()} == shown, done
+
+
+def run_into_reader(launcher, arguments, lines):
+    """`ivyrun ... | head -n LINES`, as a shell does it: (ivyrun's end, what head printed)."""
+    started = time.monotonic()
+    head = subprocess.Popen(["head", "-n", str(lines)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with launcher.start(*arguments, stdout=head.stdin) as run:
+        head.stdin.close()
+        shown = head.stdout.read()
+        head.wait()
+        done = run.finish(20)
+    done.took = time.monotonic() - started
+    return done, shown
+
+
+def test_head_ends_the_job_cleanly(hosts):
+    done, shown = run_into_reader(hosts, ("-H", "node1,node2", "yes", "a line"), 5)
+    assert done.code == 141, done
+    assert shown.count(b"\n") == 5 and b"a line" in shown
+    assert done.took < seconds(8), done.took
+    hosts.wait_clean(3)
+
+
+def test_slow_reader_slows_the_workers_and_nothing_is_lost(local):
+    """Nobody reads for a while: little memory is used, no lease ends, then everything arrives."""
+    size = 40 * MEGABYTE
+    reading, writing = os.pipe()
+    with local.start("-n", "2", "--lease", "2s", "--label", "none", "sh", "-c",
+                     f"yes | head -c {size}", stdout=writing) as run:
+        os.close(writing)
+        time.sleep(seconds(3.5))
+        assert run.process.poll() is None, run.finish()
+        for pid in (run.pid(), *supervisors(local)):
+            assert resident_bytes(pid) < 64 * MEGABYTE, pid
+        run.out = Reader(reading)
+        done = run.finish()
+    assert done.code == 0, done
+    assert len(done.out) == 2 * size
+    assert done.out.count(b"y\n") == size
+
+
+def supervisors(local):
+    found = [process.pid for process in local.processes() if process.name == b"ivy-supervisor"]
+    assert found, "no supervisor is running"
+    return found
+
+
+def test_a_hundred_megabytes_unlabelled(local):
+    done = local.run("-n", "1", "sh", "-c", "seq 1 13000000 | head -c 100000000", limit=60)
+    assert done.code == 0, done
+    expected = subprocess.run("seq 1 13000000 | head -c 100000000", shell=True,
+                              stdout=subprocess.PIPE, check=True).stdout
+    assert hashlib.md5(done.out).digest() == hashlib.md5(expected).digest()
+
+
+def test_megabytes_from_two_hosts(hosts):
+    done = hosts.run("-H", "node2,node3", "sh", "-c", "seq -f \"$RANK line %.0f\" 1 300000", limit=60)
+    assert done.code == 0, done
+    ranks = {0: [], 1: []}
+    for line in done.out.split(b"\n")[:-1]:
+        rank, _, text = parse_label(line)
+        ranks[rank].append(text)
+    for rank, lines in ranks.items():
+        assert lines == [b"%d line %d" % (rank, number) for number in range(1, 300001)]
+
+
+def test_a_partial_line_is_shown_after_a_moment(local):
+    with local.start("-n", "2", "sh", "-c", "[ $RANK = 1 ] || exec sleep 5; printf 'Continue? '; "
+                     "sleep 5") as run:
+        started = time.monotonic()
+        run.wait_for("Continue\\?", 4)
+        assert run.process.poll() is None
+        assert time.monotonic() - started < seconds(3)
+        run.signal(15)
+        run.finish()
+
+
+def test_a_partial_line_and_another_rank(local):
+    """The other rank's line begins on a line of its own, and the rest comes with its label."""
+    script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 1.5; echo ' whole'; "
+              "else sleep 0.8; echo between; fi")
+    done = local.run("-n", "2", "sh", "-c", script)
+    assert done.code == 0, done
+    texts = done.texts_by_rank()
+    assert texts[1] == ["between"], done
+    assert "".join(texts[0]).replace("…", "").replace("...", "").startswith("half"), done
+    assert texts[0][-1].endswith("whole"), done
+
+
+def test_on_a_terminal(local):
+    """Colour and filtered control strings there, and neither in a pipe."""
+    worker = ("sh", "-c", "printf '\\033]0;a title\\007hello\\033P1q\\033\\\\ world\\n'; "
+              "printf '\\033[31mred\\033[0m\\n'")
+    with local.on_terminal(local.ivyrun(), "-n", "2", *worker) as run:
+        done = run.finish()
+    assert done.code == 0, done
+    assert b"a title" not in done.out and b"\x1bP" not in done.out, done
+    assert b"hello world" in done.out, done
+    assert b"\x1b[31mred" in done.out, "a worker's own colour passes"
+    assert re.search(rb"\x1b\[[0-9;]*m[^\n]*1", done.out), "labels have a colour"
+    with local.on_terminal(local.ivyrun(), "--raw", "-n", "2", *worker) as run:
+        assert b"\x1b]0;a title\x07hello" in run.finish().out
+    piped = local.run("-n", "2", "echo", "plain")
+    assert b"\x1b" not in piped.out, piped
+
+
+def test_no_color(local):
+    with local.on_terminal(local.ivyrun(), "-n", "2", "echo", "plain", env={"NO_COLOR": "1"}) as run:
+        done = run.finish()
+    assert b"plain" in done.out and b"\x1b[" not in done.out.replace(b"\x1b[K", b""), done
+
+
+def test_odd_bytes_pass(local):
+    done = local.run("-n", "2", "printf", "\\377\\376 ok\\n")
+    assert done.out.count(b"\xff\xfe ok\n") == 2, done
+
+
+def test_a_very_long_line(local):
+    """Longer than any buffer: nothing of it is lost, and no other rank's line gets into it."""
+    done = local.run("-n", "2", "sh", "-c", "head -c 300000 /dev/zero | tr '\\0' $RANK; echo")
+    assert done.code == 0, done
+    for rank in (0, 1):
+        text = "".join(done.texts_by_rank()[rank])
+        assert text.count(str(rank)) == 300000, len(text)
+
+
+def test_background_output_in_a_shell_pipe(local):
+    """`ivyrun | cat` in a real shell, the way people do it."""
+    done = local.run_program("bash", "-c", f"{BIN}/ivyrun -n 2 echo hi | cat; echo ${{PIPESTATUS[0]}}")
+    assert done.out.endswith(b"0\n") and done.out.count(b"hi") == 2, done
+
+
+def test_waiting_line_names_the_missing_host(hosts):
+    """A host that does not answer: after 5 s one line says which, and what is being done."""
+    hosts.bed.cut(3)
+    with hosts.start("-H", "node2,node3", "--start-timeout", "8s", "sh", "-c", "echo started") as run:
+        run.wait_for(r"hosts 1/2 up[^\n]*node3", 8)
+        done = run.finish(20)
+    assert done.code == 120, done
+    assert "node3" in done.own_text() and "node2" not in done.own_text().split("error[")[-1], done
+    assert b"started" not in done.out

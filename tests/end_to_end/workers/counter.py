@@ -1,0 +1,8 @@
+"""Prints "count N" every PAUSE seconds, COUNT times: counter.py COUNT PAUSE. Ends by itself."""
+
+import sys
+import time
+
+for number in range(int(sys.argv[1])):
+    print("count", number, flush=True)
+    time.sleep(float(sys.argv[2]))

@@ -1,0 +1,36 @@
+"""Does everything to survive: ignores signals, double-forks into sessions of its own, holds pipes open.
+
+stubborn.py [stay|leave]: its first process stays for ever, or leaves at once with exit code 0.
+"""
+
+import os
+import signal
+import sys
+import time
+
+
+def ignore():
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def daemon():
+    """A grandchild in a session of its own, whose parent is gone; it keeps the output open."""
+    if os.fork():
+        os.wait()
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    time.sleep(600)
+    os._exit(0)
+
+
+ignore()
+daemon()
+if os.fork() == 0:
+    time.sleep(600)
+    os._exit(0)
+print("stubborn", os.environ.get("RANK"), "is ready", flush=True)
+if sys.argv[1:] != ["leave"]:
+    time.sleep(600)

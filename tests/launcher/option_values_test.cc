@@ -1,0 +1,64 @@
+#include "launcher/option_values.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(OptionValuesTest, NumbersHaveBothBounds) {
+  EXPECT_EQ(parse_number("1", 1, 9).value(), 1);
+  EXPECT_EQ(parse_number("9", 1, 9).value(), 9);
+  for (const char* bad : {"", "0", "10", "x", "1x", " 1", "+1", "1.0", "99999999999999999999"})
+    EXPECT_FALSE(parse_number(bad, 1, 9).ok()) << bad;
+  EXPECT_EQ(parse_number("x", 1, 9).error().message, "\"x\" is not a number from 1 to 9");
+}
+
+TEST(OptionValuesTest, DurationsHaveUnits) {
+  const std::pair<const char*, std::int64_t> cases[] = {
+      {"0", 0},          {"90", 90'000},     {"1.5", 1'500},      {"250ms", 250},
+      {"2s", 2'000},     {"30m", 1'800'000}, {"12h", 43'200'000}, {"2d", 172'800'000},
+      {"0.5h", 1'800'000}, {"365d", 31'536'000'000}};
+  for (const auto& [text, expected] : cases)
+    EXPECT_EQ(parse_duration(text).value(), milliseconds(expected)) << text;
+  for (const char* bad : {"", "s", "-1", "1w", "1 s", "nan", "inf", "1e9", "366d", "1s5"})
+    EXPECT_FALSE(parse_duration(bad).ok()) << bad;
+}
+
+TEST(OptionValuesTest, WorkersPerHost) {
+  EXPECT_EQ(parse_per_host("8")->number, 8);
+  EXPECT_TRUE(parse_per_host("8")->written);
+  EXPECT_EQ(parse_per_host("auto")->kind, PerHost::Kind::kAuto);
+  EXPECT_TRUE(parse_per_host("auto")->written);
+  EXPECT_EQ(parse_per_host("gpu")->kind, PerHost::Kind::kGpu);
+  EXPECT_EQ(parse_per_host("cpu")->kind, PerHost::Kind::kCpu);
+  for (const char* bad : {"", "0", "-1", "xpu", "8x"}) EXPECT_FALSE(parse_per_host(bad).ok()) << bad;
+}
+
+TEST(OptionValuesTest, RanksToShow) {
+  EXPECT_TRUE(parse_show_ranks("all")->all);
+  EXPECT_TRUE(parse_show_ranks("first-per-host")->first_per_host);
+  EXPECT_EQ(parse_show_ranks("0,8-10,9")->ranks, (std::vector<int>{0, 8, 9, 10}));
+  EXPECT_FALSE(parse_show_ranks("0")->all);
+  for (const char* bad : {"", "x", "3-1", "1,", "-1", "1-", "0-999999999"})
+    EXPECT_FALSE(parse_show_ranks(bad).ok()) << bad;
+  std::string endless = "0-200000";
+  for (int i = 0; i < 50; ++i) endless += ",0-200000";
+  EXPECT_FALSE(parse_show_ranks(endless).ok());
+}
+
+TEST(OptionValuesTest, PortRanges) {
+  EXPECT_EQ(parse_port_range("20000-20010").value(), std::pair(std::uint16_t{20000}, std::uint16_t{20010}));
+  EXPECT_EQ(parse_port_range("29500").value(), std::pair(std::uint16_t{29500}, std::uint16_t{29500}));
+  for (const char* bad : {"", "0", "5-4", "1-70000", "1-", "a-b"})
+    EXPECT_FALSE(parse_port_range(bad).ok()) << bad;
+}
+
+TEST(OptionValuesTest, Words) {
+  EXPECT_EQ(split_blanks("  ssh -o  X=y\t"), (std::vector<std::string>{"ssh", "-o", "X=y"}));
+  EXPECT_TRUE(split_blanks(" ").empty());
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,396 @@
+#include "launcher/options.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "launcher/option_table.h"
+#include "proto/build.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Result<ParsedCommandLine> parse(const Words& words, const Environment& environment = {}) {
+  return parse_command_line(words, environment);
+}
+
+// The options of a command line that must be right.
+Options options_of(const Words& words, const Environment& environment = {}) {
+  Result<ParsedCommandLine> parsed = parse(words, environment);
+  EXPECT_TRUE(parsed.ok()) << (parsed.ok() ? "" : parsed.error().message);
+  return parsed.ok() ? std::move(parsed->options) : Options{};
+}
+
+Error error_of(const Words& words, const Environment& environment = {}) {
+  const Result<ParsedCommandLine> parsed = parse(words, environment);
+  EXPECT_FALSE(parsed.ok()) << words.front();
+  return parsed.ok() ? Error{} : parsed.error();
+}
+
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& content) {
+    char name[] = "/tmp/ivy_options_XXXXXX";
+    const int fd = mkstemp(name);
+    EXPECT_GE(fd, 0);
+    path_ = name;
+    std::ofstream(path_) << content;
+    ::close(fd);
+  }
+  ~TemporaryFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// ---- The five traps of the parser ---------------------------------------------------------------
+
+TEST(OptionsTest, SingleDashLongNames) {
+  EXPECT_EQ(options_of({"-np", "4", "x"}).num_proc, 4);
+  EXPECT_EQ(options_of({"-np=4", "x"}).num_proc, 4);
+  EXPECT_EQ(options_of({"-ppn", "2", "x"}).per_host.number, 2);
+  EXPECT_EQ(options_of({"-host", "a,b", "x"}).hosts.size(), 2u);
+  EXPECT_EQ(options_of({"-wdir", "/", "x"}).working_directory, "/");
+}
+
+TEST(OptionsTest, AMistypedFlagIsNeverTheProgram) {
+  const Error error = error_of({"--bogus", "1", "train.py"});
+  EXPECT_EQ(error.message, "unknown flag --bogus");
+  EXPECT_EQ(error_of({"--npoc-per-node", "2", "x"}).fix, "did you mean --nproc-per-node?");
+  EXPECT_EQ(error_of({"--nproc_per_nod=2", "x"}).fix, "did you mean --nproc-per-node?");
+  EXPECT_EQ(error_of({"--hostflie", "f", "x"}).fix, "did you mean --hostfile?");
+  EXPECT_EQ(error_of({"--dryrun", "x"}).fix, "did you mean --dry-run?");
+  EXPECT_TRUE(contains(error_of({"--" + std::string(5000, 'x'), "x"}).fix, "--help"));
+  EXPECT_EQ(error_of({"-Z", "x"}).message, "unknown flag -Z");
+}
+
+TEST(OptionsTest, DashAndUnderscoreAreAlike) {
+  EXPECT_EQ(options_of({"--nproc_per_node", "2", "x"}).per_host.number, 2);
+  EXPECT_EQ(options_of({"--nproc-per-node=2", "x"}).per_host.number, 2);
+  EXPECT_EQ(options_of({"--nproc_per-node=2", "x"}).per_host.number, 2);
+  // Only in names: values and the program's own flags keep their bytes.
+  const Options options = options_of({"--log_dir=a_b", "x", "--batch_size", "2"});
+  EXPECT_EQ(options.log_dir, "a_b");
+  EXPECT_EQ(options.command, (Words{"x", "--batch_size", "2"}));
+}
+
+TEST(OptionsTest, FlagsEndAtTheProgram) {
+  const Options options = options_of({"-n", "2", "train.py", "-n", "5", "--help", "--", "-x"});
+  EXPECT_EQ(options.num_proc, 2);
+  EXPECT_EQ(options.command, (Words{"train.py", "-n", "5", "--help", "--", "-x"}));
+}
+
+TEST(OptionsTest, TwoDashesEndTheFlagsAndVanish) {
+  EXPECT_EQ(options_of({"-n", "2", "--", "-prog", "a"}).command, (Words{"-prog", "a"}));
+  EXPECT_EQ(options_of({"--", "prog", "--", "a"}).command, (Words{"prog", "--", "a"}));
+}
+
+TEST(OptionsTest, ArgumentsKeepTheirBytes) {
+  const Words command = {"prog", "", "a b", "\xff\xfe", "new\nline", "'\"$(x)", "[1,2]", "{}"};
+  Words words = {"-n", "1"};
+  words.insert(words.end(), command.begin(), command.end());
+  EXPECT_EQ(options_of(words).command, command);
+}
+
+TEST(OptionsTest, ShortFlagsCluster) {
+  const Options options = options_of({"-qvvn4", "-lt3", "x"});
+  EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(options.verbose, 2);
+  EXPECT_EQ(options.num_proc, 4);
+  EXPECT_EQ(options.label, "rank");
+  EXPECT_EQ(options_of({"-xA=-b", "x"}).exports, Words{"A=-b"});
+  EXPECT_EQ(options_of({"-n=3", "x"}).num_proc, 3);
+}
+
+// ---- Values --------------------------------------------------------------------------------------
+
+TEST(OptionsTest, AForgottenValueIsNoticed) {
+  EXPECT_EQ(error_of({"--log-dir"}).message, "--log-dir needs a value");
+  const Error error = error_of({"--log-dir", "--quiet", "x"});
+  EXPECT_EQ(error.message, "--log-dir needs a value, but --quiet follows");
+  EXPECT_EQ(error.fix, "if --quiet is the value: --log-dir=--quiet");
+  EXPECT_EQ(error_of({"--log-dir=", "x"}).message, "--log-dir has an empty value");
+  EXPECT_EQ(options_of({"--ssh-args=-v -p 3", "x"}).ssh_args, (Words{"-v", "-p", "3"}));
+  EXPECT_EQ(options_of({"--ssh-args", "-oX=y", "x"}).ssh_args, Words{"-oX=y"});
+}
+
+TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
+  EXPECT_EQ(error_of({"-np", "x", "p"}).message, "-np: \"x\" is not a number from 1 to 262144");
+  EXPECT_EQ(error_of({"-n", "0", "p"}).message, "-n: \"0\" is not a number from 1 to 262144");
+  EXPECT_EQ(error_of({"--color", "red", "p"}).message,
+            "--color: \"red\" is not one of auto, always, never");
+  EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
+            "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m or 12h");
+  EXPECT_EQ(error_of({"--label", "prog", "x"}).message, "--label: \"prog\" is not a label");
+  for (const Words& words :
+       {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"}, Words{"--stdin", "all", "p"},
+        Words{"--transport", "agent", "p"}, Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
+    EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
+}
+
+TEST(OptionsTest, EveryValueArrives) {
+  const Options options = options_of(
+      {"-H", "a:2,b", "-n", "3", "--nnodes", "2", "--python", "/opt/py", "--wdir", "/data", "-x", "A",
+       "--export", "B=c", "--env-file", "e1", "--env_file", "e2", "--stdin", "none", "--label", "%r:",
+       "--color", "always", "--show-ranks", "0-1", "--log-dir", "logs", "--log-to", "both", "--raw",
+       "--timestamps", "--console-overflow", "drop", "-q", "-v", "--start-timeout", "5",
+       "--timeout", "1h", "--shutdown-timeout", "2s", "--lease", "3s", "--iface", "eth0",
+       "--port-range", "1000-2000", "--master-addr", "10.0.0.1", "--transport", "ssh", "--ssh-port",
+       "2222", "--ssh-command", "ssh -F f", "--fanout", "8", "--dry-run", "prog"});
+  EXPECT_EQ(options.hosts.size(), 2u);
+  EXPECT_EQ(options.host_source, "-H");
+  EXPECT_EQ(options.num_proc, 3);
+  EXPECT_EQ(options.num_nodes, 2);
+  EXPECT_EQ(options.python, "/opt/py");
+  EXPECT_EQ(options.working_directory, "/data");
+  EXPECT_EQ(options.exports, (Words{"A", "B=c"}));
+  EXPECT_EQ(options.env_files, (Words{"e1", "e2"}));
+  EXPECT_EQ(options.stdin_choice, "none");
+  EXPECT_EQ(options.label, "%r:");
+  EXPECT_EQ(options.color, ColorChoice::kAlways);
+  EXPECT_EQ(options.show_ranks.ranks, (std::vector<int>{0, 1}));
+  EXPECT_EQ(options.log_dir, "logs");
+  EXPECT_EQ(options.log_to, LogPlace::kBoth);
+  EXPECT_TRUE(options.raw && options.timestamps && options.quiet && options.dry_run);
+  EXPECT_EQ(options.overflow, OverflowChoice::kDrop);
+  EXPECT_EQ(options.verbose, 1);
+  EXPECT_EQ(options.start_timeout, std::chrono::seconds(5));
+  EXPECT_EQ(options.timeout, std::chrono::hours(1));
+  EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(options.lease, std::chrono::seconds(3));
+  EXPECT_EQ(options.interface, "eth0");
+  EXPECT_EQ(options.port_low, 1000);
+  EXPECT_EQ(options.port_high, 2000);
+  EXPECT_EQ(options.master_addr, "10.0.0.1");
+  EXPECT_EQ(options.transport, TransportChoice::kSsh);
+  EXPECT_EQ(options.ssh_port, 2222);
+  EXPECT_EQ(options.ssh_command, (Words{"ssh", "-F", "f"}));
+  EXPECT_EQ(options.fanout, 8);
+  EXPECT_EQ(options.command, Words{"prog"});
+}
+
+TEST(OptionsTest, TheLastValueCounts) {
+  EXPECT_EQ(options_of({"-n", "1", "--num-proc", "2", "x"}).num_proc, 2);
+  EXPECT_EQ(options_of({"-H", "a", "-H", "b", "x"}).hosts.size(), 2u);
+}
+
+TEST(OptionsTest, ModuleAndNoPython) {
+  EXPECT_EQ(options_of({"-m", "pkg.train", "--lr", "1"}).program_kind, ProgramKind::kModule);
+  EXPECT_EQ(options_of({"-m", "pkg.train", "--lr"}).command, (Words{"pkg.train", "--lr"}));
+  EXPECT_EQ(options_of({"--no_python", "a.py"}).program_kind, ProgramKind::kExecutable);
+  EXPECT_EQ(options_of({"a.py"}).program_kind, ProgramKind::kAuto);
+  EXPECT_TRUE(contains(error_of({"-m", "--no-python", "x"}).message, "contradict"));
+}
+
+TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
+  const std::string directory = options_of({"--wdir", "sub/../other", "x"}).working_directory;
+  EXPECT_EQ(directory, (std::filesystem::current_path() / "other").string());
+}
+
+// ---- Other launchers' flags -----------------------------------------------------------------------
+
+TEST(OptionsTest, AliasesOfOtherLaunchers) {
+  for (const char* flag : {"-n", "-np", "--np", "--num-proc", "--num_processes", "--ntasks"})
+    EXPECT_EQ(options_of({flag, "3", "x"}).num_proc, 3) << flag;
+  for (const char* flag : {"--nproc_per_node", "--npernode", "-npernode", "--ppn", "-ppn",
+                           "--ntasks-per-node", "--num_gpus", "--slots-per-host"})
+    EXPECT_EQ(options_of({flag, "3", "x"}).per_host.number, 3) << flag;
+  for (const char* flag : {"--nnodes", "--num_nodes", "--num_machines", "--nodes"})
+    EXPECT_EQ(options_of({flag, "3", "x"}).num_nodes, 3) << flag;
+  for (const char* flag : {"--master_port", "--main_process_port"})
+    EXPECT_EQ(options_of({flag, "29500", "x"}).port_high, 29500) << flag;
+  for (const char* flag : {"-l", "--tag-output", "-prepend-rank", "--label-io"})
+    EXPECT_EQ(options_of({flag, "x"}).label, "rank") << flag;
+}
+
+TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
+  const Options options = options_of(
+      {"--standalone", "--nnodes=1:1", "--nproc_per_node=4", "--rdzv_backend=c10d",
+       "--rdzv_endpoint=localhost:0", "--rdzv_id=5", "--max_restarts=0", "--monitor_interval", "5",
+       "--role=default", "--node_rank=0", "--tee", "3", "train.py"});
+  EXPECT_EQ(options.per_host.number, 4);
+  EXPECT_EQ(options.num_nodes, 1);
+  EXPECT_EQ(options.command, Words{"train.py"});
+  // standalone, three of rdzv, monitor-interval, node-rank, tee
+  EXPECT_EQ(options.notes.size(), 7u);
+  EXPECT_TRUE(contains(options.notes.front(), "--standalone has no effect"));
+}
+
+TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
+  EXPECT_TRUE(contains(error_of({"-N", "2", "x"}).fix, "--nnodes N or --nproc-per-node N"));
+  EXPECT_TRUE(contains(error_of({"--mca", "btl", "tcp", "x"}).fix, "OMPI_MCA_"));
+  EXPECT_TRUE(contains(error_of({"-rankfile", "f", "x"}).message, "not a flag of ivyrun"));
+  EXPECT_TRUE(contains(error_of({"--max-restarts", "3", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--nnodes", "2:4", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--detach", "x"}).message, "--detach is not available yet"));
+  EXPECT_TRUE(contains(error_of({"-B", "jax", "x"}).message, "-B is not available yet"));
+  EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--mixed_precision", "bf16", "x"}).fix, "ACCELERATE_"));
+  EXPECT_TRUE(contains(error_of({"--node-rank", "1", "x"}).message, "started once"));
+  EXPECT_TRUE(contains(error_of({"--machine_rank=2", "x"}).fix, "rank order"));
+  EXPECT_TRUE(contains(error_of({"-p", "22", "x"}).fix, "--ssh-port"));
+  EXPECT_TRUE(options_of({"--allow-run-as-root", "x"}).notes.empty());
+}
+
+TEST(OptionsTest, RedirectsAndTee) {
+  EXPECT_TRUE(contains(error_of({"-r", "3", "x"}).message, "-r needs --log-dir"));
+  const Options hidden = options_of({"-r", "3", "--log-dir", "d", "x"});
+  EXPECT_FALSE(hidden.show_ranks.all);
+  EXPECT_TRUE(hidden.show_ranks.ranks.empty());
+  const Options half = options_of({"--redirects=1", "--log-dir", "d", "x"});
+  EXPECT_TRUE(half.show_ranks.all);
+  EXPECT_EQ(half.notes.size(), 1u);
+  EXPECT_TRUE(options_of({"-r", "0", "-t", "0", "x"}).notes.empty());
+}
+
+TEST(OptionsTest, LocalRanksFilter) {
+  const Options options = options_of({"--local-ranks-filter", "0,1", "x"});
+  EXPECT_TRUE(options.show_ranks.local);
+  EXPECT_EQ(options.show_ranks.ranks, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(contains(error_of({"--local-ranks-filter", "0", "--show-ranks", "1", "x"}).message,
+                       "contradict"));
+}
+
+TEST(OptionsTest, MasterPort) {
+  const Options options = options_of({"--master-port", "29501", "x"});
+  EXPECT_EQ(options.port_low, 29501);
+  EXPECT_EQ(options.port_high, 29501);
+  EXPECT_EQ(options_of({"--master-port", "0", "x"}).port_low, 0);
+  EXPECT_TRUE(contains(error_of({"--master-port", "1", "--port-range", "1-2", "x"}).message,
+                       "contradict"));
+}
+
+// ---- Hosts -----------------------------------------------------------------------------------------
+
+TEST(OptionsTest, HostfileIsRead) {
+  const TemporaryFile file("a slots=2\nb slots=3\n");
+  const Options options = options_of({"--hostfile", file.path(), "x"});
+  ASSERT_EQ(options.hosts.size(), 2u);
+  EXPECT_EQ(options.hosts[1].slots, 3);
+  EXPECT_EQ(options.host_source, "hostfile " + file.path());
+  EXPECT_TRUE(options.notes.empty());
+  for (const std::string& value : {file.path(), "@" + file.path()}) {
+    const Options by_flag = options_of({"-H", value, "x"});
+    EXPECT_EQ(by_flag.hosts.size(), 2u);
+    ASSERT_EQ(by_flag.notes.size(), 1u);
+    EXPECT_TRUE(contains(by_flag.notes[0], "read as a hostfile"));
+  }
+}
+
+TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
+  EXPECT_TRUE(contains(error_of({"--hostfile", "/nowhere/f", "x"}).message,
+                       "cannot read /nowhere/f: No such file or directory"));
+  EXPECT_TRUE(contains(error_of({"--hostfile", "/tmp", "x"}).message, "is a directory"));
+  EXPECT_TRUE(contains(error_of({"-H", "@/nowhere/f", "x"}).message, "cannot read"));
+  EXPECT_EQ(error_of({"-H", "a,,b", "x"}).message, "-H, column 3: a host's name is missing");
+  const TemporaryFile empty("# no host\n");
+  EXPECT_TRUE(contains(error_of({"--hostfile", empty.path(), "x"}).message, "no host in it"));
+  const TemporaryFile broken("a\nb cores=4\n");
+  EXPECT_EQ(error_of({"--hostfile", broken.path(), "x"}).message,
+            broken.path() + ":2:3: unknown key \"cores\"");
+}
+
+TEST(OptionsTest, OnlyOneSourceOfHosts) {
+  EXPECT_EQ(error_of({"-H", "a", "--fake-hosts", "2", "x"}).message,
+            "-H and --fake-hosts both name hosts");
+  EXPECT_EQ(options_of({"--fake-hosts", "2", "x"}).hosts[1].name, "fake1");
+}
+
+// ---- Environment -----------------------------------------------------------------------------------
+
+TEST(OptionsTest, DefaultsComeFromTheEnvironment) {
+  const Environment environment = {{"IVY_HOSTS", "a,b"},        {"IVY_NPROC_PER_NODE", "2"},
+                                   {"PET_NPROC_PER_NODE", "8"}, {"PET_NNODES", "2"},
+                                   {"IVY_QUIET", "1"},          {"IVY_RAW", "0"},
+                                   {"IVY_LABEL", ""},           {"IVY_RANK", "7"}};
+  const Options options = options_of({"x"}, environment);
+  EXPECT_EQ(options.hosts.size(), 2u);
+  EXPECT_EQ(options.per_host.number, 2);
+  EXPECT_EQ(options.num_nodes, 2);
+  EXPECT_TRUE(options.quiet);
+  EXPECT_FALSE(options.raw);
+  EXPECT_EQ(options.label, "auto");
+}
+
+TEST(OptionsTest, ATypedFlagBeatsTheEnvironment) {
+  const Environment environment = {{"IVY_HOSTS", "a,b"}, {"IVY_NUM_PROC", "9"}, {"PET_NNODES", "5"}};
+  const Options options = options_of({"--fake-hosts", "3", "-n", "1", "--nnodes", "2", "x"}, environment);
+  EXPECT_EQ(options.hosts.size(), 3u);
+  EXPECT_EQ(options.num_proc, 1);
+  EXPECT_EQ(options.num_nodes, 2);
+}
+
+TEST(OptionsTest, AWrongVariableIsNamed) {
+  EXPECT_EQ(error_of({"x"}, {{"IVY_NUM_PROC", "many"}}).message,
+            "IVY_NUM_PROC: \"many\" is not a number from 1 to 262144");
+  EXPECT_EQ(error_of({"x"}, {{"IVY_RAW", "maybe"}}).message,
+            "IVY_RAW: \"maybe\" is not true or false");
+  EXPECT_TRUE(contains(error_of({"x"}, {{"PET_MAX_RESTARTS", "3"}}).message, "PET_MAX_RESTARTS"));
+}
+
+// ---- Texts ------------------------------------------------------------------------------------------
+
+TEST(OptionsTest, NothingTypedShowsTheShortHelp) {
+  const Result<ParsedCommandLine> parsed = parse({});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(parsed->exit_code, kExitUsage);
+  const std::string& text = parsed->text_to_print;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 12);
+}
+
+TEST(OptionsTest, FlagsWithoutAProgram) {
+  EXPECT_EQ(error_of({"-n", "2"}).message, "no program given");
+  EXPECT_EQ(error_of({"-n", "2", "--"}).message, "no program given");
+  EXPECT_EQ(error_of({""}).message, "the program's name is empty");
+}
+
+TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
+  for (const char* flag : {"--help", "-h"}) {
+    const Result<ParsedCommandLine> parsed = parse({flag});
+    ASSERT_TRUE(parsed.ok());
+    EXPECT_EQ(parsed->exit_code, 0);
+    for (const OptionEntry& entry : option_table())
+      if (entry.kind == OptionKind::kHonoured)
+        EXPECT_TRUE(contains(parsed->text_to_print, "--" + std::string(entry.name))) << entry.name;
+    std::istringstream lines(parsed->text_to_print);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  }
+}
+
+TEST(OptionsTest, VersionNamesTheBuildWhenAsked) {
+  EXPECT_EQ(parse({"--version"})->text_to_print, "ivyrun " + std::string(version()) + "\n");
+  EXPECT_TRUE(contains(parse({"-V", "-v"})->text_to_print, build_name()));
+  EXPECT_EQ(parse({"-V"}, {{"IVY_NUM_PROC", "bad"}})->exit_code, 0);
+}
+
+TEST(OptionTableTest, NoSpellingMeansTwoThings) {
+  std::set<std::string> seen;
+  for (const OptionEntry& entry : option_table()) {
+    EXPECT_TRUE(seen.insert(entry.name.front() == '-' ? "entry " + std::string(entry.name)
+                                                       : "--" + std::string(entry.name)).second)
+        << entry.name;
+    std::istringstream aliases{std::string(entry.aliases)};
+    for (std::string alias; aliases >> alias;) {
+      EXPECT_TRUE(seen.insert(alias.substr(0, alias.find('='))).second) << alias;
+      EXPECT_EQ(alias.find('_'), std::string::npos) << alias;
+      const std::optional<OptionSpelling> found = find_option(alias.substr(0, alias.find('=')));
+      ASSERT_TRUE(found.has_value()) << alias;
+      EXPECT_EQ(found->entry, &entry) << alias;
+    }
+    EXPECT_TRUE(!entry.text.empty() || entry.name == "allow-run-as-root") << entry.name;
+  }
+}
+
+}  // namespace
+}  // namespace ivy
