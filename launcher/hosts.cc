@@ -69,11 +69,10 @@ bool is_ipv6(std::string_view text) {
 }
 
 bool is_safe_user_name(std::string_view user) {
-  return !user.empty() && user.front() != '-' &&
-         std::all_of(user.begin(), user.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-                  std::string_view("._-+$@\\").find(c) != std::string_view::npos;
-         });
+  return !user.empty() && user.front() != '-' && std::all_of(user.begin(), user.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("._-+$@\\").find(c) != std::string_view::npos;
+  });
 }
 
 Result<int> parse_slots(const Piece& piece, const Origin& origin) {
@@ -103,8 +102,7 @@ Result<void> expand_range(const Piece& range, const Origin& origin, std::vector<
   const std::optional<int> high = to_int(high_text);
   if (!low || !high || low_text.size() > kMaxRangeDigits || high_text.size() > kMaxRangeDigits)
     return origin.error(range.column, quoted(range.text) + " is not a number or a range lo-hi");
-  if (*high < *low)
-    return origin.error(range.column, "range " + quoted(range.text) + " goes down");
+  if (*high < *low) return origin.error(range.column, "range " + quoted(range.text) + " goes down");
   if (static_cast<std::size_t>(*high - *low) >= kMaxHosts)
     return origin.error(range.column, "range " + quoted(range.text) + " has more than " +
                                           std::to_string(kMaxHosts) + " hosts");
@@ -138,8 +136,8 @@ Result<std::vector<std::string>> expand_names(const Piece& piece, const Origin& 
     if (open == std::string_view::npos) return names;
     const std::size_t close = piece.text.find_first_of("[]", open + 1);
     if (piece.text[open] == ']' || close == std::string_view::npos || piece.text[close] == '[')
-      return origin.error(piece.column + open, "bracket without its partner in " +
-                                                   quoted(piece.text));
+      return origin.error(piece.column + open,
+                          "bracket without its partner in " + quoted(piece.text));
     const std::vector<std::string> numbers =
         IVY_TRY(expand_bracket(piece.sub(open + 1, close - open - 1), origin));
     if (names.size() * numbers.size() > kMaxHosts)
@@ -230,7 +228,8 @@ Result<void> parse_entry(const Piece& entry, const Origin& origin, std::vector<H
   IVY_CHECK(parse_fields(rest.sub(length), origin, host));
   const std::vector<std::string> names = IVY_TRY(entry_names(rest.sub(0, length), origin));
   if (hosts.size() + names.size() > kMaxMentions)
-    return origin.error(entry.column, "more than " + std::to_string(kMaxMentions) + " mentions of hosts");
+    return origin.error(entry.column,
+                        "more than " + std::to_string(kMaxMentions) + " mentions of hosts");
   for (const std::string& name : names) {
     host.name = name;
     hosts.push_back(host);

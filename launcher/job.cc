@@ -141,7 +141,7 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
   hello.set_token(token_);
   hello.set_generation(generation_);
   hello.set_host_name(host.name);
-  hello.set_working_directory(request_.working_directory);
+  hello.set_working_directory(options_.working_directory);
   hello.set_program(options_.command.empty() ? "" : options_.command.front());
   hello.set_program_form(program_form(options_.program_kind));
   for (const std::string& candidate : interpreter_candidates(options_, request_.caller))

@@ -25,11 +25,10 @@
 namespace ivy {
 
 struct JobRequest {
-  Options options;
+  Options options;           // working_directory is absolute.
   std::vector<Host> hosts;   // At least one.
   Environment caller;
   std::string node_binary;   // ivy-node of this build.
-  std::string working_directory;  // Absolute.
 };
 
 class Job {

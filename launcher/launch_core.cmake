@@ -1,6 +1,6 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  diagnostic.cc hosts.cc option_table.cc options.cc option_values.cc plan.cc plan_text.cc
+  diagnostic.cc hosts.cc option_scan.cc option_table.cc option_values.cc options.cc plan.cc plan_text.cc
   worker_environment.cc)
 foreach(source verdict.cc job_state.cc)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/${source})

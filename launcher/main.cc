@@ -105,9 +105,9 @@ int run(const ivy::Options& options, const ivy::Environment& caller) {
   }
   if (options.num_nodes && request.hosts.size() > static_cast<std::size_t>(*options.num_nodes))
     request.hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";
-  request.working_directory = absolute_directory(options.working_directory);
   if (access(request.node_binary.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound, "ivy-node is not beside ivyrun: " +
                                request.node_binary, "build or install both"});

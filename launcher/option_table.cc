@@ -10,7 +10,8 @@ using enum OptionGroup;
 using enum OptionKind;
 using enum OptionOrigin;
 
-constexpr std::string_view kNoElastic = "a job has a fixed number of hosts: give --nnodes one number";
+constexpr std::string_view kNoElastic =
+    "a job has a fixed number of hosts: give --nnodes one number";
 
 constexpr OptionEntry kTable[] = {
     // clang-format off
@@ -40,7 +41,7 @@ constexpr OptionEntry kTable[] = {
     {"visible", "--virtual-local-rank --gpu-bind --gpus-per-task --gpus-per-proc", "", kPlacement,
      kLater, kOurs, "every worker sees all devices of its host and takes number LOCAL_RANK"},
     {"oversubscribe", "-oversubscribe", "", kPlacement, kIgnored, kOurs,
-     "not needed: --nproc-per-node N starts N workers whatever the host has"},
+     "--nproc-per-node N starts N workers whatever the host has"},
     {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
      "the order of -H or of the hostfile is the order of ranks"},
     {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
@@ -61,14 +62,15 @@ constexpr OptionEntry kTable[] = {
     {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
      "which rank reads standard input (default 0)"},
     {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
-    {"run-path", "", "", kCommand, kIgnored, kTorchrun, "the script is run by the interpreter as is"},
+    {"run-path", "", "", kCommand, kIgnored, kTorchrun,
+     "the script is run by the interpreter as is"},
     {"start-method", "", "METHOD", kCommand, kIgnored, kTorchrun, "workers are separate programs"},
     {"no-local-rank", "", "", kCommand, kIgnored, kOurs, "no --local_rank argument is ever added"},
     {"pass-local-rank", "--use-env", "", kCommand, kLater, kOurs, "read LOCAL_RANK in the script"},
     {"backend", "-B --env-style --compat", "", kCommand, kLater, kOurs,
      "the variables of torch, JAX and Keras are always set; give others with -x"},
     {"env", "", "", kCommand, kLater, kOurs, "pass variables with -x and --env-file"},
-    {"genv", "-genv --env -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
+    {"genv", "-genv -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
     {"genvlist", "-genvlist -envlist", "", kCommand, kRefused, kOurs, "use -x NAME for each"},
     {"genvall", "-genvall -envall", "", kCommand, kRefused, kOurs,
      "other hosts get the variables that frameworks read; pass more with -x NAME"},
@@ -84,7 +86,8 @@ constexpr OptionEntry kTable[] = {
      "start a script that looks at RANK and runs what this rank should"},
     {"mca", "-mca --gmca --prtemca --pmixmca --omca", "", kCommand, kRefused, kOurs,
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
-    {"prefix", "-prefix", "", kCommand, kRefused, kOurs, "nothing has to be installed on the hosts"},
+    {"prefix", "-prefix", "", kCommand, kRefused, kOurs,
+     "nothing has to be installed on the hosts"},
     {"mixed-precision", "--dynamo-backend --use-fsdp --use-deepspeed --config-file --tpu --cpu "
      "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
      kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
@@ -93,8 +96,9 @@ constexpr OptionEntry kTable[] = {
     // ---- Output.
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
      "KIND", kOutput, kHonoured, kOurs,
-     "auto, none, rank, host, or a template with %r %h %l (default: auto)"},
-    {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "", kOutput,
+     "auto (default), none, rank, host, or a template such as '%r %h'; -l alone: rank"},
+    {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "",
+     kOutput,
      kHonoured, kOurs, "put the time before each line"},
     {"show-ranks", "", "RANKS", kOutput, kHonoured, kOurs,
      "ranks shown on the console: 0,8-15 or first-per-host (files get everything)"},
@@ -126,7 +130,8 @@ constexpr OptionEntry kTable[] = {
     {"summary", "", "", kOutput, kLater, kOurs, "the summary is printed when a job fails"},
     {"progress", "", "", kOutput, kLater, kOurs, "-q silences the line that shows progress"},
     {"unbuffered", "-u", "", kOutput, kIgnored, kOurs, "output is shown as it comes"},
-    {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun, "there is no such handler here"},
+    {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun,
+     "there is no such handler here"},
     {"logs-specs", "", "NAME", kOutput, kIgnored, kTorchrun, "use --log-dir and --label"},
 
     // ---- Lifecycle.
@@ -153,7 +158,8 @@ constexpr OptionEntry kTable[] = {
     {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
      "the first failure ends the job: let the script return 0 where it may go on"},
     {"stall-timeout", "--stall-check", "", kLifecycle, kLater, kOurs, "use --timeout"},
-    {"detach", "", "", kLifecycle, kLater, kOurs, "use nohup ivyrun ... & or a terminal multiplexer"},
+    {"detach", "", "", kLifecycle, kLater, kOurs,
+     "use nohup ivyrun ... & or a terminal multiplexer"},
 
     // ---- Network.
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
@@ -173,19 +179,20 @@ constexpr OptionEntry kTable[] = {
     {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
      "only 0: one ivyrun starts every host"},
-    {"standalone", "", "", kNetwork, kIgnored, kTorchrun, "not needed: ivyrun picks address and port"},
+    {"standalone", "", "", kNetwork, kIgnored, kTorchrun,
+     "ivyrun picks address and port"},
     {"rdzv-backend", "", "NAME", kNetwork, kIgnored, kTorchrun,
-     "not needed: one ivyrun starts every host and gives out the ranks"},
+     "one ivyrun starts every host and gives out the ranks"},
     {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kIgnored, kTorchrun,
-     "not needed: ivyrun picks address and port; --master-addr and --master-port override"},
-    {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "not needed: every job has its own id"},
+     "ivyrun picks address and port; --master-addr and --master-port override"},
+    {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "every job has its own id"},
     {"rdzv-conf", "", "CONF", kNetwork, kIgnored, kTorchrun,
-     "not needed: --start-timeout bounds the start"},
+     "--start-timeout bounds the start"},
     {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
-     "not needed: addresses are tested; --iface chooses the interface"},
+     "addresses are tested; --iface chooses the interface"},
     {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},
     {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
-    {"same-network", "", "", kNetwork, kIgnored, kOurs, "not needed"},
+    {"same-network", "", "", kNetwork, kIgnored, kOurs, "addresses are tested"},
     {"allow-run-as-root", "-allow-run-as-root", "", kNetwork, kIgnored, kOurs, ""},
     {"-p", "-p", "", kNetwork, kRefused, kOurs, "use --ssh-port PORT"},
     {"-i", "-i", "", kNetwork, kRefused, kOurs, "use --ssh-args '-i FILE'"},
@@ -242,12 +249,18 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view group_title(OptionGroup group) {
   switch (group) {
-    case kPlacement: return "Where workers run";
-    case kCommand: return "What they run";
-    case kOutput: return "What you see";
-    case kLifecycle: return "How long it lasts";
-    case kNetwork: return "How hosts are reached";
-    case kDiagnosis: return "Finding out";
+    case kPlacement:
+      return "Where workers run";
+    case kCommand:
+      return "What they run";
+    case kOutput:
+      return "What you see";
+    case kLifecycle:
+      return "How long it lasts";
+    case kNetwork:
+      return "How hosts are reached";
+    case kDiagnosis:
+      return "Finding out";
   }
   return "";
 }
@@ -343,9 +356,11 @@ std::string full_help() {
   std::string out =
       "usage: ivyrun [flags] program [arguments]\n"
       "\n"
-      "Starts one worker per accelerator on every host, gives each its rank, world size and peers,\n"
+      "Starts one worker per accelerator on every host, gives each its rank, world size and "
+      "peers,\n"
       "shows what they print, and exits with the code of the worker that failed first.\n"
-      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its default\n"
+      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its "
+      "default\n"
       "from IVY_<FLAG>, such as IVY_HOSTS; torchrun's also from PET_<FLAG>.\n"
       "\n"
       "  ivyrun -n 4 train.py --lr 3e-4                     four workers on this host\n"

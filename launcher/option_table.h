@@ -1,4 +1,5 @@
-// The one table of flags: the parser, the help and the suggestions are made from it. Pure; thread: any.
+// The one table of flags: the parser, the help and the suggestions are made from it. Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,12 @@
 namespace ivy {
 
 enum class OptionGroup : std::uint8_t {
-  kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis
+  kPlacement,
+  kCommand,
+  kOutput,
+  kLifecycle,
+  kNetwork,
+  kDiagnosis
 };
 
 enum class OptionKind : std::uint8_t {
@@ -30,7 +36,7 @@ struct OptionEntry {
   OptionGroup group;
   OptionKind kind;
   OptionOrigin origin;
-  std::string_view text;     // Help, note, or what to do instead. Ignored without text: silently.
+  std::string_view text;  // Help, note, or what to do instead. Ignored without text: silently.
 };
 
 std::span<const OptionEntry> option_table();

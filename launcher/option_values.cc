@@ -27,13 +27,13 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   const std::string wanted = "a time such as 90, 1.5s, 250ms, 30m or 12h";
   double number = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, error] =
-      std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
   const auto* known = std::find_if(std::begin(kUnits), std::end(kUnits),
                                    [&](const auto& entry) { return entry.first == unit; });
   // Written so that "nan" fails too.
-  if (error != std::errc{} || known == std::end(kUnits) || !(number >= 0)) return invalid(text, wanted);
+  if (error != std::errc{} || known == std::end(kUnits) || !(number >= 0))
+    return invalid(text, wanted);
   const double milliseconds = number * known->second;
   if (milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
     return invalid(text, "shorter than a year");
@@ -68,8 +68,9 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
     const std::string_view range = rest.substr(0, rest.find(','));
     const std::size_t dash = range.find('-');
     const Result<int> low = parse_number(range.substr(0, dash), 0, kMaxWorkers - 1);
-    const Result<int> high =
-        dash == std::string_view::npos ? low : parse_number(range.substr(dash + 1), 0, kMaxWorkers - 1);
+    const Result<int> high = dash == std::string_view::npos
+                                 ? low
+                                 : parse_number(range.substr(dash + 1), 0, kMaxWorkers - 1);
     if (!low.ok() || !high.ok() || high.value() < low.value())
       return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
     for (int rank = low.value(); rank <= high.value(); ++rank) result.ranks.push_back(rank);
@@ -90,7 +91,8 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
       dash == std::string_view::npos ? low : parse_number(text.substr(dash + 1), 1, 65535);
   if (!low.ok() || !high.ok() || high.value() < low.value())
     return invalid(text, "a range of ports such as 20000-20100");
-  return std::pair(static_cast<std::uint16_t>(low.value()), static_cast<std::uint16_t>(high.value()));
+  return std::pair(static_cast<std::uint16_t>(low.value()),
+                   static_cast<std::uint16_t>(high.value()));
 }
 
 Result<bool> parse_switch(std::string_view text) {

@@ -61,9 +61,15 @@ Offer offer_per_host(Planner& planner, std::size_t host_count) {
   for (std::size_t i = 0; i < host_count; ++i) {
     const int accelerators = accelerators_of(planner, i);
     switch (per_host.kind) {
-      case PerHost::Kind::kNumber: offer.places.push_back(per_host.number); break;
-      case PerHost::Kind::kAuto: offer.places.push_back(std::max(1, accelerators)); break;
-      case PerHost::Kind::kGpu: offer.places.push_back(accelerators); break;
+      case PerHost::Kind::kNumber:
+        offer.places.push_back(per_host.number);
+        break;
+      case PerHost::Kind::kAuto:
+        offer.places.push_back(std::max(1, accelerators));
+        break;
+      case PerHost::Kind::kGpu:
+        offer.places.push_back(accelerators);
+        break;
       case PerHost::Kind::kCpu:
         offer.places.push_back(std::max(1, static_cast<int>(planner.facts(i).cores())));
         break;
@@ -125,8 +131,8 @@ void take_first(Planner& planner, int workers, Offer& offer) {
   for (const int places : offer.places) total += places;
   if (workers > total) {
     planner.refuse("IVY-P001", kExitUsage,
-                   "asked for " + std::to_string(workers) + " processes, hosts offer " + std::to_string(total) + " (" +
-                       places_text(planner, offer) + ")",
+                   "asked for " + std::to_string(workers) + " processes, hosts offer " +
+                       std::to_string(total) + " (" + places_text(planner, offer) + ")",
                    "", "",
                    "-n " + std::to_string(total) + "\nor more hosts, or more slots for them");
     return;
@@ -147,12 +153,11 @@ Offer place_workers(Planner& planner) {
     if (wanted > host_count) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : planner.answers) names.push_back(answer.name);
-      planner.refuse("IVY-P002", kExitUsage,
-                     "asked for " + plural(wanted, "host") + ", " + std::to_string(host_count) +
-                         (host_count == 1 ? " is given (" : " are given (") +
-                         fold_host_names(names) + ")",
-                     "", "", "name the hosts: -H host1,host2,...\n--nnodes " +
-                                 std::to_string(host_count));
+      planner.refuse(
+          "IVY-P002", kExitUsage,
+          "asked for " + plural(wanted, "host") + ", " + std::to_string(host_count) +
+              (host_count == 1 ? " is given (" : " are given (") + fold_host_names(names) + ")",
+          "", "", "name the hosts: -H host1,host2,...\n--nnodes " + std::to_string(host_count));
     }
     host_count = std::min(wanted, host_count);
   }
@@ -194,13 +199,11 @@ Sayings sayings(const JobPlan& plan, const Planner& planner,
 }
 
 void check_directory(Planner& planner, const JobPlan& plan) {
-  const Sayings said = sayings(plan, planner, [](const HostFacts& facts) {
-    return facts.working_directory_error();
-  });
+  const Sayings said = sayings(
+      plan, planner, [](const HostFacts& facts) { return facts.working_directory_error(); });
   for (const auto& [error, names] : said)
     planner.refuse("IVY-P003", kExitRefused, "the working directory cannot be entered",
-                   fold_host_names(names), error,
-                   "make it there, or name another one: --wdir DIR");
+                   fold_host_names(names), error, "make it there, or name another one: --wdir DIR");
 }
 
 void check_program(Planner& planner, const JobPlan& plan) {
@@ -211,17 +214,16 @@ void check_program(Planner& planner, const JobPlan& plan) {
         std::find_if(plan.hosts.begin(), plan.hosts.end(),
                      [&, first = names.front()](const PlannedHost& h) { return h.name == first; });
     const HostFacts& facts = planner.facts(host->host_index);
+    const std::string where = fold_host_names(names);
     if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
-      planner.refuse("IVY-P004", kExitNotFound, "program not found: " + plan.program,
-                     fold_host_names(names), error,
-                     facts.search_path().empty() || plan.program.find('/') != std::string::npos
-                         ? "write a path that exists on every host"
-                         : "write its path; PATH there is " + facts.search_path());
-    } else {
-      planner.refuse("IVY-P005", kExitNotExecutable, "program cannot be run: " + plan.program,
-                     fold_host_names(names), error,
-                     "chmod +x, or put its interpreter in front: ivyrun ... bash " + plan.program);
+      planner.refuse("IVY-P004", kExitNotFound, "program not found: " + plan.program, where, error,
+                     "write a path that exists on every host");
+      continue;
     }
+    planner.refuse(
+        "IVY-P005", kExitNotExecutable, "program cannot be run: " + plan.program, where, error,
+        facts.program_errno() == EISDIR ? "name a program or a script in it"
+                                        : "chmod +x, or put its interpreter in front of it");
   }
 }
 
@@ -283,10 +285,9 @@ void warn_shared_accelerators(const Planner& planner, JobPlan& plan) {
       names.push_back(host.name);
   }
   if (names.empty()) return;
-  plan.warnings.push_back(Diagnostic{Severity::kWarning, "IVY-P011",
-                                     "more workers than accelerators: they are shared",
-                                     fold_host_names(names), "",
-                                     "--nproc-per-node gpu starts one for each", 0});
+  plan.warnings.push_back(
+      Diagnostic{Severity::kWarning, "IVY-P011", "more workers than accelerators: they are shared",
+                 fold_host_names(names), "", "--nproc-per-node gpu starts one for each", 0});
 }
 
 // ---- Where rank 0 is reached --------------------------------------------------------------------
@@ -311,8 +312,8 @@ const Address* best_address(const HostFacts& facts,
 std::string interface_address(Planner& planner, const PlannedHost& first) {
   const Options& options = planner.options;
   const HostFacts& facts = planner.facts(first.host_index);
-  const Address* address = best_address(
-      facts, [&](const Address& a) { return a.interface() == options.interface; });
+  const Address* address =
+      best_address(facts, [&](const Address& a) { return a.interface() == options.interface; });
   if (address != nullptr) return address->address();
   std::string known;
   for (const Address& other : facts.addresses())
@@ -350,8 +351,9 @@ void choose_master(Planner& planner, JobPlan& plan) {
   const HostFacts& facts = planner.facts(first.host_index);
   plan.master_port = static_cast<std::uint16_t>(facts.reserved_port());
   if (plan.master_port == 0)
-    planner.refuse("IVY-P009", kExitRefused, "no port could be reserved for MASTER_PORT", first.name,
-                   facts.reserved_port_error(), "another --port-range or --master-port");
+    planner.refuse("IVY-P009", kExitRefused, "no port could be reserved for MASTER_PORT",
+                   first.name, facts.reserved_port_error(),
+                   "another --port-range or --master-port");
 }
 
 }  // namespace

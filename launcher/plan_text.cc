@@ -13,8 +13,7 @@ std::string plural(std::size_t count, const std::string& noun) {
 std::string rank_range(const PlannedHost& host) {
   const int first = host.workers.front().rank;
   const int last = host.workers.back().rank;
-  return first == last ? std::to_string(first)
-                       : std::to_string(first) + "-" + std::to_string(last);
+  return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }
 
 using Row = std::vector<std::string>;
@@ -61,16 +60,17 @@ Row host_row(const PlannedHost& host, const HostAnswer& answer) {
       facts.accelerators() == 0
           ? "-"
           : std::to_string(facts.accelerators()) + " " + facts.accelerator_source();
-  return {host.name,
-          std::to_string(host.node_rank),
-          rank_range(host),
-          answer.carrier,
-          answer.peer_address.empty() ? "-" : answer.peer_address,
-          facts.user(),
-          std::to_string(facts.cores()),
-          accelerators,
-          facts.architecture(),
-          facts.interpreter().empty() ? "-" : facts.interpreter() + " " + facts.interpreter_version()};
+  return {
+      host.name,
+      std::to_string(host.node_rank),
+      rank_range(host),
+      answer.carrier,
+      answer.peer_address.empty() ? "-" : answer.peer_address,
+      facts.user(),
+      std::to_string(facts.cores()),
+      accelerators,
+      facts.architecture(),
+      facts.interpreter().empty() ? "-" : facts.interpreter() + " " + facts.interpreter_version()};
 }
 
 }  // namespace
@@ -101,8 +101,8 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   out += "listens: " + address + ":" + std::to_string(plan.master_port) +
          " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
          ", opened by rank 0's framework; nothing else listens)\n";
-  const bool one_command = std::all_of(
-      plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
+  const bool one_command =
+      std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
         return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;
       });
   for (const PlannedHost& host : plan.hosts) {

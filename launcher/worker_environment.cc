@@ -1,8 +1,8 @@
 // The variables of a worker are laid in this order, later over earlier:
 //
 //   the supervisor's own environment, less HostPlan.unset
-//   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own host)
-//   defaults that anybody may override              OMP_NUM_THREADS, interface names...
+//   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own
+//   host) defaults that anybody may override              OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
 //   who the worker is                               RANK, MASTER_ADDR... (proto/env: kSet)
 #include "launcher/worker_environment.h"
@@ -59,7 +59,8 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
   }
   const std::string* value = find_variable(caller, name);
   if (is_env_name(name) && env_rule(name) != EnvRule::kSet && value == nullptr)
-    return Error{Code::kInvalidArgument, name + " is not set here", name + "=VALUE gives it a value"};
+    return Error{Code::kInvalidArgument, name + " is not set here",
+                 name + "=VALUE gives it a value"};
   return add_checked(out, name, value == nullptr ? "" : *value);
 }
 
@@ -88,8 +89,9 @@ std::size_t workers_on_machine(const EnvironmentInputs& inputs, const PlannedHos
   return static_cast<std::size_t>(inputs.plan->world_size);
 }
 
-// The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches itself by
-// its loopback, which is of no use to its peers: there the interface that has the address counts.
+// The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches
+// itself by its loopback, which is of no use to its peers: there the interface that has the address
+// counts.
 std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const auto index = static_cast<std::size_t>(host.node_rank);
   const std::string route = index < inputs.interfaces.size() ? inputs.interfaces[index] : "";
@@ -100,14 +102,14 @@ std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHo
   return "";
 }
 
-// Which of the machine's accelerators this pretended host has: "2,3". Empty: all, or the caller's own
-// choice.
+// Which of the machine's accelerators this pretended host has: "2,3". Empty: all, or the caller's
+// own choice.
 std::string devices_of_fake_host(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const HostFacts& facts = answer_of(inputs, host).facts;
   const std::size_t hosts = inputs.answers->size();
   const std::size_t all = facts.accelerators();
-  if (!is_fake(inputs, host) || facts.accelerator_source() != "nvidia" || all < hosts || hosts < 2 ||
-      find_variable(*inputs.caller, "CUDA_VISIBLE_DEVICES") != nullptr)
+  if (!is_fake(inputs, host) || facts.accelerator_source() != "nvidia" || all < hosts ||
+      hosts < 2 || find_variable(*inputs.caller, "CUDA_VISIBLE_DEVICES") != nullptr)
     return "";
   const std::size_t index = host.host_index;
   const std::size_t first = index * (all / hosts) + std::min(index, all % hosts);
@@ -202,8 +204,8 @@ void copy_variables(const Environment& from, Repeated* to) {
   }
 }
 
-// An outer job's ranks, and what we set ourselves: the latter so that a variable which this plan does
-// not set (JAX_LOCAL_DEVICE_IDS, say) cannot come from outside.
+// An outer job's ranks, and what we set ourselves: the latter so that a variable which this plan
+// does not set (JAX_LOCAL_DEVICE_IDS, say) cannot come from outside.
 void add_unset(HostPlan& plan) {
   for (const EnvEntry& entry : env_table())
     if (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet)
@@ -218,14 +220,63 @@ std::string node_log_directory(const Options& options, const std::string& workin
 }
 
 // What every login has, or what is only true of this terminal: nobody misses it elsewhere.
-constexpr std::string_view kLoginNames[] = {
-    "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "MAIL", "HOSTNAME",
-    "HOST", "HOSTTYPE", "OSTYPE", "MACHTYPE", "LINES", "COLUMNS", "COLORTERM", "LS_COLORS", "LESS*",
-    "PAGER", "EDITOR", "VISUAL", "HIST*", "PS1", "PS2", "PS4", "PROMPT*", "MANPATH", "INFOPATH",
-    "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_*", "DBUS_*", "SSH_*", "GPG_*", "SUDO_*",
-    "TMUX*", "STY", "WINDOW*", "TERM_*", "VTE_VERSION", "VSCODE_*", "GIT_*", "DESKTOP_SESSION",
-    "SESSION_MANAGER", "SLURM_*", "PBS_*", "TMPDIR", "MEMORY_PRESSURE_*", "PET_*", "DEBUGINFOD_*",
-    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CREDENTIALS_DIRECTORY"};
+constexpr std::string_view kLoginNames[] = {"HOME",
+                                            "USER",
+                                            "LOGNAME",
+                                            "SHELL",
+                                            "PWD",
+                                            "OLDPWD",
+                                            "SHLVL",
+                                            "_",
+                                            "TERM",
+                                            "MAIL",
+                                            "HOSTNAME",
+                                            "HOST",
+                                            "HOSTTYPE",
+                                            "OSTYPE",
+                                            "MACHTYPE",
+                                            "LINES",
+                                            "COLUMNS",
+                                            "COLORTERM",
+                                            "LS_COLORS",
+                                            "LESS*",
+                                            "PAGER",
+                                            "EDITOR",
+                                            "VISUAL",
+                                            "HIST*",
+                                            "PS1",
+                                            "PS2",
+                                            "PS4",
+                                            "PROMPT*",
+                                            "MANPATH",
+                                            "INFOPATH",
+                                            "DISPLAY",
+                                            "WAYLAND_DISPLAY",
+                                            "XAUTHORITY",
+                                            "XDG_*",
+                                            "DBUS_*",
+                                            "SSH_*",
+                                            "GPG_*",
+                                            "SUDO_*",
+                                            "TMUX*",
+                                            "STY",
+                                            "WINDOW*",
+                                            "TERM_*",
+                                            "VTE_VERSION",
+                                            "VSCODE_*",
+                                            "GIT_*",
+                                            "DESKTOP_SESSION",
+                                            "SESSION_MANAGER",
+                                            "SLURM_*",
+                                            "PBS_*",
+                                            "TMPDIR",
+                                            "MEMORY_PRESSURE_*",
+                                            "PET_*",
+                                            "DEBUGINFOD_*",
+                                            "CUDA_VISIBLE_DEVICES",
+                                            "NVIDIA_VISIBLE_DEVICES",
+                                            "HIP_VISIBLE_DEVICES",
+                                            "CREDENTIALS_DIRECTORY"};
 
 bool is_login_name(std::string_view name) {
   return std::any_of(std::begin(kLoginNames), std::end(kLoginNames),
@@ -277,8 +328,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   HostPlan plan;
   plan.set_generation(inputs.generation);
   for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
-  const std::string& directory = inputs.working_directory.empty() ? options.working_directory
-                                                                  : inputs.working_directory;
+  const std::string& directory = options.working_directory;
   plan.set_working_directory(directory);
   plan.set_log_directory(node_log_directory(options, directory));
   plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));

@@ -18,7 +18,6 @@ struct EnvironmentInputs {
   const std::vector<HostAnswer>* answers = nullptr;
   const Environment* caller = nullptr;          // Where ivyrun was typed.
   Environment from_files;                       // --env-file, already read.
-  std::string working_directory;                // Absolute, the same on every host.
   std::vector<std::string> interfaces;          // Per planned host: by which it reaches host 0.
   std::uint32_t generation = 0;
 };

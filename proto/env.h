@@ -20,7 +20,7 @@ enum class EnvRule {
 struct EnvEntry {
   std::string_view pattern;  // A name, or a prefix that ends in '*'.
   EnvRule rule;
-  std::string_view reader;   // Who reads it, for --explain-env.
+  std::string_view reader;  // Who reads it, for --explain-env.
 };
 
 // Every entry, most specific first.

@@ -46,7 +46,8 @@ std::optional<SocketAddress> parse_address(const std::string& text, std::uint16_
   }
   const std::size_t percent = text.find('%');
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (inet_pton(AF_INET6, text.substr(0, percent).c_str(), &v6->sin6_addr) != 1) return std::nullopt;
+  if (inet_pton(AF_INET6, text.substr(0, percent).c_str(), &v6->sin6_addr) != 1)
+    return std::nullopt;
   v6->sin6_family = AF_INET6;
   v6->sin6_port = htons(port);
   if (percent != std::string::npos) v6->sin6_scope_id = if_nametoindex(text.c_str() + percent + 1);
@@ -66,8 +67,8 @@ std::string own_address(int fd) {
   return text;
 }
 
-// The route's local end, found by connecting a datagram socket, which sends nothing: it is known even
-// when nobody answers, and for an address of our own it is that address.
+// The route's local end, found by connecting a datagram socket, which sends nothing: it is known
+// even when nobody answers, and for an address of our own it is that address.
 void find_route(const SocketAddress& address, AddressChecked& answer) {
   const int fd = socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
@@ -104,7 +105,8 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
   int pending_error() {
     int error = 0;
     socklen_t length = sizeof error;
-    if (getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
+    if (getsockopt(socket_.native_handle(), SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+      return errno;
     return error;
   }
 

@@ -92,7 +92,8 @@ void CommandChannel::accept() {
 
 void CommandChannel::accept_pending() {
   for (;;) {
-    const int fd = accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd =
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (fd < 0 && errno != EAGAIN) {
       // Out of descriptors, most likely: waiting for "readable" would spin.
@@ -167,8 +168,7 @@ void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_
 
 Result<void> CommandChannel::check_attach(const link::Frame& frame) {
   const link::AttachRequest request = IVY_TRY(link::decode_attach(frame.payload));
-  if (request.job_id != job_id_)
-    return Error{Code::kNotFound, "this supervisor keeps another job"};
+  if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor keeps another job"};
   if (request.build != build_name())
     return Error{Code::kFailedPrecondition, "the launcher is build " + request.build +
                                                 ", the supervisor is build " +
@@ -216,8 +216,8 @@ void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view byt
   Result<std::vector<link::Frame>> frames = session_.receive(bytes);
   if (!frames.ok()) return lose(carrier, CarrierLoss::kHungUp);
   for (link::Frame& frame : *frames) {
-    const bool expected =
-        frame.header.type == link::FrameType::kCommand || frame.header.type == link::FrameType::kInput;
+    const bool expected = frame.header.type == link::FrameType::kCommand ||
+                          frame.header.type == link::FrameType::kInput;
     if (!expected || !handlers_.frame(frame).ok()) return lose(carrier, CarrierLoss::kHungUp);
     if (carrier->is_closed) return;
   }

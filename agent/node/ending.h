@@ -1,5 +1,5 @@
-// How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending" in
-// agent/README.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
+// How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending"
+// in agent/README.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace ivy {
 
 enum class EndingPhase {
-  kIdle,         // Nothing was started.
+  kIdle,  // Nothing was started.
   kRunning,
   kOrdered,      // A stop was ordered and TERM has not been sent yet.
   kTerminating,  // TERM was sent, the grace runs.
@@ -24,8 +24,8 @@ struct EndingFacts {
 
 enum class EndingAction {
   kNothing,
-  kTerminate,        // CONT and TERM to everything.
-  kKill,             // One pass of KILL over everything.
+  kTerminate,  // CONT and TERM to everything.
+  kKill,       // One pass of KILL over everything.
   kReportClean,
   kReportLeftovers,  // KILL did not end everything.
 };

@@ -1,5 +1,6 @@
-// The supervisor's answer to Hello: what this host is, whether the program is here, which port is kept.
-// Thread: the supervisor's only thread. Takes well under a millisecond beside hashing the script.
+// The supervisor's answer to Hello: what this host is, whether the program is here, which port is
+// kept. Thread: the supervisor's only thread. Takes well under a millisecond beside hashing the
+// script.
 #pragma once
 
 #include <optional>

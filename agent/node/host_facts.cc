@@ -45,7 +45,8 @@ std::string user_name() {
     if (name_end == std::string::npos) continue;
     const std::size_t uid_begin = line.find(':', name_end + 1);
     if (uid_begin == std::string::npos) continue;
-    if (line.compare(uid_begin + 1, uid.size() + 1, uid + ":") == 0) return line.substr(0, name_end);
+    if (line.compare(uid_begin + 1, uid.size() + 1, uid + ":") == 0)
+      return line.substr(0, name_end);
   }
   // A user of a directory service is not in the file; his session has named him.
   const char* login = std::getenv("LOGNAME");
@@ -64,7 +65,7 @@ std::uint32_t affinity_cores() {
   constexpr int kMaxProcessors = 8192;
   const std::size_t bytes = CPU_ALLOC_SIZE(kMaxProcessors);
   const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(CPU_ALLOC(kMaxProcessors),
-                                                           [](cpu_set_t* s) { CPU_FREE(s); });
+                                                             [](cpu_set_t* s) { CPU_FREE(s); });
   CPU_ZERO_S(bytes, set.get());
   if (sched_getaffinity(0, bytes, set.get()) != 0) return 1;
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT_S(bytes, set.get())));

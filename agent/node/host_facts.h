@@ -17,15 +17,15 @@ struct InterfaceAddress {
   bool loopback = false;
 };
 
-// IPv4 and IPv6 addresses of interfaces that are up, at most 1024. Link-local IPv6 addresses are left
-// out: they mean nothing without a zone, so no worker could be given one.
+// IPv4 and IPv6 addresses of interfaces that are up, at most 1024. Link-local IPv6 addresses are
+// left out: they mean nothing without a zone, so no worker could be given one.
 std::vector<InterfaceAddress> interface_addresses();
 
 // CLOCK_MONOTONIC.
 std::uint64_t monotonic_ns();
 
-// Host name, user, boot id, addresses, cores, accelerators, limits, clock and architecture. Program,
-// port, containment and directory are for the caller to add.
+// Host name, user, boot id, addresses, cores, accelerators, limits, clock and architecture.
+// Program, port, containment and directory are for the caller to add.
 HostFacts collect_host_facts();
 
 }  // namespace ivy

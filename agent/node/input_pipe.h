@@ -1,6 +1,6 @@
-// The launcher's standard input on its way to the one worker that gets it. Credit is granted back as
-// bytes are written, so a worker that does not read stops the launcher's reading.
-// Thread: the loop's. Lifetime: outlived by the session.
+// The launcher's standard input on its way to the one worker that gets it. Credit is granted back
+// as bytes are written, so a worker that does not read stops the launcher's reading. Thread: the
+// loop's. Lifetime: outlived by the session.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

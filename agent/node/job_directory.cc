@@ -194,6 +194,8 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 }
 
 void remove_job_directory(const JobDirectory& directory) {
+  // The supervisor has removed it and the same job has been started anew: that one is not ours.
+  if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
   remove_tree_at(AT_FDCWD, directory.path.c_str(), 0);
 }
 

@@ -29,6 +29,7 @@ struct JobDirectory {
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
 // The existing one; NotFound when there is none.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
+// Removes it with all that is in it; not one that has been made again since `directory` was locked.
 void remove_job_directory(const JobDirectory& directory);
 
 // A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.

@@ -22,7 +22,8 @@ void Lease::carrier_attached(CarrierKind kind) {
 }
 
 void Lease::heard() {
-  if (state_ == LeaseState::kAttached || state_ == LeaseState::kPaused) enter(LeaseState::kAttached);
+  if (state_ == LeaseState::kAttached || state_ == LeaseState::kPaused)
+    enter(LeaseState::kAttached);
 }
 
 void Lease::paused() {

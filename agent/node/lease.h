@@ -20,20 +20,20 @@ enum class CarrierLoss {
 };
 
 enum class LeaseState {
-  kWaiting,     // No carrier has attached yet.
+  kWaiting,  // No carrier has attached yet.
   kAttached,
-  kPaused,      // Attached, and the launcher has said that it is being suspended.
+  kPaused,  // Attached, and the launcher has said that it is being suspended.
   kHalfClosed,
   kHungUp,
-  kEnded,       // The launcher is taken for gone. A new carrier begins the lease again.
+  kEnded,  // The launcher is taken for gone. A new carrier begins the lease again.
 };
 
 struct LeaseLimits {
   std::uint64_t silence_ns = 10 * kNanosPerSecond;
   std::uint64_t half_closed_ns = 1 * kNanosPerSecond;
   std::uint64_t absence_ns = 60 * kNanosPerSecond;
-  // One advance() counts at most this much. A supervisor that was stopped or starved for a minute has
-  // not listened for a minute, so it must not conclude that nobody spoke.
+  // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
+  // has not listened for a minute, so it must not conclude that nobody spoke.
   std::uint64_t longest_step_ns = kNanosPerSecond / 2;
 };
 
@@ -52,7 +52,8 @@ class Lease {
   void advance(std::uint64_t elapsed_ns);
 
   LeaseState state() const { return state_; }
-  // True when the workers must be stopped, or, once they are gone, when nobody will come for the report.
+  // True when the workers must be stopped, or, once they are gone, when nobody will come for the
+  // report.
   bool ended() const { return state_ == LeaseState::kEnded; }
   // Why it ended, for Report.reason; empty while it has not.
   const std::string& reason() const { return reason_; }

@@ -79,7 +79,8 @@ void OutputPump::pump() {
 
 void OutputPump::read_once(Stream& stream) {
   std::size_t limit = kChunkBytes;
-  if (!discarding_) limit = std::min<std::size_t>(limit, session_.flow_room() - link::kOutputHeaderBytes);
+  if (!discarding_)
+    limit = std::min<std::size_t>(limit, session_.flow_room() - link::kOutputHeaderBytes);
   if (stream.bytes_left) limit = std::min(limit, *stream.bytes_left);
   if (limit == 0) return end(stream);
   const ssize_t count = ::read(stream.pipe.native_handle(), buffer_.get(), limit);
@@ -115,7 +116,8 @@ void OutputPump::end(Stream& stream) {
   stream.log.reset();
   boost::system::error_code ignored;
   stream.pipe.close(ignored);
-  const link::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream, true, {}};
+  const link::OutputChunk chunk{
+      stream.name.generation, stream.name.rank, stream.name.stream, true, {}};
   session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
   handlers_.queued();
   stream.ended();

@@ -1,7 +1,7 @@
-// Moves what workers print from their pipes into the session, within the launcher's credit: a pipe is
-// read only when there is room, so a launcher that does not read slows the workers down and nothing
-// piles up here. Streams that have something take turns, one chunk each.
-// Thread: the loop's. Lifetime: outlived by the session; streams live as long as the pump.
+// Moves what workers print from their pipes into the session, within the launcher's credit: a pipe
+// is read only when there is room, so a launcher that does not read slows the workers down and
+// nothing piles up here. Streams that have something take turns, one chunk each. Thread: the
+// loop's. Lifetime: outlived by the session; streams live as long as the pump.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -27,8 +27,8 @@ class OutputPump {
   static constexpr std::size_t kLeastRoomBytes = 4096;
 
   struct Handlers {
-    std::function<void()> queued;                         // The session has new frames.
-    std::function<void(const std::string&)> log_failed;   // A rank's log file is given up.
+    std::function<void()> queued;                        // The session has new frames.
+    std::function<void(const std::string&)> log_failed;  // A rank's log file is given up.
   };
 
   struct StreamName {
@@ -42,14 +42,14 @@ class OutputPump {
   OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers);
   ~OutputPump();
 
-  // Takes over a non-blocking descriptor. `ended` is called once, when the end of the stream has been
-  // queued, never from inside add().
+  // Takes over a non-blocking descriptor. `ended` is called once, when the end of the stream has
+  // been queued, never from inside add().
   StreamId add(int fd, const StreamName& name, std::optional<RankLog> log,
                std::function<void()> ended);
   // Credit may have come: reads what it allows.
   void pump();
-  // The worker of this stream has ended and its drain time is over: what the pipe holds now is still
-  // read, then the stream ends, whoever else holds it open.
+  // The worker of this stream has ended and its drain time is over: what the pipe holds now is
+  // still read, then the stream ends, whoever else holds it open.
   void cut(StreamId id);
   // Nobody will take output any more: read it and throw it away, so that no worker blocks on it.
   void discard();

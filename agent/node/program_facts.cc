@@ -33,8 +33,7 @@ std::string check_directory(const std::string& directory) {
   struct stat info {};
   if (stat(directory.c_str(), &info) != 0)
     return "working directory " + directory + ": " + errno_text(errno);
-  if (!S_ISDIR(info.st_mode))
-    return "working directory " + directory + ": " + errno_text(ENOTDIR);
+  if (!S_ISDIR(info.st_mode)) return "working directory " + directory + ": " + errno_text(ENOTDIR);
   if (access(directory.c_str(), X_OK) != 0)
     return "working directory " + directory + ": " + errno_text(errno);
   return {};
@@ -85,13 +84,16 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
   if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
     facts.path = here;
     return set_error(facts, EACCES,
-                     "program " + here + " is a file that cannot be executed: make it executable (chmod +x) "
-                     "or run it through its interpreter, for example: python3 " + request.program);
+                     "program " + here +
+                         " is a file that cannot be executed: make it executable (chmod +x) "
+                         "or run it through its interpreter, for example: python3 " +
+                         request.program);
   }
   if (!named_by_path && is_regular_file(here))
     return set_error(facts, ENOENT,
-                     "program " + request.program + " is not in PATH, but in the working directory: write ./" +
-                     request.program);
+                     "program " + request.program +
+                         " is not in PATH, but in the working directory: write ./" +
+                         request.program);
   if (error == 0) error = ENOENT;
   if (named_by_path) facts.path = here;
   set_error(facts, error,
@@ -111,7 +113,8 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
       facts.interpreter_version = python_version(facts.interpreter);
       return;
     }
-    tried += (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
+    tried +=
+        (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
   }
   facts.interpreter_error =
       tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;

@@ -1,6 +1,6 @@
-// What this host knows about the program that a job wants to run: does it exist here, is it the same
-// script as elsewhere, and which interpreter will run it. Reads files, starts nothing.
-// Thread: any.
+// What this host knows about the program that a job wants to run: does it exist here, is it the
+// same script as elsewhere, and which interpreter will run it. Reads files, starts nothing. Thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace ivy {
 
 struct ProgramRequest {
-  std::string program;                    // As typed.
+  std::string program;  // As typed.
   ProgramForm form = PROGRAM_AUTO;
   std::vector<std::string> interpreters;  // Candidates in order.
   std::string search_path;                // Empty: this process's own PATH.
@@ -24,21 +24,21 @@ inline constexpr std::uint64_t kMaxHashedBytes = 16u << 20;
 
 struct ProgramFacts {
   std::string working_directory_error;
-  std::string path;                  // Absolute; empty for a module.
-  std::string error;                 // Empty: it can be run (a script: read).
-  int error_number = 0;              // errno behind `error`.
-  std::string sha256;                // 64 hexadecimal digits; scripts only.
+  std::string path;      // Absolute; empty for a module.
+  std::string error;     // Empty: it can be run (a script: read).
+  int error_number = 0;  // errno behind `error`.
+  std::string sha256;    // 64 hexadecimal digits; scripts only.
   bool is_script = false;
-  std::string interpreter;           // Absolute path; empty when none is needed or none was found.
-  std::string interpreter_version;   // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.
+  std::string interpreter;          // Absolute path; empty when none is needed or none was found.
+  std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.
   std::string interpreter_error;
   std::string search_path;
 };
 
 ProgramFacts check_program(const ProgramRequest& request);
 
-// The version of a Python interpreter without running it: pyvenv.cfg of its virtual environment, else
-// the name behind its links ("python3.11"). Empty where neither tells.
+// The version of a Python interpreter without running it: pyvenv.cfg of its virtual environment,
+// else the name behind its links ("python3.11"). Empty where neither tells.
 std::string python_version(const std::string& interpreter);
 
 }  // namespace ivy

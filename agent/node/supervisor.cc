@@ -127,11 +127,11 @@ class Supervisor {
 Supervisor::Supervisor(const SupervisorStart& start)
     : start_(start),
       channel_(loop_, start, lease_,
-               {[this](link::Frame& frame) { return on_frame(frame); },
-                [this] { output_.pump(); },
+               {[this](link::Frame& frame) { return on_frame(frame); }, [this] { output_.pump(); },
                 [this] { check_lease(); }}),
-      output_(loop_, channel_.session(),
-              {[this] { channel_.flush(); }, [this](const std::string& text) { warn_of_log(text); }}),
+      output_(
+          loop_, channel_.session(),
+          {[this] { channel_.flush(); }, [this](const std::string& text) { warn_of_log(text); }}),
       input_(loop_, channel_.session(), [this] { channel_.flush(); }) {}
 
 int Supervisor::run() {
@@ -159,9 +159,12 @@ Result<void> Supervisor::on_frame(link::Frame& frame) {
 
 Result<void> Supervisor::on_command(const Command& command) {
   switch (command.kind_case()) {
-    case Command::kHello: return on_hello(command.hello());
-    case Command::kCheckAddress: return on_check_address(command.check_address());
-    case Command::kStart: return on_start(command.start().plan());
+    case Command::kHello:
+      return on_hello(command.hello());
+    case Command::kCheckAddress:
+      return on_check_address(command.check_address());
+    case Command::kStart:
+      return on_start(command.start().plan());
     case Command::kSignalWorkers:
       on_signal_workers(command.signal_workers().signal());
       return {};
@@ -174,7 +177,8 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kFinish:
       on_finish();
       return {};
-    case Command::KIND_NOT_SET: break;
+    case Command::KIND_NOT_SET:
+      break;
   }
   return Error{Code::kDataLoss, "an empty command"};
 }
@@ -188,7 +192,8 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   Event event;
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, port_);
   // Workers could not prove themselves: better not to start than to fail later and elsewhere.
-  if (!token.ok()) event.mutable_hello_ok()->mutable_facts()->set_program_error(token.error().message);
+  if (!token.ok())
+    event.mutable_hello_ok()->mutable_facts()->set_program_error(token.error().message);
   send(event);
   return {};
 }
@@ -391,7 +396,8 @@ void Supervisor::perform(EndingAction action) {
     case EndingAction::kReportClean:
     case EndingAction::kReportLeftovers:
       return report(action);
-    case EndingAction::kNothing: return;
+    case EndingAction::kNothing:
+      return;
   }
 }
 
@@ -457,9 +463,10 @@ void Supervisor::wait_signal() {
 void Supervisor::wait_warden() {
   if (start_.warden_pidfd < 0) return;
   warden_.assign(start_.warden_pidfd);
-  warden_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](const error_code& error) {
-    if (!error) order_stop(0, "warden lost");
-  });
+  warden_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const error_code& error) {
+                       if (!error) order_stop(0, "warden lost");
+                     });
 }
 
 // A worker costs up to seven descriptors here; the soft limit is often 1024.

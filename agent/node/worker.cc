@@ -50,7 +50,8 @@ bool matches(std::string_view name, std::string_view pattern) {
 
 Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
   Environment environment;
-  for (const Variable& variable : variables) environment.push_back({variable.name(), variable.value()});
+  for (const Variable& variable : variables)
+    environment.push_back({variable.name(), variable.value()});
   return environment;
 }
 
@@ -75,9 +76,8 @@ int directory_error(const std::string& path) {
 
 void remove_variables(Environment& environment, const std::vector<std::string>& patterns) {
   std::erase_if(environment, [&](const EnvVariable& variable) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-      return matches(variable.name, pattern);
-    });
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const std::string& pattern) { return matches(variable.name, pattern); });
   });
 }
 
@@ -98,8 +98,10 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   Environment environment = group.environment;
   for (EnvVariable& variable : from_plan(spec.environment()))
     set_variable(environment, std::move(variable.name), std::move(variable.value));
-  set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
+  // The containment knows what it holds by these two where there is no cgroup.
+  set_variable(environment, "IVY_JOB_ID", context_.job_id);
   set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
+  set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
   set_variable(environment, "TORCHELASTIC_ERROR_FILE",
                context_.directory.error_file(group.generation, rank_));
   return environment;
@@ -210,7 +212,8 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   siginfo_t info{};
   int result = 0;
   do {
-    result = waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
+    result =
+        waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
   } while (result != 0 && errno == EINTR);
   if (result != 0 || info.si_pid != pid_) return false;
   ended_at_ns_ = monotonic_ns();

@@ -1,6 +1,6 @@
-// One worker: starts its process, knows when it has ended, and says both to the launcher. Its output
-// goes through OutputPump.
-// Thread: the loop's. Lifetime: outlived by everything that WorkerContext names.
+// One worker: starts its process, knows when it has ended, and says both to the launcher. Its
+// output goes through OutputPump. Thread: the loop's. Lifetime: outlived by everything that
+// WorkerContext names.
 #pragma once
 
 #include <sys/types.h>
@@ -46,8 +46,8 @@ struct WorkerGroup {
   std::uint32_t generation = 0;
   std::vector<std::string> arguments;
   std::string working_directory;
-  Environment environment;     // The supervisor's own, less `unset`, with the plan's over it.
-  std::string log_directory;   // Empty: none.
+  Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
+  std::string log_directory;  // Empty: none.
 };
 
 // How the ending has got on, which decides what an exit means.
@@ -66,8 +66,8 @@ class Worker {
   Worker(WorkerContext& context, std::uint32_t rank)
       : context_(context), rank_(rank), pidfd_(context.loop) {}
 
-  // Sends Started or StartFailed. `ended` is called when the process has ended: the owner then calls
-  // collect().
+  // Sends Started or StartFailed. `ended` is called when the process has ended: the owner then
+  // calls collect().
   void start(const WorkerGroup& group, const WorkerSpec& spec, std::function<void(Worker&)> ended);
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);

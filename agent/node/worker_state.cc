@@ -38,12 +38,18 @@ bool is_over(WorkerState state) {
 
 std::string_view state_name(WorkerState state) {
   switch (state) {
-    case WorkerState::kPlanned: return "planned";
-    case WorkerState::kRunning: return "running";
-    case WorkerState::kQuiet: return "quiet";
-    case WorkerState::kDraining: return "draining";
-    case WorkerState::kDone: return "done";
-    case WorkerState::kFailed: return "failed";
+    case WorkerState::kPlanned:
+      return "planned";
+    case WorkerState::kRunning:
+      return "running";
+    case WorkerState::kQuiet:
+      return "quiet";
+    case WorkerState::kDraining:
+      return "draining";
+    case WorkerState::kDone:
+      return "done";
+    case WorkerState::kFailed:
+      return "failed";
   }
   return "unknown";
 }

@@ -12,7 +12,7 @@
 namespace ivy {
 
 enum class WorkerState {
-  kPlanned,   // Not started yet.
+  kPlanned,  // Not started yet.
   kRunning,
   kQuiet,     // Runs, but nobody can write to its pipes any more.
   kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.

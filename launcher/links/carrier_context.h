@@ -1,18 +1,53 @@
-// What the links of one job share: where the node binary is, and how many handshakes may be under way.
+// What the links of one job share: where the node binary is, how many handshakes may be under way, what
+// the ssh configuration says, which hosts libssh could not serve.
 // Thread: the loop's. Lifetime: outlives every link (they hold it by shared pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
 #include <string>
 
+#include "launcher/hosts.h"
+#include "launcher/links/node_upload.h"
+#include "launcher/links/ssh_config_files.h"
+#include "launcher/links/ssh_session.h"
 #include "launcher/options.h"
 
 namespace ivy {
 
+// At most so many holders at once; the others wait in order.
+class Slots {
+ public:
+  // Held as long as it lives. Empty: nothing is held.
+  using Ticket = std::shared_ptr<void>;
+
+  Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
+  // Calls back from the loop, at once or later. Nobody is called after `wanted` is gone.
+  void acquire(std::weak_ptr<void> wanted, std::function<void(Ticket)> granted);
+
+ private:
+  struct Waiter {
+    std::weak_ptr<void> wanted;
+    std::function<void(Ticket)> granted;
+  };
+  void grant_next();
+
+  boost::asio::io_context& loop_;
+  int free_;
+  std::deque<Waiter> waiting_;
+  std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
+};
+
 class CarrierContext {
  public:
-  CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary)
-      : loop_(loop), options_(options), node_binary_(std::move(node_binary)) {}
+  CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary);
   CarrierContext(const CarrierContext&) = delete;
   CarrierContext& operator=(const CarrierContext&) = delete;
 
@@ -20,10 +55,40 @@ class CarrierContext {
   const Options& options() const { return options_; }
   const std::string& node_binary() const { return node_binary_; }
 
+  Slots& handshakes() { return handshakes_; }
+  // One question at a time on the terminal.
+  Slots& terminal() { return terminal_; }
+  // Read when the first host needs it.
+  Result<NodeUpload*> upload();
+  const SshConfigFiles& ssh_config();
+  // Does this known_hosts file use what libssh does not understand? Read once.
+  bool known_hosts_needs_client(const std::string& path);
+  SshKeys& keys() { return keys_; }
+  // Where names are looked up, so that a slow name server delays nobody but who asked it.
+  boost::asio::thread_pool& resolvers();
+  // A number in [0.5, 1.5) by which waits are spread.
+  double jitter();
+
+  // The OpenSSH client serves this host from now on.
+  void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
+  bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
+
  private:
+  // As many names as can wait for a dead name server before others wait too.
+  static constexpr std::size_t kResolverThreads = 16;
+
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string node_binary_;
+  Slots handshakes_;
+  Slots terminal_;
+  std::optional<NodeUpload> upload_;
+  std::optional<SshConfigFiles> ssh_config_;
+  SshKeys keys_;
+  std::map<std::string, bool> known_hosts_checked_;
+  std::set<std::string> client_hosts_;
+  std::minstd_rand random_;
+  std::unique_ptr<boost::asio::thread_pool> resolvers_;
 };
 
 }  // namespace ivy

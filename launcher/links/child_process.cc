@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -134,6 +136,14 @@ const std::optional<ExitStatus>& ChildProcess::ended() {
 
 void ChildProcess::signal(int number) {
   if (!status_) syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), number, nullptr, 0);
+}
+
+void ChildProcess::end_within(boost::asio::io_context& loop) {
+  on_end_ = {};
+  const auto timer = std::make_shared<boost::asio::steady_timer>(loop, kEndPatience);
+  timer->async_wait([self = shared_from_this(), timer](const boost::system::error_code& error) {
+    if (!error) self->signal(SIGTERM);
+  });
 }
 
 void ChildProcess::reap() {

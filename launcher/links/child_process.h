@@ -8,6 +8,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -46,6 +47,10 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   void on_end(std::function<void(const ExitStatus&)> callback) { on_end_ = std::move(callback); }
   // Sends a signal while it runs; never to a process that took over its number.
   void signal(int number);
+  // It should end by itself now (its input was closed); it gets SIGTERM when it has not in this time.
+  void end_within(boost::asio::io_context& loop);
+
+  static constexpr std::chrono::seconds kEndPatience{2};
 
  private:
   ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd);

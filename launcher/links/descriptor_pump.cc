@@ -3,6 +3,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/write.hpp>
+#include <utility>
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -34,15 +35,30 @@ void DescriptorPump::read() {
       });
 }
 
-void DescriptorPump::write(std::string bytes) {
-  outgoing_ = std::move(bytes);
+void DescriptorPump::write(std::string_view bytes) {
+  queued_.append(bytes);
+  if (writing_.empty()) write_queued();
+}
+
+void DescriptorPump::write_queued() {
+  writing_ = std::exchange(queued_, {});
   asio::async_write(
-      writer(), asio::buffer(outgoing_),
+      writer(), asio::buffer(writing_),
       [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
         // A reader that went away shows as the end of our input too, behind what it still had to say.
         if (self->stopped_ || error) return;
+        self->writing_.clear();
+        if (!self->queued_.empty()) return self->write_queued();
+        if (self->ending_) return self->end_writing();
         self->handlers_.drained();
       });
+}
+
+void DescriptorPump::end_writing() {
+  ending_ = true;
+  if (!writing_.empty() || shared_) return;
+  boost::system::error_code ignored;
+  output_.close(ignored);
 }
 
 void DescriptorPump::stop() {

@@ -24,13 +24,16 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   DescriptorPump(boost::asio::io_context& loop, int read_fd, int write_fd);
 
   void start(Handlers handlers);
-  // One at a time: the next after drained().
-  void write(std::string bytes);
+  // Appends to what is still to be written.
+  void write(std::string_view bytes);
+  // The peer sees an end of file behind what was written; reading goes on.
+  void end_writing();
   // Closes both at once; the peer sees an end of file. Unwritten bytes are dropped.
   void stop();
 
  private:
   void read();
+  void write_queued();
   void end(const std::string& why);
   boost::asio::posix::stream_descriptor& writer() { return shared_ ? input_ : output_; }
 
@@ -42,7 +45,9 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   boost::asio::posix::stream_descriptor output_;
   Handlers handlers_;
   std::unique_ptr<std::array<char, kReadBytes>> buffer_;
-  std::string outgoing_;
+  std::string queued_;
+  std::string writing_;
+  bool ending_ = false;
   bool stopped_ = false;
 };
 

@@ -7,6 +7,8 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
+#include "launcher/links/remote_entry.h"
+
 namespace ivy {
 namespace {
 
@@ -73,13 +75,26 @@ Result<void> LocalLink::start_warden(const OpenRequest& request) {
 
 void LocalLink::start_pump() {
   DescriptorPump::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) { handlers_.bytes(bytes); };
+  handlers.bytes = [this](std::string_view bytes) { take(bytes); };
   handlers.drained = [this] { handlers_.drained(); };
   handlers.ended = [this](const std::string& why) { handlers_.down(broken(why)); };
   pump_->start(std::move(handlers));
 }
 
-void LocalLink::write(std::string bytes) { pump_->write(std::move(bytes)); }
+void LocalLink::take(std::string_view bytes) {
+  if (greeting_.is_past()) return handlers_.bytes(bytes);
+  const std::shared_ptr<bool> alive = alive_;
+  for (const GreetingEvent& event : greeting_.feed(bytes)) {
+    if (event.kind == GreetingEvent::Kind::kFail) {
+      pump_->stop();
+      return handlers_.down(relay_failure(event.text));
+    }
+    handlers_.bytes(event.text);
+    if (!*alive) return;
+  }
+}
+
+void LocalLink::write(std::string bytes) { pump_->write(bytes); }
 
 void LocalLink::close() {
   *alive_ = false;

@@ -10,6 +10,7 @@
 #include "launcher/links/child_process.h"
 #include "launcher/links/descriptor_pump.h"
 #include "launcher/links/host_link.h"
+#include "launcher/links/remote_greeting.h"
 
 namespace ivy {
 
@@ -28,6 +29,7 @@ class LocalLink : public HostLink {
  private:
   Result<void> start_warden(const OpenRequest& request);
   void start_pump();
+  void take(std::string_view bytes);
   void post(std::function<void()> action);
   LinkDown broken(const std::string& why);
 
@@ -36,6 +38,7 @@ class LocalLink : public HostLink {
   Handlers handlers_;
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<ChildProcess> warden_;
+  RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -74,6 +74,7 @@ struct SshSession::Handles {
   ssh_session session = nullptr;
   ssh_channel channel = nullptr;
   int fd = -1;
+  bool given_away = false;  // libssh closes the descriptor from now on.
 };
 
 SshSession::SshSession(const SshTarget& target)
@@ -111,11 +112,14 @@ Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, in
 }
 
 SshStep SshSession::handshake() {
-  const int rc = ssh_connect(handles_->session);
-  // libssh makes the socket blocking once it is connected; a full socket would then stop the loop.
-  const int flags = fcntl(handles_->fd, F_GETFL);
-  if (flags >= 0) fcntl(handles_->fd, F_SETFL, flags | O_NONBLOCK);
-  return step_of(rc);
+  handles_->given_away = true;
+  const SshStep step = step_of(ssh_connect(handles_->session));
+  if (step != SshStep::kFailed) {
+    // libssh makes the socket blocking once it is connected; a full socket would then stop the loop.
+    const int flags = fcntl(handles_->fd, F_GETFL);
+    if (flags >= 0) fcntl(handles_->fd, F_SETFL, flags | O_NONBLOCK);
+  }
+  return step;
 }
 
 bool SshSession::saw_banner() const { return ssh_get_serverbanner(handles_->session) != nullptr; }
@@ -251,6 +255,7 @@ void SshSession::close() {
   if (handles_->channel != nullptr) ssh_channel_free(handles_->channel);
   ssh_disconnect(handles_->session);
   ssh_free(handles_->session);
+  if (!handles_->given_away) ::close(handles_->fd);
   handles_->channel = nullptr;
   handles_->session = nullptr;
 }

@@ -25,7 +25,7 @@ class ChunkQueue {
   };
   void push(std::uint32_t lane, ChunkKind kind, std::string_view bytes);
   bool empty() const { return records_.empty(); }
-  std::size_t bytes() const { return buffer_.size() - read_; }
+  std::size_t bytes() const { return bytes_; }
   // At most max_bytes of the oldest chunk.
   Front front(std::size_t max_bytes) const;
   // Removes this much of the oldest chunk, and the chunk with its last byte.
@@ -37,9 +37,12 @@ class ChunkQueue {
     ChunkKind kind;
     std::uint32_t size;
   };
-  std::deque<Record> records_;
-  std::string buffer_;
-  std::size_t read_ = 0;
+  // Memory comes and goes in blocks of this size, so that a long queue is never copied.
+  static constexpr std::size_t kBlockBytes = 128u << 10;
+  std::deque<Record> records_;      // None spans two blocks.
+  std::deque<std::string> blocks_;
+  std::size_t read_ = 0;            // Bytes of the first block that have been taken.
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace ivy

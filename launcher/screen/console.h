@@ -28,7 +28,10 @@ struct Lane {
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
   bool shown = true;           // It reaches the console.
-  bool dropping = false;       // --console-overflow=drop: in the middle of what is not shown.
+  // --console-overflow=drop:
+  bool dropping = false;
+  bool is_in_line = false;     // What was kept last did not end with a newline.
+  bool lost_in_line = false;   // What was dropped last did not end with a newline.
   bool is_waiting = false;     // In the list of lanes with an unfinished line.
   bool state_is_new = false;   // A progress state that has not been shown.
   std::int64_t due_ns = 0;     // When the unfinished line is shown.

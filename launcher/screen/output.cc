@@ -281,28 +281,32 @@ void ConsoleOutput::accept(Lane& lane, std::string_view bytes, bool end) {
 // --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that is
 // under way when dropping begins is shown to its end, or cut where its end is not here yet.
 std::string_view ConsoleOutput::drop_some(Desk& desk, Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return bytes;
   const bool is_full = desk.queue.bytes() > kDropAboveBytes;
-  if (!is_full && !lane.dropping) return bytes;
   const std::size_t newline = bytes.find('\n');
-  std::string_view kept;
-  std::string_view lost = bytes;
-  if (!lane.dropping) {
-    lane.dropping = true;
-    if (newline != std::string_view::npos) {
-      kept = bytes.substr(0, newline + 1);
-      lost = bytes.substr(newline + 1);
-      // Nothing of the next line has come: if the reader is back by then, nothing is lost.
-      if (lost.empty()) lane.dropping = false;
-    } else {
-      desk.queue.push(lane.number, ChunkKind::kCut, {});
-    }
-  } else if (!is_full && newline != std::string_view::npos) {
-    lane.dropping = false;
-    lost = bytes.substr(0, newline + 1);
-    kept = bytes.substr(newline + 1);
+  const std::size_t line_end = newline == std::string_view::npos ? bytes.size() : newline + 1;
+  std::string_view kept = bytes;
+  std::string_view lost;
+  if (!lane.dropping && is_full) {
+    const bool can_end = lane.is_in_line && newline != std::string_view::npos;
+    if (lane.is_in_line && !can_end) desk.queue.push(lane.number, ChunkKind::kCut, {});
+    kept = bytes.substr(0, can_end ? line_end : 0);
+    lost = bytes.substr(kept.size());
+  } else if (lane.dropping) {
+    const bool resumes = !is_full && (!lane.lost_in_line || newline != std::string_view::npos);
+    const std::size_t lost_bytes = resumes ? (lane.lost_in_line ? line_end : 0) : bytes.size();
+    lost = bytes.substr(0, lost_bytes);
+    kept = bytes.substr(lost_bytes);
+    if (resumes) lane.dropping = false;
   }
-  lane.dropped_lines +=
-      static_cast<std::uint64_t>(std::count(lost.begin(), lost.end(), '\n'));
+  if (!kept.empty()) lane.is_in_line = kept.back() != '\n';
+  if (lost.empty()) return kept;
+  lane.dropping = lane.dropping || kept.empty() || kept.data() < lost.data();
+  if (lane.dropping) {
+    lane.is_in_line = false;
+    lane.lost_in_line = lost.back() != '\n';
+  }
+  lane.dropped_lines += static_cast<std::uint64_t>(std::count(lost.begin(), lost.end(), '\n'));
   consumed(lane.host_index, lost.size());
   return kept;
 }

@@ -23,8 +23,11 @@ class JobDirectoryTest : public testing::Test {
   // What a dead warden leaves behind: the directory without its lock.
   void die(const JobDirectory& directory) { close(directory.lock_fd); }
   void remove(const JobDirectory& directory) {
-    die(directory);
     remove_job_directory(directory);
+    die(directory);
+  }
+  void remove_dead(const JobDirectory& directory) {
+    remove_job_directory({.path = directory.path, .lock_fd = -1});
   }
 
   LeakGuard guard_;
@@ -77,7 +80,7 @@ TEST_F(JobDirectoryTest, RemovesWhatDeadJobsLeftButNoLivingOne) {
   EXPECT_FALSE(std::filesystem::exists(dead.path));
   EXPECT_TRUE(std::filesystem::exists(living.path));
   EXPECT_TRUE(std::filesystem::exists(fresh.path)) << "its maker may not have locked it yet";
-  remove_job_directory(fresh);
+  remove_dead(fresh);
   remove(living);
   remove(made);
 }
@@ -105,7 +108,7 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
   die(made);
   chmod(made.path.c_str(), 0755);
   EXPECT_FALSE(find_job_directory(job_id_, 0).ok());
-  remove_job_directory(made);
+  remove_dead(made);
 }
 
 TEST_F(JobDirectoryTest, RemovesEverythingInItButFollowsNoLink) {
@@ -120,6 +123,16 @@ TEST_F(JobDirectoryTest, RemovesEverythingInItButFollowsNoLink) {
   EXPECT_FALSE(std::filesystem::exists(made.path));
   EXPECT_TRUE(std::filesystem::exists(outside));
   std::filesystem::remove(outside);
+}
+
+TEST_F(JobDirectoryTest, RemovesNoDirectoryThatWasMadeAgain) {
+  const JobDirectory first = make();
+  remove_job_directory(first);
+  const JobDirectory second = make();
+  remove_job_directory(first);
+  EXPECT_TRUE(std::filesystem::exists(second.path));
+  die(first);
+  remove(second);
 }
 
 TEST_F(JobDirectoryTest, CarriesBytesOverTheCommandSocket) {

@@ -121,8 +121,8 @@ TEST_F(RelayTest, PassesOnWhyAWardenCannotStart) {
   const std::string said = read_text(relay.out(), ReadUntil::kEnd);
   EXPECT_TRUE(said.starts_with(std::string(kFailurePrefix) + "this job is running")) << said;
   EXPECT_EQ(wait_exit(relay.process).code, 0);
-  close(taken->lock_fd);
   remove_job_directory(*taken);
+  close(taken->lock_fd);
 }
 
 TEST_F(RelayTest, AskedTwiceForANewJobReattaches) {

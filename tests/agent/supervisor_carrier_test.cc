@@ -45,7 +45,8 @@ class SupervisorCarrierTest : public testing::Test {
     EXPECT_TRUE(directory.ok());
     const Result<int> fd = connect_to_command_socket(*directory);
     EXPECT_TRUE(fd.ok());
-    EXPECT_EQ(send(*fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(send(*fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
     std::string answer;
     const auto closed = [&] {
       pollfd poller{*fd, POLLIN, 0};
@@ -150,30 +151,31 @@ TEST_F(SupervisorCarrierTest, StopsWhenARelaysLauncherIsSilentForTheLease) {
 
 TEST_F(SupervisorCarrierTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
   FakeLauncher::Options options = relay();
-  options.lease_ms = 700;
+  options.lease_ms = 1500;
   FakeLauncher launcher(options);
   start_sleeper(launcher);
   Command command;
   command.mutable_pause();
   launcher.send(command);
   launcher.fall_silent();
-  launcher.serve(milliseconds(2500));
+  launcher.serve(milliseconds(3000));
   EXPECT_EQ(launcher.report(), nullptr);
   expect_undisturbed(launcher);
 }
 
 TEST_F(SupervisorCarrierTest, DoesNotCountTheTimeInWhichItWasStoppedItself) {
   FakeLauncher::Options options = relay();
-  options.lease_ms = 2000;
+  options.lease_ms = 2500;
   FakeLauncher launcher(options);
   start_sleeper(launcher);
   const pid_t supervisor = launcher.supervisor_pid();
+  launcher.fall_silent();
   ASSERT_EQ(kill(supervisor, SIGSTOP), 0);
-  launcher.hang_up();
   launcher.serve(milliseconds(4000));
   ASSERT_EQ(kill(supervisor, SIGCONT), 0);
-  launcher.reattach();
-  launcher.serve(milliseconds(1000));
+  launcher.serve(milliseconds(600));
+  launcher.speak_again();
+  launcher.serve(milliseconds(1500));
   expect_undisturbed(launcher);
 }
 
@@ -197,6 +199,22 @@ TEST_F(SupervisorCarrierTest, ReplaysWithoutLossOrDoubleAcrossManyCarriers) {
   EXPECT_TRUE(launcher.output(1) == expected.str());
   EXPECT_EQ(launcher.exits(), 2u);
   EXPECT_EQ(launcher.exited(1)->code(), 5);
+  launcher.finish();
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
+TEST_F(SupervisorCarrierTest, KeepsTheReportForALauncherThatComesBack) {
+  FakeLauncher launcher(relay());
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(1, "sleep 0.3; echo late; exit 7"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.started(0) != nullptr; }));
+  launcher.hang_up();
+  EXPECT_TRUE(launcher.wait([&] { return launcher.job_processes().empty(); }));
+  launcher.reattach();
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  EXPECT_EQ(launcher.exited(0)->code(), 7);
+  EXPECT_TRUE(launcher.wait([&] { return launcher.output_ended(0); }));
+  EXPECT_EQ(launcher.output(0), "late\n");
   launcher.finish();
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }

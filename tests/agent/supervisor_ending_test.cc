@@ -1,5 +1,6 @@
-// Endings: stop, grace, KILL, and that nothing of the job is left, whoever dies first. Method: a real
-// ivy-node; FakeLauncher's destructor fails the test when a process or the job directory stays.
+// Endings: stop, grace, KILL, and that nothing of the job is left, whoever dies first. Method: a
+// real ivy-node; FakeLauncher's destructor fails the test when a process or the job directory
+// stays.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -16,11 +17,13 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kStubborn[] =
-    "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done";
-// A process that has left its session, its parent and its environment's standard descriptors alone.
+constexpr char kStubborn[] = "trap '' TERM INT HUP; echo ready; while :; do sleep 0.05; done";
+// Leaves a process behind that is in another session, has no parent of the job and ignores TERM;
+// goes on when that process is ready.
 constexpr char kEscaper[] =
-    "(setsid sh -c 'trap \"\" TERM; sleep 600' >/dev/null 2>&1 </dev/null &); echo ready; ";
+    "(setsid sh -c 'trap \"\" TERM; : > $IVY_TOKEN_FILE.up; exec sleep 600' "
+    ">/dev/null 2>&1 </dev/null &); while ! test -e $IVY_TOKEN_FILE.up; do sleep 0.01; done; "
+    "echo ready; ";
 
 class SupervisorEndingTest : public testing::Test {
  protected:
@@ -91,8 +94,10 @@ TEST_F(SupervisorEndingTest, WakesAStoppedWorkerToTerminateIt) {
 
 TEST_F(SupervisorEndingTest, DoesNotWaitForAGrandchildThatHoldsThePipe) {
   FakeLauncher launcher;
-  // The second worker keeps the job alive, so that only the drain time can end the first one's pipes.
-  start(launcher, "echo ready; if [ $RANK = 0 ]; then (setsid sleep 600 &); exit 6; fi; sleep 600", 2);
+  // The second worker keeps the job alive, so that only the drain time can end the first one's
+  // pipes.
+  start(launcher, "echo ready; if [ $RANK = 0 ]; then (setsid sleep 600 &); exit 6; fi; sleep 600",
+        2);
   ASSERT_TRUE(launcher.wait([&] { return launcher.exited(0) != nullptr; }, seconds(1)));
   EXPECT_EQ(launcher.exited(0)->code(), 6);
   EXPECT_FALSE(launcher.output_ended(0));
@@ -106,8 +111,10 @@ TEST_F(SupervisorEndingTest, DoesNotWaitForAGrandchildThatHoldsThePipe) {
 
 TEST_F(SupervisorEndingTest, EndsWhatOutlivesTheWorkers) {
   FakeLauncher launcher;
+  const Clock::time_point begin = Clock::now();
   start(launcher, std::string(kEscaper) + "exit 0");
   ASSERT_TRUE(reported(launcher, seconds(6)));
+  EXPECT_GE(Clock::now() - begin, seconds(2));
   EXPECT_EQ(launcher.exited(0)->code(), 0);
   EXPECT_FALSE(launcher.exited(0)->after_stop());
   EXPECT_TRUE(launcher.report()->clean());

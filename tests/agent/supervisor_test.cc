@@ -1,8 +1,9 @@
-// The supervisor's everyday work: Hello, start, output, input, exits. Goal: every byte and every exit
-// arrives, in order, whatever the workers do. Method: a real ivy-node over a socketpair.
+// The supervisor's everyday work: Hello, start, output, input, exits. Goal: every byte and every
+// exit arrives, in order, whatever the workers do. Method: a real ivy-node over a socketpair.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +42,15 @@ class SupervisorTest : public testing::Test {
         if (!launcher.output_ended(rank, 1) || !launcher.output_ended(rank, 2)) return false;
       return true;
     });
+  }
+  static AddressChecked check(FakeLauncher& launcher, std::uint32_t port) {
+    Command command;
+    command.mutable_check_address()->set_address("127.0.0.1");
+    command.mutable_check_address()->set_port(port);
+    command.mutable_check_address()->set_timeout_ms(300);
+    launcher.send(command);
+    EXPECT_TRUE(launcher.wait([&] { return launcher.events().back().has_address_checked(); }));
+    return launcher.events().back().address_checked();
   }
   void finish(FakeLauncher& launcher) {
     launcher.finish();
@@ -95,19 +105,36 @@ TEST_F(SupervisorTest, KeepsAReservedPortThatTorchCanStillServeOn) {
 TEST_F(SupervisorTest, ReachesAnAddressThatRefuses) {
   FakeLauncher launcher;
   launcher.say_hello();
-  Command command;
-  command.mutable_check_address()->set_address("127.0.0.1");
-  command.mutable_check_address()->set_port(1);
-  launcher.send(command);
-  const auto checked = [&] {
-    return std::any_of(launcher.events().begin(), launcher.events().end(),
-                       [](const Event& event) { return event.has_address_checked(); });
-  };
-  ASSERT_TRUE(launcher.wait(checked));
-  const AddressChecked& answer = launcher.events().back().address_checked();
+  const AddressChecked answer = check(launcher, 1);
   EXPECT_TRUE(answer.reachable()) << answer.error();
   EXPECT_EQ(answer.interface(), "lo");
   EXPECT_EQ(answer.local_address(), "127.0.0.1");
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, TakesSilenceForUnreachable) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  // A listener whose queue is full drops what asks to be let in, as a firewall does.
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 0), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  int fillers[3];
+  for (int& filler : fillers) {
+    filler = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    connect(filler, reinterpret_cast<sockaddr*>(&address), length);
+  }
+  const AddressChecked answer = check(launcher, ntohs(address.sin_port));
+  EXPECT_FALSE(answer.reachable());
+  EXPECT_EQ(answer.error(), "no answer in 0.3 s");
+  EXPECT_EQ(answer.interface(), "lo");
+  for (const int filler : fillers) ::close(filler);
+  ::close(listener);
   finish(launcher);
 }
 
@@ -133,9 +160,9 @@ TEST_F(SupervisorTest, StartsWorkersAndReportsTheirOutputAndExits) {
 
 TEST_F(SupervisorTest, TellsSignalsFromExitCodes) {
   FakeLauncher launcher;
-  run_to_report(launcher,
-                launcher.shell_plan(3, "case $RANK in 0) kill -SEGV $$;; 1) kill -KILL $$;; "
-                                       "2) exit 139;; esac; sleep 10"));
+  run_to_report(launcher, launcher.shell_plan(3,
+                                              "case $RANK in 0) kill -SEGV $$;; 1) kill -KILL $$;; "
+                                              "2) exit 139;; esac; sleep 10"));
   EXPECT_EQ(launcher.exited(0)->signal(), SIGSEGV);
   EXPECT_EQ(launcher.exited(1)->signal(), SIGKILL);
   EXPECT_FALSE(launcher.exited(1)->out_of_memory());
@@ -173,10 +200,11 @@ TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
   setenv("IVY_TEST_PREFIX_A", "own", 1);
   setenv("IVY_TEST_GONE", "own", 1);
   FakeLauncher launcher;
-  HostPlan plan = launcher.shell_plan(
-      1, "echo $IVY_TEST_KEPT/$IVY_TEST_PREFIX_A/$IVY_TEST_GONE/$LAYER/$BYTES; "
-         "test -r \"$IVY_TOKEN_FILE\" && echo token; echo $IVY_HOST_INDEX; "
-         "printf trace > \"$TORCHELASTIC_ERROR_FILE\"");
+  HostPlan plan =
+      launcher.shell_plan(1,
+                          "echo $IVY_TEST_KEPT/$IVY_TEST_PREFIX_A/$IVY_TEST_GONE/$LAYER/$BYTES; "
+                          "test -r \"$IVY_TOKEN_FILE\" && echo token; echo $IVY_HOST_INDEX; "
+                          "printf trace > \"$TORCHELASTIC_ERROR_FILE\"");
   plan.add_unset("IVY_TEST_GONE");
   plan.add_unset("IVY_TEST_PREFIX_*");
   const auto add = [](Variable* variable, const char* name, const char* value) {
@@ -211,7 +239,8 @@ TEST_F(SupervisorTest, StartsThirtyTwoWorkersAtOnce) {
   EXPECT_EQ(launcher.exits(), 32u);
   const std::uint64_t first = launcher.started(0)->at_ns();
   const std::uint64_t last = launcher.started(31)->at_ns();
-  EXPECT_LT(last - first, static_cast<std::uint64_t>(stretched(milliseconds(500)).count()) * 1'000'000u);
+  EXPECT_LT(last - first,
+            static_cast<std::uint64_t>(stretched(milliseconds(500)).count()) * 1'000'000u);
   EXPECT_TRUE(all_streams_end(launcher, 32));
   finish(launcher);
 }
@@ -224,9 +253,8 @@ TEST_F(SupervisorTest, LosesNothingWhenTheLauncherStopsReading) {
   launcher.stop_granting();
   launcher.start(launcher.shell_plan(2, "seq 1 300000"));
   // The window fills, then nothing more comes: the workers wait in their pipes.
-  ASSERT_TRUE(launcher.wait([&] {
-    return launcher.output(0).size() + launcher.output(1).size() > (200u << 10);
-  }));
+  ASSERT_TRUE(launcher.wait(
+      [&] { return launcher.output(0).size() + launcher.output(1).size() > (200u << 10); }));
   launcher.serve(stretched(milliseconds(300)));
   EXPECT_LE(launcher.output(0).size() + launcher.output(1).size(), options.window_bytes);
   EXPECT_EQ(launcher.exits(), 0u);
@@ -284,7 +312,8 @@ TEST_F(SupervisorTest, PassesStandardInputToOneWorkerOnly) {
 TEST_F(SupervisorTest, ThrowsInputAwayWhenTheWorkerHasClosedIt) {
   FakeLauncher launcher;
   launcher.say_hello();
-  HostPlan plan = launcher.shell_plan(1, "exec <&-; echo closed; while ! test -e $IVY_TOKEN_FILE.go; do sleep 0.01; done");
+  HostPlan plan = launcher.shell_plan(
+      1, "exec <&-; echo closed; while ! test -e $IVY_TOKEN_FILE.go; do sleep 0.01; done");
   plan.mutable_workers(0)->set_standard_input(true);
   launcher.start(plan);
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "closed\n"; }));
@@ -300,8 +329,9 @@ TEST_F(SupervisorTest, ThrowsInputAwayWhenTheWorkerHasClosedIt) {
 TEST_F(SupervisorTest, DeliversASignalOnceToEachWorker) {
   FakeLauncher launcher;
   launcher.say_hello();
-  launcher.start(launcher.shell_plan(2, "trap 'echo usr1; exit 3' USR1; echo ready; "
-                                        "while :; do sleep 0.02; done"));
+  launcher.start(launcher.shell_plan(2,
+                                     "trap 'echo usr1; exit 3' USR1; echo ready; "
+                                     "while :; do sleep 0.02; done"));
   ASSERT_TRUE(launcher.wait(
       [&] { return launcher.output(0) == "ready\n" && launcher.output(1) == "ready\n"; }));
   launcher.send_signal(SIGUSR1);
@@ -341,6 +371,43 @@ TEST_F(SupervisorTest, GoesOnWithOneWarningWhenLogFilesCannotBeWritten) {
                           [](const Event& event) { return event.has_note(); }),
             1);
   EXPECT_EQ(launcher.exited(0)->code(), 0);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
+  FakeLauncher::Options options;
+  options.window_bytes = 8u << 20;
+  FakeLauncher launcher(options);
+  launcher.say_hello();
+  launcher.keep_no_output();
+  launcher.start(launcher.shell_plan(4, "head -c 60000000 /dev/zero"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  ASSERT_TRUE(all_streams_end(launcher, 4));
+  std::ifstream status("/proc/" + std::to_string(launcher.supervisor_pid()) + "/status");
+  long peak_kib = 0;
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:") status >> peak_kib;
+  EXPECT_GT(peak_kib, 0);
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LT(peak_kib, 64 << 10);
+#endif
+  EXPECT_EQ(launcher.output_bytes(), 4u * 60'000'000u);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, SaysWhatFailedWhenDescriptorsRunOut) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  const rlimit few{30, 30};
+  ASSERT_EQ(prlimit(launcher.supervisor_pid(), RLIMIT_NOFILE, &few, nullptr), 0);
+  launcher.start(launcher.shell_plan(8, "exec sleep 600"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.start_failed(7) != nullptr; }));
+  EXPECT_NE(launcher.started(0), nullptr);
+  EXPECT_EQ(launcher.start_failed(7)->error(), EMFILE);
+  EXPECT_NE(launcher.start_failed(7)->step(), "");
+  launcher.stop(0);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }));
+  EXPECT_TRUE(launcher.report()->clean());
   finish(launcher);
 }
 

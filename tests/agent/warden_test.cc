@@ -175,8 +175,8 @@ TEST_F(WardenTest, SaysOnTheCarrierWhyItCannotStart) {
   EXPECT_EQ(line(), std::string(kFailurePrefix) +
                         "this job is running on this host already: " + taken->path + "\n");
   EXPECT_EQ(wait_code(), kWardenFailed);
-  close(taken->lock_fd);
   remove_job_directory(*taken);
+  close(taken->lock_fd);
 }
 
 TEST(WardenArgumentsTest, AreParsed) {

@@ -1,5 +1,6 @@
 // fork_grandchild stay|leave: forks twice, so that a grandchild in a session of its own, which
-// ignores the polite signals, loses its parent. Prints "PARENT GRANDCHILD\n", then stays or exits 0.
+// ignores the polite signals, loses its parent. Prints "PARENT GRANDCHILD\n", then stays or exits
+// 0.
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -19,14 +19,15 @@ import pytest
 from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds
 
 import leftovers  # noqa: E402  (found by way of launching)
-from testbed import Testbed  # noqa: E402
+from testbed import Testbed, TestbedError  # noqa: E402
 
 HOST_COUNT = 6
 SETTLE_SECONDS = 3  # For sshd's sessions to close and orphans to be reaped after a clean end.
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="also run the tests that repeat for minutes")
+    parser.addoption("--long", action="store_true",
+                     help="also run the tests that repeat for minutes")
 
 
 def pytest_configure(config):
@@ -168,16 +169,15 @@ def local():
 
 @pytest.fixture(scope="session")
 def testbed():
-    if os.geteuid() != 0:
-        pytest.skip("test hosts are made of namespaces, which need root")
+    try:
+        Testbed().check_machine(HOST_COUNT)
+    except TestbedError as error:
+        pytest.skip(f"no test hosts here: {error}")
     state = tempfile.mkdtemp(prefix="ivytest-bed-", dir="/run")
     environment = {**os.environ, "IVY_TESTBED": state}
     os.rmdir(state)
     try:
-        made = subprocess.run([HOSTS, "up", str(HOST_COUNT)], env=environment, text=True,
-                              capture_output=True)
-        if made.returncode != 0:
-            pytest.skip(f"no test hosts on this machine: {made.stderr.strip()}")
+        subprocess.run([HOSTS, "up", str(HOST_COUNT)], env=environment, check=True)
         bed = Testbed(state)
         shutil.copytree(WORKERS, os.path.join(bed.shared, "workers"))
         shutil.copytree(os.path.join(REPOSITORY, "scripts/examples"),

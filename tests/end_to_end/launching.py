@@ -25,9 +25,8 @@ WORKERS = os.path.join(HERE, "workers")
 HOSTS = os.path.join(REPOSITORY, "tests/testbed/hosts")
 # Debian's Python is the one with torch; a developer's own on the PATH need not have it.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# "[ 1 node2] text": what stands between label and rank (a mark for stderr, padding) is free.
-LABEL = re.compile(rb"^\[[^0-9\]]*(\d+) +([^\s\]]+) *\][^ ]? ?(.*)$", re.DOTALL)
-OWN_LINE = re.compile(rb"^(ivyrun: |  (where|cause|fix|more): )")
+# "[ 1 node2] text", or "[1] text" on one host; a mark for stderr stands before the rank.
+LABEL = re.compile(rb"^\[[^0-9\]]*(\d+)(?: +([^\s\]]+))? *\] ?(.*)$", re.DOTALL)
 
 
 def seconds(value):
@@ -49,7 +48,7 @@ def wait_until(condition, limit, what):
 def parse_label(line):
     """(rank, host, text), or None for a line without a label."""
     match = LABEL.match(line)
-    return (int(match[1]), match[2].decode(), match[3]) if match else None
+    return (int(match[1]), (match[2] or b"").decode(), match[3]) if match else None
 
 
 class Finished:
@@ -196,7 +195,8 @@ class Launcher:
     def __init__(self, directory, marker):
         self.directory = str(directory)
         self.environment = {"PATH": PATH, "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
-                            "TERM": "dumb", "IVYTEST_MARK": marker, "USER": os.environ.get("USER", "root")}
+                            "TERM": "dumb", "IVYTEST_MARK": marker,
+                            "USER": os.environ.get("USER", "root")}
 
     def ivyrun(self):
         return os.path.join(BIN, "ivyrun")
@@ -224,13 +224,12 @@ class Launcher:
         """argv and environment of any program in the launcher's place."""
         return list(program), {**self.environment, **(env or {})}
 
-    def start_program(self, *program, env=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None,
-                      preexec=None):
+    def start_program(self, *program, env=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None):
         argv, environment = self.command(program, env)
         started = time.monotonic()
         process = subprocess.Popen(argv, env=environment, stdin=stdin, cwd=self.outside_directory(),
-                                   stdout=stdout or subprocess.PIPE, stderr=stderr or subprocess.PIPE,
-                                   preexec_fn=preexec, start_new_session=True)
+                                   stdout=stdout or subprocess.PIPE,
+                                   stderr=stderr or subprocess.PIPE, start_new_session=True)
         out = Reader(process.stdout.fileno()) if process.stdout else Nothing()
         err = Reader(process.stderr.fileno()) if process.stderr else Nothing()
         return Run(process, out, err, started)
@@ -253,7 +252,8 @@ class Launcher:
         """Any program (default: a shell) with a terminal of its own; `type` is its keyboard."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
-        argv, environment = self.command(["setsid", "-c", *program], {"TERM": "xterm", **(env or {})})
+        argv, environment = self.command(["setsid", "-c", *program],
+                                         {"TERM": "xterm", **(env or {})})
         started = time.monotonic()
         process = subprocess.Popen(argv, env=environment, stdin=slave, stdout=slave, stderr=slave,
                                    cwd=self.outside_directory())
@@ -312,13 +312,14 @@ class HostLauncher(Launcher):
         variables = [os.fsencode(k) + b"=" + os.fsencode(v) for k, v in (env or {}).items()]
         argv = [HOSTS, "exec", f"{self.user}@{self.host}", "env", "-C", self.directory, *variables,
                 *program]
-        return argv, {**os.environ, "IVY_TESTBED": self.bed.state, "TERM": (env or {}).get("TERM", "dumb")}
+        return argv, {**os.environ, "IVY_TESTBED": self.bed.state,
+                      "TERM": (env or {}).get("TERM", "dumb")}
 
     def run_on(self, host, *program, user="root", limit=30):
         """Runs something that is not ivyrun on any host."""
         done = subprocess.run([HOSTS, "exec", f"{user}@{host}", *program], capture_output=True,
-                              env={**os.environ, "IVY_TESTBED": self.bed.state}, timeout=seconds(limit),
-                              stdin=subprocess.DEVNULL)
+                              env={**os.environ, "IVY_TESTBED": self.bed.state},
+                              timeout=seconds(limit), stdin=subprocess.DEVNULL)
         return Finished(done.returncode, done.stdout, done.stderr, 0)
 
 

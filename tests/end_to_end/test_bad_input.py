@@ -1,4 +1,4 @@
-"""Everything that people get wrong: one clear message with host and next step, the right code, in time."""
+"""What people get wrong: one clear message with host and next step, the right code, in time."""
 
 import contextlib
 import os
@@ -120,15 +120,16 @@ def test_noexec_or_full_home_is_no_obstacle(anyone, number):
 @contextlib.contextmanager
 def every_disk_full(hosts, number):
     places = ("/tmp", "/var/tmp", "/dev/shm", "/run")
-    sizes = {place: hosts.run_on(number, "sh", "-c", f"mount -o remount,size=4k {place}") for place in
-             places}
     try:
         for place in places:
-            hosts.run_on(number, "sh", "-c", f"dd if=/dev/zero of={place}/filler bs=4k 2>/dev/null")
-        yield sizes
+            # A size of one page where less is used already: then what is used.
+            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=4k {place} || "
+                         f"mount -o remount,size=1m {place}; cat /dev/zero > {place}/filler")
+        yield
     finally:
         for place in places:
-            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=1g {place}; rm -f {place}/filler")
+            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=1g {place}; "
+                         f"rm -f {place}/filler")
 
 
 def test_no_room_anywhere(hosts):
@@ -168,7 +169,8 @@ def test_working_directory_missing_on_one_host(hosts):
 
 
 def place_script(hosts, number, text):
-    hosts.run_on(number, "sh", "-c", f"mkdir -p /tmp/own && printf '%s' \"$0\" > /tmp/own/train.py", text)
+    command = "mkdir -p /tmp/own && printf '%s' \"$0\" > /tmp/own/train.py"
+    assert hosts.run_on(number, "sh", "-c", command, text).code == 0
 
 
 def test_a_different_script_on_one_host(hosts):
@@ -218,7 +220,8 @@ JUNK = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x0
 
 def command_sockets(job):
     with open("/proc/net/unix") as table:
-        return [line.split()[7] for line in table if job in line and line.rstrip().endswith(".sock")]
+        return [line.split()[7] for line in table
+                if job in line and line.rstrip().endswith(".sock")]
 
 
 def test_junk_on_the_command_socket(local):

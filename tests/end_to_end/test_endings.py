@@ -1,6 +1,7 @@
 """How a job ends: the truth about the first cause, within its bounds, with nothing left anywhere.
 
-`anyone` runs a test twice: as root, whose workers live in a cgroup, and as an ordinary user without one.
+`anyone` runs a test twice: as root, whose workers live in a cgroup, and as an ordinary user, whose
+workers do not.
 """
 
 import os
@@ -232,7 +233,8 @@ def test_ctrl_c_three_times_leaves_at_once(hosts):
 
 
 def test_terminal_closed(hosts):
-    with hosts.on_terminal(hosts.ivyrun(), *THREE, hosts.script("counter.py"), "6000", "0.1") as run:
+    with hosts.on_terminal(hosts.ivyrun(), *THREE, hosts.script("counter.py"), "6000",
+                           "0.1") as run:
         run.wait_for("count 1", count=3)
         run.close_terminal()
         hosts.wait_clean(LAUNCHER_KILLED)
@@ -288,8 +290,8 @@ def test_shutdown_timeout_shortens_the_grace(hosts):
 def test_stopped_and_continued(hosts):
     """Ctrl-Z for longer than the lease, then fg: the job is still there and ends well."""
     with hosts.on_terminal("bash", "--norc", "-i") as shell:
-        shell.type(f"{hosts.ivyrun()} --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
-                   .encode())
+        job = f"{hosts.ivyrun()} --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
+        shell.type(job.encode())
         shell.wait_for("count 5", count=2)
         shell.type(b"\x1a")
         shell.wait_for("Stopped", 5)

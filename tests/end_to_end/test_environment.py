@@ -1,4 +1,4 @@
-"""What a worker is given: variables, arguments byte for byte, and never the secret where others see it."""
+"""What a worker is given: variables, arguments byte for byte; the secret only where it belongs."""
 
 import hashlib
 import json
@@ -76,8 +76,9 @@ def test_wrong_export_is_a_usage_error(local):
 
 
 def test_other_hosts_get_what_frameworks_read_and_nothing_else(hosts):
-    given = {"HF_HOME": "/data/hf", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--a", "WANDB_MODE": "offline",
-             "MY_PASSWORD": "swordfish", "CUDA_VISIBLE_DEVICES": "3", "EXTRA": "asked for"}
+    given = {"HF_HOME": "/data/hf", "NCCL_DEBUG": "INFO", "XLA_FLAGS": "--a",
+             "WANDB_MODE": "offline", "MY_PASSWORD": "swordfish", "CUDA_VISIBLE_DEVICES": "3",
+             "EXTRA": "asked for"}
     done = run_dump(hosts, ("-H", "node1,node2", "-x", "EXTRA"), env=given)
     here, there = text_variables(hosts, 0), text_variables(hosts, 1)
     for name in ("HF_HOME", "NCCL_DEBUG", "XLA_FLAGS", "WANDB_MODE", "EXTRA"):
@@ -158,7 +159,7 @@ def test_module_and_plain_program(local):
 
 
 def scan_for(needles):
-    """Places on this machine (all hosts are on it) where another user's `ps` could show these bytes."""
+    """Where `ps` could show these bytes, on this machine and so on all of the hosts."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         for name in ("cmdline", "environ"):
@@ -173,7 +174,7 @@ def scan_for(needles):
 
 def test_the_token_is_nowhere_to_be_seen(anyone):
     """It is in a 0400 file; never in an argument, a variable, or what is printed."""
-    show = 'stat -c "mode %a" "$IVY_TOKEN_FILE"; cat "$IVY_TOKEN_FILE" | od -An -v -tx1; echo; sleep 3'
+    show = 'stat -c "mode %a" "$IVY_TOKEN_FILE"; od -An -v -tx1 "$IVY_TOKEN_FILE"; sleep 3'
     with anyone.start("-vv", "-H", "node1,node2", "sh", "-c", show) as run:
         run.wait_for("mode 400", count=2)
         run.wait_for("(?: [0-9a-f]{2}){16}", count=4)

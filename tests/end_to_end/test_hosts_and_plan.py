@@ -1,4 +1,4 @@
-"""Which hosts, how many workers on each, in which order; and what is said before anything starts."""
+"""Which hosts, how many workers on each, in which order; what is said before anything starts."""
 
 import re
 
@@ -10,7 +10,8 @@ WHO = ("sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $(hostname)"')
 def placement(done):
     """[(rank, local rank, world size, host)] in rank order, as the workers themselves say."""
     assert done.code == 0, done
-    rows = [text.split() for _, _, text in done.labelled()] or [row.split() for row in done.out_lines]
+    rows = [text.split() for _, _, text in done.labelled()]
+    rows = rows or [line.split() for line in done.out_lines]
     return sorted((int(rank), int(local), int(world), host) for rank, local, world, host in rows)
 
 
@@ -121,7 +122,7 @@ def test_ipv6_host(hosts):
 
 @pytest.mark.parametrize("first, address", [("node1", "10.77.0.1"), ("node4", "10.77.0.4")])
 def test_workers_get_an_address_that_others_reach(hosts, first, address):
-    """Never a loopback address: not for the launcher's own host, not where the name says 127.0.1.1."""
+    """Never a loopback address, not even where the host's own name says 127.0.1.1."""
     done = hosts.run("-H", f"{first},node2", "sh", "-c", "echo $MASTER_ADDR")
     assert done.code == 0, done
     assert {text for _, _, text in done.labelled()} == {address}

@@ -15,11 +15,12 @@ CALM = ("-x", "OMP_NUM_THREADS=1")
 
 def check_training(done, world, epochs):
     assert done.code == 0, done
-    losses = [float(loss) for loss in re.findall(r"epoch \d+/\d+: loss ([\d.]+)", done.out.decode())]
+    text = done.out.decode()
+    losses = [float(loss) for loss in re.findall(r"epoch \d+/\d+: loss ([\d.]+)", text)]
     assert len(losses) == epochs, done
     assert losses[-1] < losses[0], f"the loss did not fall: {losses}"
     finals = re.findall(r"rank (\d+) of (\d+): weights equal on all ranks, checksum (-?[\d.]+)",
-                        done.out.decode())
+                        text)
     assert sorted(int(rank) for rank, _, _ in finals) == list(range(world)), done
     assert {int(size) for _, size, _ in finals} == {world}
     assert len({checksum for _, _, checksum in finals}) == 1, f"weights differ: {finals}"

@@ -1,4 +1,4 @@
-"""What workers print arrives whole, in order, with its label, and as slowly as somebody reads it."""
+"""What workers print arrives whole, in order, labelled, and as slowly as somebody reads it."""
 
 import hashlib
 import os
@@ -69,7 +69,8 @@ def test_last_line_without_newline(local):
 
 def test_output_before_a_crash(hosts):
     done = hosts.run("-H", "node1,node2", "sh", "-c",
-                     "[ $RANK = 1 ] || exec sleep 60; seq 1 2000; printf 'last words'; kill -SEGV $$")
+                     "[ $RANK = 1 ] || exec sleep 60; seq 1 2000; printf 'last words'; "
+                     "kill -SEGV $$")
     assert done.code == 139, done
     assert done.texts_by_rank()[1] == [*map(str, range(1, 2001)), "last words"], done
 
@@ -135,7 +136,8 @@ def test_show_ranks(local, flag, shown):
 def run_into_reader(launcher, arguments, lines):
     """`ivyrun ... | head -n LINES`, as a shell does it: (ivyrun's end, what head printed)."""
     started = time.monotonic()
-    head = subprocess.Popen(["head", "-n", str(lines)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    head = subprocess.Popen(["head", "-n", str(lines)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE)
     with launcher.start(*arguments, stdout=head.stdin) as run:
         head.stdin.close()
         shown = head.stdout.read()
@@ -186,7 +188,7 @@ def test_a_hundred_megabytes_unlabelled(local):
 
 
 def test_megabytes_from_two_hosts(hosts):
-    done = hosts.run("-H", "node2,node3", "sh", "-c", "seq -f \"$RANK line %.0f\" 1 300000", limit=60)
+    done = hosts.run("-H", "node2,node3", "sh", "-c", 'seq -f "$RANK line %.0f" 1 300000', limit=60)
     assert done.code == 0, done
     ranks = {0: [], 1: []}
     for line in done.out.split(b"\n")[:-1]:
@@ -237,7 +239,8 @@ def test_on_a_terminal(local):
 
 
 def test_no_color(local):
-    with local.on_terminal(local.ivyrun(), "-n", "2", "echo", "plain", env={"NO_COLOR": "1"}) as run:
+    with local.on_terminal(local.ivyrun(), "-n", "2", "echo", "plain",
+                           env={"NO_COLOR": "1"}) as run:
         done = run.finish()
     assert b"plain" in done.out and b"\x1b[" not in done.out.replace(b"\x1b[K", b""), done
 
@@ -258,14 +261,16 @@ def test_a_very_long_line(local):
 
 def test_background_output_in_a_shell_pipe(local):
     """`ivyrun | cat` in a real shell, the way people do it."""
-    done = local.run_program("bash", "-c", f"{BIN}/ivyrun -n 2 echo hi | cat; echo ${{PIPESTATUS[0]}}")
+    done = local.run_program("bash", "-c",
+                             f"{BIN}/ivyrun -n 2 echo hi | cat; echo ${{PIPESTATUS[0]}}")
     assert done.out.endswith(b"0\n") and done.out.count(b"hi") == 2, done
 
 
 def test_waiting_line_names_the_missing_host(hosts):
     """A host that does not answer: after 5 s one line says which, and what is being done."""
     hosts.bed.cut(3)
-    with hosts.start("-H", "node2,node3", "--start-timeout", "8s", "sh", "-c", "echo started") as run:
+    with hosts.start("-H", "node2,node3", "--start-timeout", "8s", "sh", "-c",
+                     "echo started") as run:
         run.wait_for(r"hosts 1/2 up[^\n]*node3", 8)
         done = run.finish(20)
     assert done.code == 120, done

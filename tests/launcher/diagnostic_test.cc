@@ -44,7 +44,9 @@ TEST(EscapeControlTest, KeepsTextAndNewlines) {
   EXPECT_EQ(escape_control("gr\xc3\xbc\xc3\x9f\n\t"), "gr\xc3\xbc\xc3\x9f\n\\x09");
   EXPECT_EQ(escape_control(std::string("\0\x7f", 2)), "\\x00\\x7F");
   // CSI as one C1 character in UTF-8; U+00A0 beside it is text.
-  EXPECT_EQ(escape_control("\xc2\x9b" "2J\xc2\xa0"), "\\xC2\\x9B2J\xc2\xa0");
+  EXPECT_EQ(escape_control("\xc2\x9b"
+                           "2J\xc2\xa0"),
+            "\\xC2\\x9B2J\xc2\xa0");
   EXPECT_EQ(escape_control("\xc2"), "\xc2");
 }
 

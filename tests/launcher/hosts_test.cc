@@ -101,7 +101,8 @@ TEST(HostListTest, ErrorsNameTheColumnAndTheText) {
       {"[1-4]", "error -H, column 1: \"[1-4]\" has no name before its bracket"},
       {"[::zz]", "error -H, column 2: \"::zz\" is not an IPv6 address"},
       {"n[1-9999999]", "error -H, column 3: range \"1-9999999\" has more than 4096 hosts"},
-      {"n[1-100]r[1-100]", "error -H, column 1: \"n[1-100]r[1-100]\" stands for more than 4096 hosts"},
+      {"n[1-100]r[1-100]",
+       "error -H, column 1: \"n[1-100]r[1-100]\" stands for more than 4096 hosts"},
       {"n[1-4096],m", "error -H: 4097 hosts, limit 4096"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed(text), message) << text;
@@ -145,7 +146,9 @@ TEST(HostfileTest, ReadsEveryDialect) {
       {"node[01-03] slots=8\n", "node01:8 node02:8 node03:8"},
       {"a,b slots=2\n", "a:2 b:2"},
       {"user@a:2\n[::1]:3\n", "user@a:2 ::1:3"},
-      {"\xEF\xBB\xBF" "a\n", "a"},
+      {"\xEF\xBB\xBF"
+       "a\n",
+       "a"},
   };
   for (const auto& [text, hosts] : cases) EXPECT_EQ(parsed_file(text), hosts) << text;
 }

@@ -16,10 +16,16 @@ TEST(OptionValuesTest, NumbersHaveBothBounds) {
 }
 
 TEST(OptionValuesTest, DurationsHaveUnits) {
-  const std::pair<const char*, std::int64_t> cases[] = {
-      {"0", 0},          {"90", 90'000},     {"1.5", 1'500},      {"250ms", 250},
-      {"2s", 2'000},     {"30m", 1'800'000}, {"12h", 43'200'000}, {"2d", 172'800'000},
-      {"0.5h", 1'800'000}, {"365d", 31'536'000'000}};
+  const std::pair<const char*, std::int64_t> cases[] = {{"0", 0},
+                                                        {"90", 90'000},
+                                                        {"1.5", 1'500},
+                                                        {"250ms", 250},
+                                                        {"2s", 2'000},
+                                                        {"30m", 1'800'000},
+                                                        {"12h", 43'200'000},
+                                                        {"2d", 172'800'000},
+                                                        {"0.5h", 1'800'000},
+                                                        {"365d", 31'536'000'000}};
   for (const auto& [text, expected] : cases)
     EXPECT_EQ(parse_duration(text).value(), milliseconds(expected)) << text;
   for (const char* bad : {"", "s", "-1", "1w", "1 s", "nan", "inf", "1e9", "366d", "1s5"})
@@ -33,7 +39,8 @@ TEST(OptionValuesTest, WorkersPerHost) {
   EXPECT_TRUE(parse_per_host("auto")->written);
   EXPECT_EQ(parse_per_host("gpu")->kind, PerHost::Kind::kGpu);
   EXPECT_EQ(parse_per_host("cpu")->kind, PerHost::Kind::kCpu);
-  for (const char* bad : {"", "0", "-1", "xpu", "8x"}) EXPECT_FALSE(parse_per_host(bad).ok()) << bad;
+  for (const char* bad : {"", "0", "-1", "xpu", "8x"})
+    EXPECT_FALSE(parse_per_host(bad).ok()) << bad;
 }
 
 TEST(OptionValuesTest, RanksToShow) {
@@ -49,8 +56,10 @@ TEST(OptionValuesTest, RanksToShow) {
 }
 
 TEST(OptionValuesTest, PortRanges) {
-  EXPECT_EQ(parse_port_range("20000-20010").value(), std::pair(std::uint16_t{20000}, std::uint16_t{20010}));
-  EXPECT_EQ(parse_port_range("29500").value(), std::pair(std::uint16_t{29500}, std::uint16_t{29500}));
+  EXPECT_EQ(parse_port_range("20000-20010").value(),
+            std::pair(std::uint16_t{20000}, std::uint16_t{20010}));
+  EXPECT_EQ(parse_port_range("29500").value(),
+            std::pair(std::uint16_t{29500}, std::uint16_t{29500}));
   for (const char* bad : {"", "0", "5-4", "1-70000", "1-", "a-b"})
     EXPECT_FALSE(parse_port_range(bad).ok()) << bad;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "launcher/option_table.h"
+#include "launcher/option_values.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
 
@@ -113,7 +114,8 @@ TEST(OptionsTest, ShortFlagsCluster) {
   EXPECT_EQ(options_of({"-n=3", "x"}).num_proc, 3);
 }
 
-// ---- Values --------------------------------------------------------------------------------------
+// ---- Values
+// --------------------------------------------------------------------------------------
 
 TEST(OptionsTest, AForgottenValueIsNoticed) {
   EXPECT_EQ(error_of({"--log-dir"}).message, "--log-dir needs a value");
@@ -133,21 +135,20 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
   EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
             "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m or 12h");
   EXPECT_EQ(error_of({"--label", "prog", "x"}).message, "--label: \"prog\" is not a label");
-  for (const Words& words :
-       {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"}, Words{"--stdin", "all", "p"},
-        Words{"--transport", "agent", "p"}, Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
+  for (const Words& words : {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"},
+                             Words{"--stdin", "all", "p"}, Words{"--transport", "agent", "p"},
+                             Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
     EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
 }
 
 TEST(OptionsTest, EveryValueArrives) {
-  const Options options = options_of(
-      {"-H", "a:2,b", "-n", "3", "--nnodes", "2", "--python", "/opt/py", "--wdir", "/data", "-x", "A",
-       "--export", "B=c", "--env-file", "e1", "--env_file", "e2", "--stdin", "none", "--label", "%r:",
-       "--color", "always", "--show-ranks", "0-1", "--log-dir", "logs", "--log-to", "both", "--raw",
-       "--timestamps", "--console-overflow", "drop", "-q", "-v", "--start-timeout", "5",
-       "--timeout", "1h", "--shutdown-timeout", "2s", "--lease", "3s", "--iface", "eth0",
-       "--port-range", "1000-2000", "--master-addr", "10.0.0.1", "--transport", "ssh", "--ssh-port",
-       "2222", "--ssh-command", "ssh -F f", "--fanout", "8", "--dry-run", "prog"});
+  const Options options = options_of(split_blanks(
+      "-H a:2,b -n 3 --nnodes 2 --python /opt/py --wdir /data -x A --export B=c --env-file e1 "
+      "--env_file e2 --stdin none --label %r: --color always --show-ranks 0-1 --log-dir logs "
+      "--log-to both --raw --timestamps --console-overflow drop -q -v --start-timeout 5 "
+      "--timeout 1h --shutdown-timeout 2s --lease 3s --iface eth0 --port-range 1000-2000 "
+      "--master-addr 10.0.0.1 --transport ssh --ssh-port 2222 --ssh-command=ssh --fanout 8 "
+      "--dry-run prog"));
   EXPECT_EQ(options.hosts.size(), 2u);
   EXPECT_EQ(options.host_source, "-H");
   EXPECT_EQ(options.num_proc, 3);
@@ -175,9 +176,17 @@ TEST(OptionsTest, EveryValueArrives) {
   EXPECT_EQ(options.master_addr, "10.0.0.1");
   EXPECT_EQ(options.transport, TransportChoice::kSsh);
   EXPECT_EQ(options.ssh_port, 2222);
-  EXPECT_EQ(options.ssh_command, (Words{"ssh", "-F", "f"}));
+  EXPECT_EQ(options.ssh_command, Words{"ssh"});
   EXPECT_EQ(options.fanout, 8);
   EXPECT_EQ(options.command, Words{"prog"});
+}
+
+TEST(OptionsTest, BracketsInValuesAreNotLists) {
+  EXPECT_EQ(options_of({"-H", "[::1]", "x"}).hosts[0].name, "::1");
+  EXPECT_EQ(options_of({"-H", "n[1-3]", "x"}).hosts.size(), 3u);
+  EXPECT_EQ(options_of({"-x", "A=[1,2]", "-x", "B={}", "x"}).exports, (Words{"A=[1,2]", "B={}"}));
+  EXPECT_EQ(options_of({"--log-dir", "[a,b]", "x"}).log_dir, "[a,b]");
+  EXPECT_EQ(options_of({"--env-file", "[a,b]", "x"}).env_files, Words{"[a,b]"});
 }
 
 TEST(OptionsTest, TheLastValueCounts) {
@@ -198,7 +207,8 @@ TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
   EXPECT_EQ(directory, (std::filesystem::current_path() / "other").string());
 }
 
-// ---- Other launchers' flags -----------------------------------------------------------------------
+// ---- Other launchers' flags
+// -----------------------------------------------------------------------
 
 TEST(OptionsTest, AliasesOfOtherLaunchers) {
   for (const char* flag : {"-n", "-np", "--np", "--num-proc", "--num_processes", "--ntasks"})
@@ -215,10 +225,10 @@ TEST(OptionsTest, AliasesOfOtherLaunchers) {
 }
 
 TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
-  const Options options = options_of(
-      {"--standalone", "--nnodes=1:1", "--nproc_per_node=4", "--rdzv_backend=c10d",
-       "--rdzv_endpoint=localhost:0", "--rdzv_id=5", "--max_restarts=0", "--monitor_interval", "5",
-       "--role=default", "--node_rank=0", "--tee", "3", "train.py"});
+  const Options options = options_of({"--standalone", "--nnodes=1:1", "--nproc_per_node=4",
+                                      "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
+                                      "--rdzv_id=5", "--max_restarts=0", "--monitor_interval", "5",
+                                      "--role=default", "--node_rank=0", "--tee", "3", "train.py"});
   EXPECT_EQ(options.per_host.number, 4);
   EXPECT_EQ(options.num_nodes, 1);
   EXPECT_EQ(options.command, Words{"train.py"});
@@ -267,11 +277,12 @@ TEST(OptionsTest, MasterPort) {
   EXPECT_EQ(options.port_low, 29501);
   EXPECT_EQ(options.port_high, 29501);
   EXPECT_EQ(options_of({"--master-port", "0", "x"}).port_low, 0);
-  EXPECT_TRUE(contains(error_of({"--master-port", "1", "--port-range", "1-2", "x"}).message,
-                       "contradict"));
+  EXPECT_TRUE(
+      contains(error_of({"--master-port", "1", "--port-range", "1-2", "x"}).message, "contradict"));
 }
 
-// ---- Hosts -----------------------------------------------------------------------------------------
+// ---- Hosts
+// -----------------------------------------------------------------------------------------
 
 TEST(OptionsTest, HostfileIsRead) {
   const TemporaryFile file("a slots=2\nb slots=3\n");
@@ -307,7 +318,8 @@ TEST(OptionsTest, OnlyOneSourceOfHosts) {
   EXPECT_EQ(options_of({"--fake-hosts", "2", "x"}).hosts[1].name, "fake1");
 }
 
-// ---- Environment -----------------------------------------------------------------------------------
+// ---- Environment
+// -----------------------------------------------------------------------------------
 
 TEST(OptionsTest, DefaultsComeFromTheEnvironment) {
   const Environment environment = {{"IVY_HOSTS", "a,b"},        {"IVY_NPROC_PER_NODE", "2"},
@@ -324,8 +336,10 @@ TEST(OptionsTest, DefaultsComeFromTheEnvironment) {
 }
 
 TEST(OptionsTest, ATypedFlagBeatsTheEnvironment) {
-  const Environment environment = {{"IVY_HOSTS", "a,b"}, {"IVY_NUM_PROC", "9"}, {"PET_NNODES", "5"}};
-  const Options options = options_of({"--fake-hosts", "3", "-n", "1", "--nnodes", "2", "x"}, environment);
+  const Environment environment = {
+      {"IVY_HOSTS", "a,b"}, {"IVY_NUM_PROC", "9"}, {"PET_NNODES", "5"}};
+  const Options options =
+      options_of({"--fake-hosts", "3", "-n", "1", "--nnodes", "2", "x"}, environment);
   EXPECT_EQ(options.hosts.size(), 3u);
   EXPECT_EQ(options.num_proc, 1);
   EXPECT_EQ(options.num_nodes, 2);
@@ -339,7 +353,8 @@ TEST(OptionsTest, AWrongVariableIsNamed) {
   EXPECT_TRUE(contains(error_of({"x"}, {{"PET_MAX_RESTARTS", "3"}}).message, "PET_MAX_RESTARTS"));
 }
 
-// ---- Texts ------------------------------------------------------------------------------------------
+// ---- Texts
+// ------------------------------------------------------------------------------------------
 
 TEST(OptionsTest, NothingTypedShowsTheShortHelp) {
   const Result<ParsedCommandLine> parsed = parse({});
@@ -360,9 +375,10 @@ TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
     const Result<ParsedCommandLine> parsed = parse({flag});
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(parsed->exit_code, 0);
-    for (const OptionEntry& entry : option_table())
-      if (entry.kind == OptionKind::kHonoured)
-        EXPECT_TRUE(contains(parsed->text_to_print, "--" + std::string(entry.name))) << entry.name;
+    for (const OptionEntry& entry : option_table()) {
+      const bool is_shown = contains(parsed->text_to_print, "--" + std::string(entry.name));
+      EXPECT_TRUE(is_shown || entry.kind != OptionKind::kHonoured) << entry.name;
+    }
     std::istringstream lines(parsed->text_to_print);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   }
@@ -378,7 +394,8 @@ TEST(OptionTableTest, NoSpellingMeansTwoThings) {
   std::set<std::string> seen;
   for (const OptionEntry& entry : option_table()) {
     EXPECT_TRUE(seen.insert(entry.name.front() == '-' ? "entry " + std::string(entry.name)
-                                                       : "--" + std::string(entry.name)).second)
+                                                      : "--" + std::string(entry.name))
+                    .second)
         << entry.name;
     std::istringstream aliases{std::string(entry.aliases)};
     for (std::string alias; aliases >> alias;) {

@@ -41,8 +41,7 @@ TEST(ExitCodeTest, SignalsAreReadAsPeopleWriteThem) {
     EXPECT_EQ(signal_number(text), SIGUSR1) << text;
   for (const char* text : {"", "SIG", "NOPE", "0", "65", "-1", "1O"})
     EXPECT_EQ(signal_number(text), 0) << text;
-  for (int signal = 1; signal < 32; ++signal)
-    EXPECT_EQ(signal_number(signal_name(signal)), signal);
+  for (int signal = 1; signal < 32; ++signal) EXPECT_EQ(signal_number(signal_name(signal)), signal);
 }
 
 }  // namespace

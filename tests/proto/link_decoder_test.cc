@@ -1,4 +1,5 @@
-// The decoder: any cut of the bytes gives the same frames; what is not ours is refused, never waited for.
+// The decoder: any cut of the bytes gives the same frames; what is not ours is refused, never
+// waited for.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -23,9 +24,10 @@ std::string frame_bytes(FrameType type, const std::string& payload, std::uint64_
 std::string sample_stream() {
   std::string payload(300, '\0');
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i);
-  return "Welcome to node07!\r\n" + std::string(kPreamble) + frame_bytes(FrameType::kAttach, "hello") +
-         frame_bytes(FrameType::kCommand, "", 1) + frame_bytes(FrameType::kEvent, payload, 2) +
-         frame_bytes(FrameType::kHeartbeat, "") + frame_bytes(FrameType::kOutput, "x", 3);
+  return "Welcome to node07!\r\n" + std::string(kPreamble) +
+         frame_bytes(FrameType::kAttach, "hello") + frame_bytes(FrameType::kCommand, "", 1) +
+         frame_bytes(FrameType::kEvent, payload, 2) + frame_bytes(FrameType::kHeartbeat, "") +
+         frame_bytes(FrameType::kOutput, "x", 3);
 }
 
 struct Taken {
@@ -145,12 +147,17 @@ TEST(FrameDecoderTest, AnOversizedFrameIsRefusedByItsHeader) {
 
 TEST(FrameDecoderTest, TheLimitIsExact) {
   const std::string preamble(kPreamble);
-  EXPECT_EQ(decode({preamble + frame_bytes(FrameType::kAttach, std::string(512, 'a'))},
-                   kMaxAttachBytes).frames.size(), 1u);
-  EXPECT_TRUE(decode({preamble + frame_bytes(FrameType::kAttach, std::string(513, 'a'))},
-                     kMaxAttachBytes).failed);
-  EXPECT_EQ(decode({preamble + frame_bytes(FrameType::kCommand, std::string(kMaxPayloadBytes, 'a'), 1)})
-                .frames.size(), 1u);
+  EXPECT_EQ(
+      decode({preamble + frame_bytes(FrameType::kAttach, std::string(512, 'a'))}, kMaxAttachBytes)
+          .frames.size(),
+      1u);
+  EXPECT_TRUE(
+      decode({preamble + frame_bytes(FrameType::kAttach, std::string(513, 'a'))}, kMaxAttachBytes)
+          .failed);
+  EXPECT_EQ(
+      decode({preamble + frame_bytes(FrameType::kCommand, std::string(kMaxPayloadBytes, 'a'), 1)})
+          .frames.size(),
+      1u);
 }
 
 TEST(FrameDecoderTest, MutatedHeadersAreRefusedOrStayWithinTheirBounds) {

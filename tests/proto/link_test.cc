@@ -205,7 +205,8 @@ TEST(LinkTest, APeerThatForgotIsNotAttached) {
 }
 
 TEST(LinkTest, AFailedBatchIsSentAgain) {
-  // Good frames and then junk in one read: the owner sees none of them, so none may be acknowledged.
+  // Good frames and then junk in one read: the owner sees none of them, so none may be
+  // acknowledged.
   Pair pair;
   pair.connect();
   pair.settle();
@@ -247,6 +248,20 @@ TEST(LinkTest, FlowWaitsForCreditAndControlOvertakesIt) {
   EXPECT_EQ(pair.launcher.flow.size(), 6u);
   pair.heartbeat();
   EXPECT_TRUE(sender.all_acknowledged());
+}
+
+TEST(LinkTest, RoomForOutputIsWhatTheReceiverHasNotYetGot) {
+  Pair pair;
+  pair.connect();
+  pair.settle();
+  Session& sender = pair.supervisor.session;
+  sender.send_flow(FrameType::kOutput, std::string(1000, 'o'));
+  EXPECT_EQ(sender.flow_room(), kWindow - 1000);
+  pair.settle();
+  EXPECT_EQ(sender.flow_room(), kWindow - 1000);
+  pair.launcher.session.grant(1000);
+  pair.heartbeat();
+  EXPECT_EQ(sender.flow_room(), kWindow);
 }
 
 TEST(LinkTest, QueuedControlLeavesBeforeQueuedFlow) {
@@ -382,12 +397,26 @@ class Simulation {
     for (int step = 0; step < steps && !failed_; ++step) {
       One& one = pick(2) == 0 ? down_ : up_;
       switch (pick(12)) {
-        case 0: case 1: produce_control(one); break;
-        case 2: case 3: produce_flow(one); break;
-        case 4: grant(one); break;
-        case 5: one.from->session.send_heartbeat(); break;
-        case 6: if (pick(8) == 0) reconnect(); break;
-        default: move(one); break;
+        case 0:
+        case 1:
+          produce_control(one);
+          break;
+        case 2:
+        case 3:
+          produce_flow(one);
+          break;
+        case 4:
+          grant(one);
+          break;
+        case 5:
+          one.from->session.send_heartbeat();
+          break;
+        case 6:
+          if (pick(8) == 0) reconnect();
+          break;
+        default:
+          move(one);
+          break;
       }
       check(one);
     }
@@ -424,7 +453,12 @@ class Simulation {
     one.to->session.grant(some);
   }
   void move(One& one) {
-    if (pick(2) == 0) one.in_flight += one.from->session.take_bytes(1, pick(600));
+    if (pick(2) == 0) {
+      const bool due = one.from->session.has_bytes();
+      const std::string taken = one.from->session.take_bytes(1, pick(600));
+      EXPECT_EQ(due, !taken.empty());
+      one.in_flight += taken;
+    }
     const std::size_t some = pick(one.in_flight.size() + 1);
     const std::string bytes = one.in_flight.substr(0, some);
     one.in_flight.erase(0, some);

@@ -25,6 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// More often than a real launcher, so that tests can work with short leases.
+constexpr std::chrono::milliseconds kHeartbeat{250};
+
 std::string random_job_id() {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::random_device random;
@@ -76,6 +79,7 @@ FakeLauncher::FakeLauncher(const Options& options)
   spawn_node(ends[1]);
   ::close(ends[1]);
   attach(ends[0]);
+  if (options_.way == Way::kRelay) out_ = "IVYOPEN 1 new " + job_id_ + " 0\n";
 }
 
 void FakeLauncher::spawn_node(int carrier_fd) {
@@ -84,6 +88,13 @@ void FakeLauncher::spawn_node(int carrier_fd) {
   dup2(carrier_fd, 3);
   // dup2 onto itself keeps the close-on-exec flag.
   fcntl(3, F_SETFD, 0);
+  if (options_.way == Way::kRelay) {
+    dup2(3, STDIN_FILENO);
+    dup2(3, STDOUT_FILENO);
+    ::close(3);
+    execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "relay", nullptr);
+    _exit(127);
+  }
   const char* kind = options_.carrier == CarrierKind::kLocal ? "local" : "relay";
   execl(IVY_NODE_BINARY, IVY_NODE_BINARY, "warden", "--job", job_id_.c_str(), "--host", "0",
         "--carrier-fd", "3", "--carrier", kind, nullptr);
@@ -97,7 +108,8 @@ FakeLauncher::~FakeLauncher() {
     if (supervisor > 0) kill(supervisor, SIGKILL);
     if (!wait_for_node()) ADD_FAILURE() << "ivy-node outlives its supervisor";
   }
-  EXPECT_TRUE(eventually([&] { return job_processes().empty(); })) << "a process of the job is left";
+  EXPECT_TRUE(eventually([&] { return job_processes().empty(); }))
+      << "a process of the job is left";
   EXPECT_TRUE(eventually([&] { return !find_job_directory(job_id_, 0).ok(); }))
       << "the job directory is left";
   for (const pid_t pid : job_processes()) kill(pid, SIGKILL);
@@ -109,14 +121,13 @@ void FakeLauncher::attach(int fd) {
   out_.clear();
   refusal_.clear();
   session_.carrier_up();
-  session_.send_handshake(
-      link::FrameType::kAttach,
-      link::encode_attach({job_id_, token_, std::string(build_name())}));
+  session_.send_handshake(link::FrameType::kAttach,
+                          link::encode_attach({job_id_, token_, std::string(build_name())}));
   // On the job's first carrier commands follow Attach at once; later ones wait for the answer.
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
   }
-  next_heartbeat_ = Clock::now() + std::chrono::seconds(1);
+  next_heartbeat_ = Clock::now() + kHeartbeat;
 }
 
 // ---- commands ------------------------------------------------------------------------------
@@ -160,9 +171,6 @@ HostPlan FakeLauncher::shell_plan(int count, const std::string& script) const {
   plan.add_arguments(script);
   plan.set_working_directory("/");
   plan.set_world_size(static_cast<std::uint32_t>(count));
-  Variable* job = plan.add_environment();
-  job->set_name("IVY_JOB_ID");
-  job->set_value(job_id_);
   for (int rank = 0; rank < count; ++rank) {
     WorkerSpec* worker = plan.add_workers();
     worker->set_rank(static_cast<std::uint32_t>(rank));
@@ -259,7 +267,7 @@ void FakeLauncher::serve(std::chrono::milliseconds duration) {
 
 void FakeLauncher::serve_once(std::chrono::milliseconds longest) {
   if (!is_silent_ && Clock::now() >= next_heartbeat_) {
-    next_heartbeat_ = Clock::now() + std::chrono::seconds(1);
+    next_heartbeat_ = Clock::now() + kHeartbeat;
     session_.send_heartbeat();
   }
   write_some();
@@ -316,7 +324,8 @@ void FakeLauncher::take(const link::Frame& frame) {
     ASSERT_TRUE(chunk.ok());
     const StreamKey key{chunk->rank, chunk->stream};
     EXPECT_FALSE(ended_.contains(key)) << "output after its end";
-    output_[key] += chunk->bytes;
+    output_bytes_ += chunk->bytes.size();
+    if (is_keeping_output_) output_[key] += chunk->bytes;
     if (chunk->end) ended_.insert(key);
     ungranted_bytes_ += frame.payload.size();
     if (is_granting_) session_.grant(std::exchange(ungranted_bytes_, 0));

@@ -27,7 +27,13 @@ using StreamKey = std::pair<std::uint32_t, int>;
 
 class FakeLauncher {
  public:
+  // What stands between this launcher and the supervisor.
+  enum class Way {
+    kDirect,  // node_pid() is the warden, which holds our socket's other end.
+    kRelay,   // node_pid() is a relay, whose standard input and output are that end.
+  };
   struct Options {
+    Way way = Way::kDirect;
     CarrierKind carrier = CarrierKind::kLocal;
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
@@ -68,9 +74,12 @@ class FakeLauncher {
   int copy_of_carrier() const;
   // Heartbeats stop; bytes are still read.
   void fall_silent() { is_silent_ = true; }
+  void speak_again() { is_silent_ = false; }
   // From now on nothing is read and no credit is granted, until resume().
   void stop_granting() { is_granting_ = false; }
   void resume_granting();
+  // Output is counted and granted, but not kept.
+  void keep_no_output() { is_keeping_output_ = false; }
 
   // ---- what came ----
   // Serves the carrier until the condition holds; false when it does not in time.
@@ -90,6 +99,7 @@ class FakeLauncher {
   std::size_t exits() const;
   std::string output(std::uint32_t rank, int stream = 1) const;
   bool output_ended(std::uint32_t rank, int stream = 1) const;
+  std::uint64_t output_bytes() const { return output_bytes_; }
   // The supervisor has taken every command and every byte of input.
   bool everything_acknowledged() const { return session_.all_acknowledged(); }
   // The text of a refused Attach.
@@ -122,7 +132,9 @@ class FakeLauncher {
   std::chrono::steady_clock::time_point next_heartbeat_;
   bool is_silent_ = false;
   bool is_granting_ = true;
+  bool is_keeping_output_ = true;
   std::uint64_t ungranted_bytes_ = 0;
+  std::uint64_t output_bytes_ = 0;
   std::vector<Event> events_;
   std::map<StreamKey, std::string> output_;
   std::set<StreamKey> ended_;

@@ -6,8 +6,8 @@ Runs in fresh namespaces, as process 1 of them. Everything mounted here is seen 
 import os
 import subprocess
 
-from namespaces import (MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, mount,
-                        set_host_name)
+from namespaces import (MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC,
+                        mount, set_host_name)
 
 USER = "ivyuser"
 USER_ID = 2001
@@ -89,7 +89,7 @@ def mount_system():
 
 
 def mount_cgroups(number, has_memory_v1):
-    """Most hosts look like Debian 12 (v2 alone); host 2 has the hybrid layout where there is one."""
+    """Most hosts look like Debian 12 (v2 alone); host 2 is hybrid where this machine is."""
     if number == NOISY and has_memory_v1:
         tmpfs("/sys/fs/cgroup", "1m")
         for kind, name, options in (("cgroup2", "unified", None), ("cgroup", "memory", "memory")):
@@ -139,7 +139,8 @@ def make_accounts(settings):
               if not line.startswith(USER + ":")]
     bind_file("/etc/group", "\n".join([*groups, f"{USER}:x:{USER_ID}:"]) + "\n")
     # "*" is no password, but unlike "!" it does not lock the account for a sshd without PAM.
-    bind_file("/etc/shadow", f"root:*:19000::::::\nsshd:!:19000::::::\n{USER}:*:19000::::::\n", 0o600)
+    names = (("root", "*"), ("sshd", "!"), (USER, "*"))
+    bind_file("/etc/shadow", "".join(f"{name}:{word}:19000::::::\n" for name, word in names), 0o600)
 
 
 def make_home(settings, user, home, owner):

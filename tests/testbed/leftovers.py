@@ -49,7 +49,8 @@ class Process:
 
     def is_ours(self):
         program = self.command.split(b"\0")[0]
-        return bool(OURS.search(program) or OURS.match(self.name) or b"IVY_JOB_ID=" in self.environment)
+        return bool(OURS.search(program) or OURS.match(self.name) or
+                    b"IVY_JOB_ID=" in self.environment)
 
 
 def processes_of(init_pid):
@@ -84,11 +85,12 @@ def is_furniture(process, init_pid):
     """Belongs to the host itself: its init's helpers, the listening sshd."""
     if process.words().startswith("sshd: /usr/sbin/sshd"):
         return True
-    return process.parent == init_pid and process.command.startswith((b"init\0", b"sleep\0infinity\0"))
+    programs = (b"init\0", b"sleep\0infinity\0")
+    return process.parent == init_pid and process.command.startswith(programs)
 
 
 def was_entered(process, by_pid, init_pid):
-    """Came in by `hosts exec` (its first ancestor is not the host's init): a person is working there."""
+    """Came in by `hosts exec` (its first ancestor is not the init): a person works there."""
     while process.parent in by_pid:
         process = by_pid[process.parent]
     return process.parent != init_pid

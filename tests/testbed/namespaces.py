@@ -64,7 +64,7 @@ def enter_cgroup(directory):
 
 
 def start_time(pid):
-    """Field 22 of /proc/PID/stat; with the pid it names one process for ever. None: it has ended."""
+    """Field 22 of /proc/PID/stat: with the pid it names one process for ever. None: it ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -44,6 +44,8 @@ def run(*command):
 
 
 class Testbed:
+    __test__ = False  # Not a test, whatever pytest thinks of the name.
+
     def __init__(self, state=None):
         self.state = os.path.realpath(state or os.environ.get("IVY_TESTBED") or "/run/ivy-testbed")
         # Cgroups are the one thing that all testbeds of a machine share: keep their names apart.
@@ -109,7 +111,8 @@ class Testbed:
 
     def init_pid(self, number):
         if not 1 <= number <= self.count():
-            raise TestbedError(f"there is no host {number}; the testbed has {self.count()} (hosts up N)")
+            raise TestbedError(f"there is no host {number}; the testbed has {self.count()} "
+                               "(hosts up N)")
         pid = self._pid(f"node{number}")
         if pid is None:
             raise TestbedError(f"host {number} is powered off; `hosts on {number}` starts it")
@@ -127,17 +130,19 @@ class Testbed:
 
     # ---- up ----
     def up(self, count):
-        self._check_machine(count)
+        self.check_machine(count)
         with self._locked():
             if self.count():
-                raise TestbedError(f"{self.state} is up with {self.count()} hosts; `hosts down` first")
+                raise TestbedError(f"{self.state} is up with {self.count()} hosts; "
+                                   "`hosts down` first")
             try:
                 self._make(count)
             except BaseException:
                 self._remove()
                 raise
 
-    def _check_machine(self, count):
+    def check_machine(self, count):
+        """Raises TestbedError where hosts cannot be made."""
         if os.geteuid() != 0:
             raise TestbedError("namespaces need root")
         if not 1 <= count <= MAX_HOSTS:
@@ -205,29 +210,29 @@ class Testbed:
         """Returns the host's init and a pipe that says when it is ready."""
         for path in self._cgroups(f"node{number}"):
             os.makedirs(path, exist_ok=True)
-        reader, writer = os.pipe()
+        # Two pipes: which of the two processes below writes first is not known.
+        pid_reader, pid_writer = os.pipe()
+        ready_reader, ready_writer = os.pipe()
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
             try:
-                os.close(reader)
-                self._become_host(number, writer)
+                self._become_host(number, pid_writer, ready_writer)
             except BaseException as error:  # The parent must hear of it, whatever it is.
-                os.write(writer, f"error: {error!r}".encode())
+                os.write(ready_writer, f"error: {error!r}".encode())
             os._exit(1)
-        os.close(writer)
-        line = b""
-        while not line.endswith(b"\n"):
-            more = os.read(reader, 4096)
-            line += more
-            if not more or line.startswith(b"error"):
-                raise TestbedError(f"host {number} did not start: {line.decode()}")
+        os.close(pid_writer)
+        os.close(ready_writer)
         os.waitpid(child, 0)
-        pid = int(line)
-        self._remember(f"node{number}", pid)
-        return pid, reader
+        text = os.read(pid_reader, 64)
+        os.close(pid_reader)
+        if not text:
+            reason = os.read(ready_reader, 4096).decode()
+            raise TestbedError(f"host {number} did not start: {reason}")
+        self._remember(f"node{number}", int(text))
+        return int(text), ready_reader
 
-    def _become_host(self, number, writer):
+    def _become_host(self, number, pid_writer, ready_writer):
         os.setsid()
         for path in self._cgroups(f"node{number}"):
             enter_cgroup(path)
@@ -241,8 +246,8 @@ class Testbed:
         pid = os.fork()
         if pid == 0:
             host_init.become_host(settings, self.memory_v1 is not None,
-                                  lambda text: os.write(writer, text.encode()))
-        os.write(writer, f"{pid}\n".encode())
+                                  lambda text: os.write(ready_writer, text.encode()))
+        os.write(pid_writer, str(pid).encode())
         os._exit(0)
 
     def _finish_boot(self, number, pid, reader):
@@ -267,8 +272,9 @@ class Testbed:
 
     def _await_sshd(self, number):
         pid = self.init_pid(number)
+        log = self.path(f"node{number}/init.log")
         self._await(lambda: 22 in leftovers.listening_ports(pid),
-                    f"sshd of host {number} does not listen; see {self.path(f'node{number}/init.log')}")
+                    f"sshd of host {number} does not listen; see {log}")
 
     def _await(self, condition, message):
         deadline = time.monotonic() + BOOT_SECONDS
@@ -285,9 +291,10 @@ class Testbed:
         fresh = ["env", "-i", f"HOME={home}", f"USER={user}", f"LOGNAME={user}", "SHELL=/bin/bash",
                  f"PATH={LOGIN_PATH}", "LANG=C.UTF-8", f"TERM={os.environ.get('TERM', 'dumb')}"]
         # cd inside: a directory opened outside would leave a way back into the machine.
-        enter = ["/bin/sh", "-c", 'cd "$0" 2>/dev/null || cd "$1"; shift; exec "$@"', os.getcwd(), home]
-        return ["nsenter", "-t", str(self.init_pid(number)), "-n", "-u", "-m", "-p", "-i", "-C", "--",
-                *enter, *([] if user == "root" else drop), *fresh, *command]
+        enter = ["/bin/sh", "-c", 'cd "$0" 2>/dev/null || cd "$1"; shift; exec "$@"', os.getcwd(),
+                 home]
+        return ["nsenter", "-t", str(self.init_pid(number)), "-n", "-u", "-m", "-p", "-i", "-C",
+                "--", *enter, *([] if user == "root" else drop), *fresh, *command]
 
     def execute(self, number, user, command):
         argv = self.exec_command(number, user, command)
@@ -296,7 +303,8 @@ class Testbed:
         os.execvp(argv[0], argv)
 
     def show_processes(self, number):
-        subprocess.run(["nsenter", "-t", str(self.init_pid(number)), "-p", "-m", "ps", "-ef"], check=False)
+        inside = ["nsenter", "-t", str(self.init_pid(number)), "-p", "-m"]
+        subprocess.run([*inside, "ps", "-ef"], check=False)
 
     # ---- break ----
     def cut(self, number):
@@ -326,7 +334,7 @@ class Testbed:
     def power_on(self, number):
         if self.is_on(number):
             raise TestbedError(f"host {number} is on")
-        # The kernel removes the old port with the host's namespace, a little later than its processes.
+        # The kernel removes the old port with the namespace, a little later than the processes.
         self._await(lambda: not self._port_exists(number), f"port of host {number} is still there")
         pid, reader = self._fork_host(number)
         self._finish_boot(number, pid, reader)
@@ -341,7 +349,8 @@ class Testbed:
 
     # ---- check ----
     def host_view(self, number):
-        return leftovers.HostView(f"node{number}", self.init_pid(number), self._cgroups(f"node{number}"))
+        name = f"node{number}"
+        return leftovers.HostView(name, self.init_pid(number), self._cgroups(name))
 
     def leftovers(self):
         """One line for each thing that a finished ivyrun must not have left on a host."""

@@ -1,4 +1,4 @@
-"""Writes its arguments and variables, byte for byte, to DIRECTORY/dump.RANK: dump.py DIRECTORY ..."""
+"""Writes its arguments and variables, byte for byte, to dump.RANK: dump.py DIRECTORY WORD..."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Does everything to survive: ignores signals, double-forks into sessions of its own, holds pipes open.
+"""Does all to survive: ignores signals, double-forks into sessions of its own, holds pipes open.
 
 stubborn.py [stay|leave]: its first process stays for ever, or leaves at once with exit code 0.
 """

@@ -1,0 +1,43 @@
+// Asks the person at the terminal whether an unknown host key is the right one, in OpenSSH's words.
+// Thread: the loop's. Lifetime: held by its pending operations; after cancel() nothing is called.
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace ivy {
+
+class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
+ public:
+  struct Subject {
+    std::string host;
+    std::string address;
+    std::string type;         // "ED25519"
+    std::string fingerprint;  // "SHA256:..."
+  };
+
+  // Is there a person: standard input and error are terminals, and we are in the foreground.
+  static bool can_ask();
+
+  explicit HostKeyQuestion(boost::asio::io_context& loop) : terminal_(loop) {}
+  // Calls back once from the loop. An answer that is the fingerprint itself is a yes.
+  void ask(const Subject& subject, std::function<void(bool trusted)> answered);
+  void cancel();
+
+ private:
+  void read();
+  void answer(const std::string& line);
+  void say(const std::string& text);
+
+  boost::asio::posix::stream_descriptor terminal_;
+  std::string fingerprint_;
+  std::function<void(bool)> answered_;
+  std::string line_;
+  std::array<char, 256> buffer_{};
+};
+
+}  // namespace ivy

@@ -1,0 +1,18 @@
+// What a worker left in TORCHELASTIC_ERROR_FILE: {"message": TEXT} or {"message": {"message": TEXT,
+// "extraInfo": {"py_callstack": TEXT, ...}}}. Read leniently: a worker may have died while it wrote.
+// Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+struct ErrorFile {
+  std::string message;    // "RuntimeError: boom"; the whole content when it is not JSON.
+  std::string callstack;  // The Python traceback; empty when there is none.
+};
+
+ErrorFile read_error_file(std::string_view content);
+
+}  // namespace ivy

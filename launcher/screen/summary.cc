@@ -1,0 +1,219 @@
+#include "launcher/screen/summary.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <string_view>
+
+#include "launcher/screen/control_filter.h"
+#include "launcher/screen/error_file.h"
+
+namespace ivy {
+namespace {
+
+// Lines of evidence below the first cause.
+constexpr std::size_t kMaxEvidenceLines = 20;
+// A longer line is cut: evidence is to be read, the whole of it is in the log.
+constexpr std::size_t kMaxLineBytes = 1000;
+constexpr std::size_t kMaxCandidates = 8;
+// Host names, complaints and leftovers beyond this are counted only.
+constexpr std::size_t kMaxNotes = 8;
+
+std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
+  const long long seconds = std::max<std::int64_t>(to_ns - from_ns, 0) / 1'000'000'000;
+  char text[32];
+  std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
+                seconds % 60);
+  return text;
+}
+
+std::string count_of(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+// {0,1,2,5} -> "0-2,5"
+std::string folded(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// A worker's line as it may stand in the summary: its newest state, no colours, no commands.
+std::string clean_line(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  const std::size_t back = line.rfind('\r');
+  if (back != std::string_view::npos) line.remove_prefix(back + 1);
+  ControlFilter filter(ControlPolicy::kColoursOnly);
+  std::string text(filter.apply(line));
+  for (std::size_t at = text.find("\x1b["); at != std::string::npos; at = text.find("\x1b[", at)) {
+    const std::size_t end = text.find('m', at);
+    text.erase(at, end == std::string::npos ? end : end - at + 1);
+  }
+  for (std::size_t at = text.find('\t'); at != std::string::npos; at = text.find('\t', at))
+    text.replace(at, 1, "    ");
+  if (text.size() > kMaxLineBytes) text = text.substr(0, kMaxLineBytes) + " ...";
+  return escape_control(text);
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(clean_line(text.substr(0, end)));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  while (!lines.empty() && lines.back().find_first_not_of(' ') == std::string::npos)
+    lines.pop_back();
+  return lines;
+}
+
+std::string indented(const std::vector<std::string>& lines, std::size_t first) {
+  std::string text;
+  for (std::size_t i = first; i < lines.size(); ++i) text += "    " + lines[i] + "\n";
+  return text;
+}
+
+// The end of a text; a traceback keeps its first line, because that says what it is.
+std::string evidence_block(std::string_view text) {
+  const std::vector<std::string> lines = lines_of(text);
+  if (lines.size() <= kMaxEvidenceLines) return indented(lines, 0);
+  if (!lines.front().starts_with("Traceback")) return indented(lines, lines.size() - kMaxEvidenceLines);
+  const std::size_t kept = kMaxEvidenceLines - 2;
+  const std::size_t left_out = lines.size() - kept - 1;
+  return "    " + lines.front() + "\n      ... " + count_of(left_out, "line") + " left out\n" +
+         indented(lines, lines.size() - kept);
+}
+
+// What the worker itself says about its end.
+std::string evidence(const WorkerEnd& end) {
+  if (!end.exec_failure.empty()) return "";
+  const ErrorFile file = read_error_file(end.error_file);
+  if (!file.callstack.empty()) return evidence_block(file.callstack);
+  // A signal has no traceback: an older one in the tail would lead astray.
+  const std::string traceback = end.status.signal == 0 ? last_traceback(end.stderr_tail) : "";
+  if (!traceback.empty()) return evidence_block(traceback);
+  std::string text = evidence_block(end.stderr_tail);
+  if (!file.message.empty() && end.stderr_tail.find(file.message) == std::string::npos)
+    text += evidence_block(file.message);
+  return text.empty() ? "    (it wrote nothing to its standard error)\n" : text;
+}
+
+std::string how_it_ended(const WorkerEnd& end) {
+  if (!end.exec_failure.empty()) return "could not be started: " + end.exec_failure;
+  if (end.out_of_memory)
+    return "was killed by the kernel's out-of-memory killer (" + describe(end.status) + ")";
+  return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
+}
+
+std::string place(const WorkerEnd& end) {
+  std::string text = "(" + end.host;
+  if (end.pid > 0) text += ", pid " + std::to_string(end.pid);
+  return text + ")";
+}
+
+std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
+  std::string line = "rank " + std::to_string(end.rank);
+  if (!end.exec_failure.empty()) {
+    line += " " + how_it_ended(end) + " (" + end.host + ")";
+  } else if (end.out_of_memory) {
+    line += " failed first " + place(end) + ": " + how_it_ended(end);
+  } else {
+    line += " failed first " + place(end) + " " + how_it_ended(end);
+  }
+  if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
+  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end);
+}
+
+std::string candidates_block(const SummaryInputs& inputs) {
+  const std::vector<std::size_t>& candidates = inputs.outcome->candidates;
+  const std::vector<WorkerEnd>& ends = *inputs.ends;
+  std::string text;
+  const char* lead = inputs.outcome->first ? "  also:  " : "  ranks: ";
+  for (std::size_t i = 0; i < std::min(candidates.size(), kMaxCandidates); ++i) {
+    const WorkerEnd& end = ends[candidates[i]];
+    std::string line = "rank " + std::to_string(end.rank) + " " + place(end) + " ";
+    line += how_it_ended(end) + " after " + elapsed(inputs.started_at_ns, end.at_ns);
+    text += (i == 0 ? lead : "         ") + clean_line(line) + "\n";
+  }
+  if (candidates.size() <= kMaxCandidates) return text;
+  std::vector<int> rest;
+  for (std::size_t i = kMaxCandidates; i < candidates.size(); ++i)
+    rest.push_back(ends[candidates[i]].rank);
+  return text + "         and " + std::to_string(rest.size()) + " more: ranks " + folded(rest) +
+         "\n";
+}
+
+std::string stopped_line(const SummaryInputs& inputs) {
+  std::vector<int> ranks;
+  for (const std::size_t index : inputs.outcome->victims)
+    ranks.push_back((*inputs.ends)[index].rank);
+  if (ranks.empty()) return "";
+  const bool others = inputs.outcome->first.has_value();
+  return "  " + count_of(ranks.size(), others ? "other rank" : "rank") +
+         (ranks.size() == 1 ? " was" : " were") + " stopped: " + folded(ranks) + "\n";
+}
+
+std::string log_lines(const SummaryInputs& inputs) {
+  if (!inputs.log_path) return "";
+  std::vector<std::size_t> shown;
+  if (inputs.outcome->first) shown.push_back(*inputs.outcome->first);
+  for (const std::size_t index : inputs.outcome->candidates)
+    if (shown.size() < kMaxCandidates) shown.push_back(index);
+  std::string text;
+  for (const std::size_t index : shown) {
+    const std::string path = inputs.log_path((*inputs.ends)[index].rank);
+    if (path.empty()) continue;
+    text += (text.empty() ? "  log:   " : "         ") + clean_line(path) + "\n";
+  }
+  return text;
+}
+
+std::string notes(const std::vector<std::string>& lines) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMaxNotes); ++i)
+    text += "ivyrun: warning: " + clean_line(lines[i]) + "\n";
+  if (lines.size() > kMaxNotes)
+    text += "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " more like that\n";
+  return text;
+}
+
+std::string last_line(const SummaryInputs& inputs) {
+  const Outcome& outcome = *inputs.outcome;
+  std::string text = "ivyrun: exit code " + std::to_string(outcome.exit_code);
+  if (outcome.origin_is_worker && outcome.first) {
+    const WorkerEnd& end = (*inputs.ends)[*outcome.first];
+    return text + ", from rank " + std::to_string(end.rank) + " (origin: worker)\n";
+  }
+  if (outcome.raise_signal != 0) text += ", " + signal_name(outcome.raise_signal);
+  return text + " (origin: launcher)\n";
+}
+
+}  // namespace
+
+std::string summary(const SummaryInputs& inputs) {
+  const Outcome& outcome = *inputs.outcome;
+  const LauncherEnd& launcher_end = *inputs.launcher_end;
+  std::string text = notes(inputs.complaints) + notes(inputs.unclean);
+  const bool ended_well =
+      outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
+  if (ended_well) return text;
+  if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
+  const bool has_words =
+      launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
+  // After a worker's failure the launcher's own reason is what happened next.
+  if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
+  text += candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
+  if (has_words && outcome.first) text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
+  return text + last_line(inputs);
+}
+
+}  // namespace ivy

@@ -1,0 +1,67 @@
+#include "launcher/screen/control_filter.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+struct Row {
+  const char* name;
+  std::string input;
+  std::string no_strings;
+  std::string colours_only;
+};
+
+const Row kRows[] = {
+    {"text", "plain \t\xff text\n", "plain \t\xff text\n", "plain \t\xff text\n"},
+    {"title by BEL", "a\x1b]0;title\ab\n", "ab\n", "ab\n"},
+    {"clipboard by ST", "a\x1b]52;c;AAAA\x1b\\b", "ab", "ab"},
+    {"DCS", "a\x1bPq#0\x1b\\b", "ab", "ab"},
+    {"APC", "a\x1b_Gx\x1b\\b", "ab", "ab"},
+    {"PM", "a\x1b^x\x1b\\b", "ab", "ab"},
+    {"SOS", "a\x1bXx\x1b\\b", "ab", "ab"},
+    {"C1 OSC in UTF-8", "a\xc2\x9d" "0;t\xc2\x9c" "b", "ab", "ab"},
+    {"C1 CSI in UTF-8", "a\xc2\x9b" "31mb", "a\x1b[31mb", "a\x1b[31mb"},
+    {"no C1", "\xc2\xa9", "\xc2\xa9", "\xc2\xa9"},
+    {"colour", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m"},
+    {"cursor", "a\x1b[2Ab\x1b[K", "a\x1b[2Ab\x1b[K", "ab"},
+    {"keyboard mode", "\x1b[>4;2mx", "\x1b[>4;2mx", "x"},
+    {"reset", "a\x1b" "cb", "a\x1b" "cb", "ab"},
+    {"charset", "a\x1b(0b", "a\x1b(0b", "ab"},
+    {"shift out", "a\x0e" "b\f", "a\x0e" "b\f", "ab"},
+    {"newline ends a string", "a\x1b]0;evil\nb\n", "a\nb\n", "a\nb\n"},
+    {"newline ends a sequence", "a\x1b[3\nb", "a\nb", "a\nb"},
+    {"escape ends a string", "a\x1b]0;t\x1b[31mb", "a\x1b[31mb", "a\x1b[31mb"},
+    {"string in string", "a\x1b]0;t\x1b]1;u\ab", "ab", "ab"},
+    {"cancelled", "a\x1b]0;t\x18" "b", "ab", "ab"},
+    {"broken sequence", "a\x1b[3\x01" "b", "ab", "ab"},
+};
+
+std::string filtered(ControlPolicy policy, const std::string& input, std::size_t chunk) {
+  ControlFilter filter(policy);
+  std::string out;
+  for (std::size_t at = 0; at < input.size(); at += chunk)
+    out += filter.apply(std::string_view(input).substr(at, chunk));
+  return out;
+}
+
+TEST(ControlFilterTest, RemovesWhatCommandsTheTerminalForEveryChunking) {
+  for (const Row& row : kRows) {
+    for (std::size_t chunk = 1; chunk <= row.input.size(); ++chunk) {
+      EXPECT_EQ(filtered(ControlPolicy::kNoStrings, row.input, chunk), row.no_strings)
+          << row.name << ", chunks of " << chunk;
+      EXPECT_EQ(filtered(ControlPolicy::kColoursOnly, row.input, chunk), row.colours_only)
+          << row.name << ", chunks of " << chunk;
+    }
+  }
+}
+
+TEST(ControlFilterTest, ForgetsAnEndlessSequence) {
+  const std::string input = "\x1b[" + std::string(1000, '1') + "m" + "x\n";
+  const std::string out = filtered(ControlPolicy::kNoStrings, input, 7);
+  EXPECT_EQ(out.find('\x1b'), std::string::npos);
+  EXPECT_TRUE(out.ends_with("x\n"));
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,104 @@
+#include "launcher/screen/label.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/screen/terminal.h"
+
+namespace ivy {
+namespace {
+
+LabelStyle style_of(const std::string& choice) {
+  LabelStyle style;
+  style.choice = choice;
+  style.job_id = "abc";
+  style.generation = 2;
+  style.max_rank = 31;
+  style.shown_ranks = 32;
+  style.hosts = 4;
+  style.host_width = 6;
+  return style;
+}
+
+std::string label(const LabelStyle& style, int stream = 1) {
+  return make_label(style, LabelSubject{7, 3, "node03", stream}, Colour::kOff);
+}
+
+TEST(LabelTest, ShowsRankAndHostOnSeveralHosts) {
+  EXPECT_EQ(label(style_of("auto")), "[  7 node03] ");
+  LabelStyle wider = style_of("auto");
+  wider.host_width = 8;
+  EXPECT_EQ(label(wider), "[  7 node03  ] ");
+}
+
+TEST(LabelTest, ShowsTheRankAloneOnOneHost) {
+  LabelStyle style = style_of("auto");
+  style.hosts = 1;
+  EXPECT_EQ(label(style), "[ 7] ");
+  style.max_rank = 9;
+  EXPECT_EQ(label(style), "[7] ");
+}
+
+TEST(LabelTest, MarksStandardErrorWithoutColour) {
+  EXPECT_EQ(label(style_of("auto"), 2), "[! 7 node03] ");
+  EXPECT_EQ(label(style_of("rank"), 2), "[! 7] ");
+  EXPECT_EQ(label(style_of("host"), 2), "[!node03] ");
+}
+
+TEST(LabelTest, IsEmptyForNoneAndForASingleShownRank) {
+  EXPECT_EQ(label(style_of("none")), "");
+  LabelStyle style = style_of("auto");
+  style.shown_ranks = 1;
+  EXPECT_EQ(label(style), "");
+  style.choice = "rank";
+  EXPECT_EQ(label(style), "[ 7] ");
+}
+
+TEST(LabelTest, FillsTemplates) {
+  EXPECT_EQ(label(style_of("%r|%R|%h|%l|%j|%a|%s|%%|%q|%")), "7|00007|node03|3|abc|2|out|%|%q|%");
+  EXPECT_EQ(label(style_of("%s:"), 2), "err:");
+}
+
+TEST(LabelTest, ColoursByRankAndResets) {
+  const std::string text =
+      make_label(style_of("rank"), LabelSubject{0, 0, "a", 1}, Colour::kOn);
+  EXPECT_EQ(text, "\x1b[36m[ 0]\x1b[0m ");
+  const std::string other =
+      make_label(style_of("rank"), LabelSubject{1, 0, "a", 1}, Colour::kOn);
+  EXPECT_EQ(other, "\x1b[32m[ 1]\x1b[0m ");
+}
+
+struct ColourRow {
+  ColorChoice choice;
+  bool terminal;
+  ColourVariables variables;
+  Colour expected;
+};
+
+TEST(TerminalTest, DecidesColourByFlagThenVariablesThenTerminal) {
+  const ColourRow rows[] = {
+      {ColorChoice::kAlways, false, {"1", "", "0", "dumb"}, Colour::kOn},
+      {ColorChoice::kNever, true, {"", "1", "1", "xterm"}, Colour::kOff},
+      {ColorChoice::kAuto, true, {"", "", "", "xterm"}, Colour::kOn},
+      {ColorChoice::kAuto, true, {"1", "1", "", "xterm"}, Colour::kOff},
+      {ColorChoice::kAuto, false, {"", "1", "", "dumb"}, Colour::kOn},
+      {ColorChoice::kAuto, false, {"", "0", "", "xterm"}, Colour::kOff},
+      {ColorChoice::kAuto, true, {"", "", "0", "xterm"}, Colour::kOff},
+      {ColorChoice::kAuto, true, {"", "", "", "dumb"}, Colour::kOff},
+      {ColorChoice::kAuto, true, {"", "", "", ""}, Colour::kOff},
+      {ColorChoice::kAuto, false, {"", "", "", "xterm"}, Colour::kOff},
+  };
+  for (const ColourRow& row : rows)
+    EXPECT_EQ(decide_colour(row.choice, row.terminal, row.variables), row.expected)
+        << "row " << (&row - rows);
+}
+
+TEST(TerminalTest, ClipsByColumnsNotBytes) {
+  EXPECT_EQ(clip_to_columns("hello", 3), "hel");
+  EXPECT_EQ(clip_to_columns("h\xc3\xa4llo", 3), "h\xc3\xa4l");
+  EXPECT_EQ(clip_to_columns("\x1b[31mabc\x1b[0m", 2), "\x1b[31mab");
+  EXPECT_EQ(clip_to_columns("a\x1b[2Kb\rc\t", 9), "abc");
+  EXPECT_EQ(clip_to_columns("\x1b", 9), "");
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,58 @@
+// Follows one link of a test: what it reported, and the loop run until something has happened.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/links/host_link.h"
+
+namespace ivy {
+
+struct LinkProbe {
+  std::optional<LinkUp> up;
+  std::string bytes;
+  int drained = 0;
+  std::optional<LinkDown> down;
+  std::vector<std::string> progress;
+
+  HostLink::Handlers handlers() {
+    HostLink::Handlers result;
+    result.up = [this](const LinkUp& value) { up = value; };
+    result.bytes = [this](std::string_view value) { bytes.append(value); };
+    result.drained = [this] { ++drained; };
+    result.down = [this](const LinkDown& value) { down = value; };
+    result.progress = [this](const std::string& value) { progress.push_back(value); };
+    return result;
+  }
+  bool said(const std::string& text) const {
+    for (const std::string& line : progress) {
+      if (line.find(text) != std::string::npos) return true;
+    }
+    return false;
+  }
+  std::string story() const {
+    std::string text;
+    for (const std::string& line : progress) text += line + "\n";
+    if (down) text += "down: " + down->message + " | " + down->fix + "\n";
+    return text + "bytes: " + bytes.substr(0, 300);
+  }
+};
+
+// Runs the loop until the condition holds; false when it does not within the limit.
+inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>& condition,
+                      std::chrono::seconds limit = std::chrono::seconds(20)) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    loop.restart();
+    loop.run_one_for(std::chrono::milliseconds(50));
+  }
+  return true;
+}
+
+}  // namespace ivy

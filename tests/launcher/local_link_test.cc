@@ -1,0 +1,117 @@
+#include "launcher/links/local_link.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/launcher/link_probe.h"
+
+namespace ivy {
+namespace {
+
+// A warden of this test: a shell script in a directory that goes away with the test.
+class LocalLinkTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "local-link-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = std::filesystem::absolute(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string script(const std::string& body) {
+    const std::string path = directory_ / "ivy-node";
+    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
+    chmod(path.c_str(), 0700);
+    return path;
+  }
+  std::unique_ptr<LocalLink> open(const std::string& program) {
+    auto link = std::make_unique<LocalLink>(loop_, program, probe_.handlers());
+    link->open(OpenRequest{std::string(32, 'a'), 7, false});
+    EXPECT_FALSE(probe_.up || probe_.down) << "a handler was called from inside open()";
+    return link;
+  }
+
+  std::filesystem::path directory_;
+  boost::asio::io_context loop_;
+  LinkProbe probe_;
+};
+
+TEST_F(LocalLinkTest, CarriesBytesBothWays) {
+  const auto link = open(script("exec cat <&3 >&3"));
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));
+  EXPECT_EQ(probe_.up->carrier, "local");
+  EXPECT_EQ(probe_.up->peer_address, "");
+  const std::string sent(3 << 20, 'x');
+  link->write(sent);
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.bytes.size() == sent.size(); }));
+  EXPECT_EQ(probe_.bytes, sent);
+  EXPECT_EQ(probe_.drained, 1);
+}
+
+TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
+  std::signal(SIGUSR2, SIG_IGN);
+  const auto link = open(script(
+      "echo \"$*\" >&3; for f in 0 1 2; do readlink /proc/$$/fd/$f; done >&3; "
+      "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/$$/status >&3"));
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+  std::signal(SIGUSR2, SIG_DFL);
+  EXPECT_NE(probe_.bytes.find("warden --job " + std::string(32, 'a') +
+                              " --host 7 --carrier-fd 3 --carrier local\n"
+                              "/dev/null\n/dev/null\n/dev/null\n0 1 2 3 4 "),
+            std::string::npos)
+      << probe_.bytes;
+  EXPECT_NE(probe_.bytes.find("SigBlk:\t0000000000000000"), std::string::npos) << probe_.bytes;
+  EXPECT_NE(probe_.bytes.find("SigIgn:\t0000000000000000"), std::string::npos) << probe_.bytes;
+}
+
+TEST_F(LocalLinkTest, EndOfFileIsBrokenAndNamesTheExitCodeAndNoZombieStays) {
+  const auto link = open(script("exit 9"));
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kBroken);
+  ASSERT_TRUE(run_until(loop_, [&] {
+    siginfo_t info{};
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == -1 && errno == ECHILD;
+  })) << "the warden was not reaped";
+}
+
+TEST_F(LocalLinkTest, AMissingNodeBinaryIsNamed) {
+  const auto link = open(directory_ / "nothing");
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kBootstrap);
+  EXPECT_NE(probe_.down->message.find("nothing: No such file"), std::string::npos)
+      << probe_.down->message;
+  EXPECT_NE(probe_.down->fix, "");
+}
+
+TEST_F(LocalLinkTest, AFailureLineOfTheWardenIsTheMessage) {
+  const auto link = open(script("printf '\\001ivy:fail /tmp is full\\n' >&3"));
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kBootstrap);
+  EXPECT_NE(probe_.down->message.find("/tmp is full"), std::string::npos);
+}
+
+TEST_F(LocalLinkTest, ReattachingIsRefused) {
+  LocalLink link(loop_, script("exit 0"), probe_.handlers());
+  link.open(OpenRequest{std::string(32, 'a'), 0, true});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob);
+}
+
+TEST_F(LocalLinkTest, ClosingShowsTheWardenAnEndOfFileAndCallsNobody) {
+  const std::string mark = directory_ / "ended";
+  auto link = open(script("cat <&3 >/dev/null; : > " + mark));
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));
+  link.reset();
+  ASSERT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(mark); }));
+  EXPECT_FALSE(probe_.down.has_value());
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,165 @@
+// The remote command and the install script in every login shell that is installed here.
+#include "launcher/links/node_upload.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "launcher/links/remote_entry.h"
+#include "tests/launcher/ssh_test_host.h"
+
+namespace ivy {
+namespace {
+
+struct Conversation {
+  std::string bytes;      // Of the relay.
+  std::string failure;
+  bool sent_bundle = false;
+};
+
+// Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its input
+// when the relay has spoken, and returns what it said.
+Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload) {
+  int input[2], output[2];
+  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) return {"", "pipe", false};
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(input[0], 0);
+    dup2(output[1], 1);
+    setenv("HOME", home.c_str(), 1);
+    unsetenv("XDG_CACHE_HOME");
+    execlp(shell_name.c_str(), shell_name.c_str(), "-c", upload.remote_command().c_str(), nullptr);
+    _exit(127);
+  }
+  close(input[0]);
+  close(output[1]);
+  Conversation result;
+  RemoteEntry entry(upload, OpenRequest{std::string(32, 'c'), 1, false}, "host");
+  pollfd ready{output[0], POLLIN, 0};
+  char buffer[4096];
+  while (poll(&ready, 1, 20'000) == 1) {
+    const ssize_t count = read(output[0], buffer, sizeof buffer);
+    if (count <= 0) break;
+    const RemoteEntry::Step step =
+        entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
+    result.bytes += step.bytes;
+    result.sent_bundle |= step.progress.starts_with("sending");
+    if (step.failed) result.failure = step.failed->message;
+    for (std::size_t sent = 0; sent < step.send.size();) {
+      const ssize_t n = write(input[1], step.send.data() + sent, step.send.size() - sent);
+      if (n <= 0) break;
+      sent += static_cast<std::size_t>(n);
+    }
+    if (!result.bytes.empty()) close(std::exchange(input[1], -1));
+  }
+  if (input[1] >= 0) close(input[1]);
+  close(output[0]);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  return result;
+}
+
+class LoginShells : public testing::TestWithParam<const char*> {
+ protected:
+  SshTestHost host_;  // For its directories; its sshd is not started.
+};
+
+TEST_P(LoginShells, InstallOnceAndRunTheRelay) {
+  const std::string shell_name = GetParam();
+  if (!shell("command -v " + shell_name + " >/dev/null")) {
+    GTEST_SKIP() << shell_name << " is not installed";
+  }
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const std::string opened = "opened: IVYOPEN 1 new " + std::string(32, 'c') + " 1\n";
+  const Conversation first = talk(shell_name, host_.home(), *upload);
+  EXPECT_EQ(first.failure, "");
+  EXPECT_EQ(first.bytes, opened);
+  EXPECT_TRUE(first.sent_bundle);
+  const Conversation second = talk(shell_name, host_.home(), *upload);
+  EXPECT_EQ(second.failure, "");
+  EXPECT_EQ(second.bytes, opened);
+  EXPECT_FALSE(second.sent_bundle);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LoginShells,
+                         testing::Values("sh", "bash", "dash", "zsh", "csh", "tcsh", "fish", "ksh"));
+
+class NodeUploadTest : public testing::Test {
+ protected:
+  SshTestHost host_;
+};
+
+TEST_F(NodeUploadTest, TheCommandIsOneLineWithoutAnythingThatAShellExpandsInQuotes) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const std::string& command = upload->remote_command();
+  EXPECT_EQ(command.find_first_of("!\n"), std::string::npos);
+  EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
+  EXPECT_EQ(command.find("\\\\"), std::string::npos);
+  // The C shells' limit of a word was 1,024 once.
+  EXPECT_LT(command.size(), 1024u);
+}
+
+TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const Result<NodeBundle> bundle = upload->bundle("riscv64");
+  ASSERT_FALSE(bundle.ok());
+  EXPECT_NE(bundle.error().message.find("the host is riscv64"), std::string::npos);
+  EXPECT_NE(bundle.error().fix.find("bundle-riscv64.tar"), std::string::npos);
+}
+
+TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
+  EXPECT_EQ(NodeUpload::load(host_.root() / "nothing").error().code, Code::kNotFound);
+}
+
+TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
+  host_.make_bundle(kEchoNode);
+  shell("cd " + host_.root().string() +
+        "/lib/ivyrun && for f in *.sha256; do tr 0-9a-f 1-9a-f0 < $f > x && mv x $f; done");
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const Conversation result = talk("sh", host_.home(), *upload);
+  EXPECT_NE(result.failure.find("what arrived is not what was sent"), std::string::npos)
+      << result.failure;
+  EXPECT_EQ(host_.bundles_in_home(), 0);
+}
+
+TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  talk("sh", host_.home(), *upload);
+  ASSERT_TRUE(shell("rm " + host_.home().string() + "/.cache/ivyrun/*/ivy-node"));
+  const Conversation again = talk("sh", host_.home(), *upload);
+  EXPECT_EQ(again.failure, "");
+  EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
+}
+
+TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  std::filesystem::create_directories(host_.home() / ".cache");
+  std::filesystem::create_directories(host_.home() / "elsewhere");
+  std::filesystem::create_directory_symlink(host_.home() / "elsewhere",
+                                            host_.home() / ".cache/ivyrun");
+  talk("sh", host_.home(), *upload);
+  EXPECT_TRUE(std::filesystem::is_empty(host_.home() / "elsewhere"));
+  shell("rm -rf /tmp/ivyrun-cache-$(id -u)/" +
+        upload->remote_command().substr(upload->remote_command().find("h=") + 2, 24) + "-*");
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,423 @@
+#include "launcher/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+// A job on paper: hosts with their facts, then the plan of them.
+struct Paper {
+  Paper() { options.command = {"train.py", "--lr", "1"}; }
+
+  HostFacts& host(const std::string& name, const std::string& carrier = "ssh") {
+    HostAnswer answer;
+    answer.name = name;
+    answer.carrier = carrier;
+    if (carrier != "local") {
+      answer.peer_address = "10.0.0." + std::to_string(answers.size() + 1);
+      answer.local_address = "10.0.0.100";
+    }
+    HostFacts& facts = answer.facts;
+    facts.set_cores(8);
+    facts.set_program_is_script(true);
+    facts.set_program_path("/data/train.py");
+    facts.set_program_sha256("aa");
+    facts.set_interpreter("/usr/bin/python3");
+    facts.set_interpreter_version("3.11.2");
+    facts.set_reserved_port(30000 + static_cast<std::uint32_t>(answers.size()));
+    answers.push_back(std::move(answer));
+    Host written;
+    written.name = name;
+    options.hosts.push_back(written);
+    return answers.back().facts;
+  }
+  void hosts(const std::string& list) {
+    const std::vector<Host> parsed = parse_host_list(list, "-H").value();
+    for (const Host& written : parsed) host(written.name);
+    options.hosts = parsed;
+  }
+  void per_host(int number) {
+    options.per_host.kind = PerHost::Kind::kNumber;
+    options.per_host.number = number;
+    options.per_host.written = true;
+  }
+  JobPlan plan() {
+    refusals.clear();
+    return make_plan(options, "job", answers, refusals).value();
+  }
+  // "a:2 b:1", the workers of each planned host.
+  std::string placed() {
+    const JobPlan made = plan();
+    std::string text;
+    for (const PlannedHost& host : made.hosts)
+      text += (text.empty() ? "" : " ") + host.name + ":" + std::to_string(host.workers.size());
+    return text + (refusals.empty() ? "" : " refused " + refusals.front().what);
+  }
+  std::string master() {
+    const JobPlan made = plan();
+    return made.master_address + ":" + std::to_string(made.master_port);
+  }
+  Diagnostic refusal() {
+    plan();
+    EXPECT_EQ(refusals.size(), 1u);
+    return refusals.empty() ? Diagnostic{} : refusals.front();
+  }
+
+  Options options;
+  std::vector<HostAnswer> answers;
+  std::vector<Diagnostic> refusals;
+};
+
+// ---- Places ------------------------------------------------------------------------------------
+
+TEST(PlanTest, OneWorkerPerHostWithoutAccelerators) {
+  Paper paper;
+  paper.hosts("a,b");
+  EXPECT_EQ(paper.placed(), "a:1 b:1");
+  EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 1 = 2 ranks (one per host, no accelerators found)");
+}
+
+TEST(PlanTest, OneWorkerPerAccelerator) {
+  Paper paper;
+  paper.hosts("a,b");
+  paper.answers[0].facts.set_accelerators(4);
+  paper.answers[1].facts.set_accelerators(2);
+  EXPECT_EQ(paper.placed(), "a:4 b:2");
+  EXPECT_EQ(plan_line(paper.plan()), "2 hosts, 6 ranks (one per accelerator)");
+  EXPECT_FALSE(paper.plan().same_local_size);
+}
+
+TEST(PlanTest, WrittenSlotsDecide) {
+  Paper paper;
+  paper.hosts("a:2,b:3,c");
+  EXPECT_EQ(paper.placed(), "a:2 b:3 c:1");
+  EXPECT_EQ(paper.plan().rule, "slots written for the hosts");
+}
+
+TEST(PlanTest, WorkersPerHostBeatSlots) {
+  Paper paper;
+  paper.hosts("a:2,b:3");
+  paper.per_host(4);
+  EXPECT_EQ(paper.placed(), "a:4 b:4");
+  EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 4 = 8 ranks (--nproc-per-node 4)");
+}
+
+TEST(PlanTest, WorkersPerHostByFacts) {
+  Paper paper;
+  paper.hosts("a,b");
+  paper.answers[0].facts.set_accelerators(4);
+  paper.options.per_host.written = true;
+  paper.options.per_host.kind = PerHost::Kind::kAuto;
+  EXPECT_EQ(paper.placed(), "a:4 b:1");
+  paper.options.per_host.kind = PerHost::Kind::kCpu;
+  EXPECT_EQ(paper.placed(), "a:8 b:8");
+  paper.options.per_host.kind = PerHost::Kind::kGpu;
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.id, "IVY-P010");
+  EXPECT_EQ(refusal.where, "b");
+  EXPECT_EQ(refusal.exit_code, kExitRefused);
+}
+
+TEST(PlanTest, ANumberAloneIsSpreadInBlocks) {
+  const std::pair<int, const char*> cases[] = {{1, "a:1"},         {2, "a:1 b:1"},
+                                               {3, "a:1 b:1 c:1"}, {4, "a:2 b:1 c:1"},
+                                               {5, "a:2 b:2 c:1"}, {9, "a:3 b:3 c:3"}};
+  for (const auto& [workers, placed] : cases) {
+    Paper paper;
+    paper.hosts("a,b,c");
+    paper.options.num_proc = workers;
+    EXPECT_EQ(paper.placed(), placed);
+  }
+}
+
+TEST(PlanTest, ANumberTakesTheFirstWrittenPlaces) {
+  const std::pair<int, const char*> cases[] = {
+      {1, "a:1"}, {2, "a:2"}, {3, "a:2 b:1"}, {5, "a:2 b:3"}};
+  for (const auto& [workers, placed] : cases) {
+    Paper paper;
+    paper.hosts("a:2,b:3");
+    paper.options.num_proc = workers;
+    EXPECT_EQ(paper.placed(), placed);
+  }
+  Paper paper;
+  paper.hosts("a,b");
+  paper.per_host(2);
+  paper.options.num_proc = 3;
+  EXPECT_EQ(paper.placed(), "a:2 b:1");
+  EXPECT_EQ(paper.plan().rule, "-n 3, --nproc-per-node 2");
+}
+
+TEST(PlanTest, MoreThanThereIsShowsTheArithmetic) {
+  Paper paper;
+  paper.hosts("node01:8,node02:8");
+  paper.options.num_proc = 20;
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.what, "asked for 20 processes, hosts offer 16 (node01:8 node02:8)");
+  EXPECT_EQ(refusal.fix.substr(0, 5), "-n 16");
+  EXPECT_EQ(refusal.exit_code, kExitUsage);
+}
+
+TEST(PlanTest, NnodesTakesTheFirstHosts) {
+  Paper paper;
+  paper.hosts("a,b,c");
+  paper.options.num_nodes = 2;
+  EXPECT_EQ(paper.placed(), "a:1 b:1");
+  paper.options.num_proc = 3;
+  EXPECT_EQ(paper.placed(), "a:2 b:1");
+  paper.options.num_proc.reset();
+  paper.options.num_nodes = 4;
+  EXPECT_EQ(paper.refusal().what, "asked for 4 hosts, 3 are given (a,b,c)");
+}
+
+TEST(PlanTest, PretendedHostsDivideTheAccelerators) {
+  const std::pair<unsigned, const char*> cases[] = {{0, "fake0:1 fake1:1 fake2:1"},
+                                                    {1, "fake0:1 fake1:1 fake2:1"},
+                                                    {3, "fake0:1 fake1:1 fake2:1"},
+                                                    {8, "fake0:3 fake1:3 fake2:2"}};
+  for (const auto& [accelerators, placed] : cases) {
+    Paper paper;
+    for (const Host& fake : fake_hosts(3))
+      paper.host(fake.name, "local").set_accelerators(accelerators);
+    paper.options.hosts = fake_hosts(3);
+    EXPECT_EQ(paper.placed(), placed) << accelerators;
+  }
+}
+
+TEST(PlanTest, RanksFollowTheOrderOfHosts) {
+  Paper paper;
+  paper.hosts("b:2,a:1,c:3");
+  const JobPlan plan = paper.plan();
+  EXPECT_EQ(plan.world_size, 6);
+  int rank = 0;
+  for (std::size_t node = 0; node < plan.hosts.size(); ++node) {
+    EXPECT_EQ(plan.hosts[node].node_rank, static_cast<int>(node));
+    EXPECT_EQ(plan.hosts[node].host_index, node);
+    int local = 0;
+    for (const PlannedWorker& worker : plan.hosts[node].workers) {
+      EXPECT_EQ(&plan.host_of_rank(rank), &plan.hosts[node]);
+      EXPECT_EQ(worker.rank, rank++);
+      EXPECT_EQ(worker.local_rank, local++);
+    }
+  }
+  EXPECT_EQ(plan.hosts[0].name, "b");
+}
+
+// ---- What runs ---------------------------------------------------------------------------------
+
+TEST(PlanTest, ArgumentsOfAScriptAModuleAndAProgram) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(paper.plan().arguments,
+            (Words{"/usr/bin/python3", "-u", "/data/train.py", "--lr", "1"}));
+  paper.options.program_kind = ProgramKind::kModule;
+  paper.options.command = {"pkg.train", "", "\xff"};
+  facts.set_program_is_script(false);
+  facts.set_program_path("");
+  EXPECT_EQ(paper.plan().arguments,
+            (Words{"/usr/bin/python3", "-u", "-m", "pkg.train", "", "\xff"}));
+  paper.options.program_kind = ProgramKind::kExecutable;
+  paper.options.command = {"true"};
+  facts.set_program_path("/bin/true");
+  EXPECT_EQ(paper.plan().arguments, Words{"/bin/true"});
+}
+
+TEST(PlanTest, InterpretersMayHaveDifferentPlaces) {
+  Paper paper;
+  paper.host("a");
+  paper.host("b").set_interpreter("/opt/python3");
+  EXPECT_EQ(worker_arguments(paper.options, paper.answers[1].facts)[0], "/opt/python3");
+  EXPECT_TRUE(paper.plan().warnings.empty());
+}
+
+TEST(PlanTest, DifferentVersionsAreAWarning) {
+  Paper paper;
+  paper.host("a");
+  paper.host("b").set_interpreter_version("3.9.2");
+  paper.host("c");
+  const JobPlan plan = paper.plan();
+  EXPECT_TRUE(paper.refusals.empty());
+  ASSERT_EQ(plan.warnings.size(), 1u);
+  EXPECT_EQ(plan.warnings[0].cause, "3.11.2 on a,c\n3.9.2 on b");
+}
+
+TEST(PlanTest, AMissingDirectoryIsFoldedOverHosts) {
+  Paper paper;
+  for (const char* name : {"n1", "n2", "n3"})
+    paper.host(name).set_working_directory_error("/data: No such file or directory");
+  paper.host("n4");
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.where, "n[1-3]");
+  EXPECT_EQ(refusal.cause, "/data: No such file or directory");
+  EXPECT_EQ(refusal.exit_code, kExitRefused);
+}
+
+TEST(PlanTest, ExitCodesOfAProgramThatCannotRun) {
+  const struct {
+    int error;
+    int exit_code;
+  } cases[] = {{ENOENT, kExitNotFound},
+               {ENOTDIR, kExitNotFound},
+               {EACCES, kExitNotExecutable},
+               {EISDIR, kExitNotExecutable},
+               {ENOEXEC, kExitNotExecutable}};
+  for (const auto& [error, exit_code] : cases) {
+    Paper paper;
+    paper.host("a");
+    HostFacts& facts = paper.host("b");
+    facts.set_program_error("cannot");
+    facts.set_program_errno(error);
+    const Diagnostic refusal = paper.refusal();
+    EXPECT_EQ(refusal.exit_code, exit_code) << error;
+    EXPECT_EQ(refusal.where, "b");
+  }
+}
+
+TEST(PlanTest, AMissingInterpreterIs127) {
+  Paper paper;
+  paper.host("a").set_interpreter_error("python3: not found");
+  EXPECT_EQ(paper.refusal().exit_code, kExitNotFound);
+}
+
+TEST(PlanTest, ADifferentScriptStopsTheLaunchByName) {
+  Paper paper;
+  paper.options.command = {"src/train.py"};
+  paper.host("node01");
+  paper.host("node02").set_program_sha256("bb");
+  EXPECT_EQ(paper.refusal().what, "train.py differs on node02");
+  EXPECT_EQ(paper.refusal().exit_code, kExitRefused);
+  // Most hosts are right, even when the first is not among them.
+  paper.host("node03").set_program_sha256("bb");
+  EXPECT_EQ(paper.refusal().what, "train.py differs on node01");
+}
+
+TEST(PlanTest, OnlyHostsWithWorkersAreChecked) {
+  Paper paper;
+  paper.host("a");
+  paper.host("b").set_program_sha256("bb");
+  paper.options.num_proc = 1;
+  EXPECT_EQ(paper.placed(), "a:1");
+}
+
+TEST(PlanTest, SaysEverythingAtOnce) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  facts.set_working_directory_error("gone");
+  facts.set_program_error("gone");
+  facts.set_program_errno(ENOENT);
+  facts.set_interpreter_error("gone");
+  facts.set_reserved_port(0);
+  facts.set_reserved_port_error("bind: Address already in use");
+  paper.plan();
+  EXPECT_EQ(paper.refusals.size(), 4u);
+}
+
+TEST(PlanTest, AnArgumentThatLinuxRefusesIsRefusedBefore) {
+  Paper paper;
+  paper.host("a");
+  paper.options.command = {"train.py", std::string((128u << 10) - 1, 'x')};
+  paper.plan();
+  EXPECT_TRUE(paper.refusals.empty());
+  paper.options.command[1] += "x";
+  EXPECT_EQ(paper.refusal().id, "IVY-P012");
+}
+
+TEST(PlanTest, SharedAcceleratorsAreAWarning) {
+  Paper paper;
+  paper.host("a").set_accelerators(2);
+  paper.per_host(4);
+  ASSERT_EQ(paper.plan().warnings.size(), 1u);
+  EXPECT_EQ(paper.plan().warnings[0].where, "a");
+}
+
+// ---- Where rank 0 is reached -------------------------------------------------------------------
+
+void add_address(HostFacts& facts, const char* interface, const char* address,
+                 bool loopback = false) {
+  Address* added = facts.add_addresses();
+  added->set_interface(interface);
+  added->set_address(address);
+  added->set_loopback(loopback);
+}
+
+TEST(PlanMasterTest, ThisMachineAlone) {
+  Paper paper;
+  paper.host("localhost", "local");
+  EXPECT_EQ(paper.master(), "127.0.0.1:30000");
+}
+
+TEST(PlanMasterTest, TheAddressByWhichHost0WasReached) {
+  Paper paper;
+  paper.host("a");
+  paper.host("b");
+  EXPECT_EQ(paper.master(), "10.0.0.1:30000");
+}
+
+TEST(PlanMasterTest, Host0IsThisMachine) {
+  Paper paper;
+  paper.host("here", "local");
+  paper.host("b");
+  EXPECT_EQ(paper.master(), "10.0.0.100:30000");
+}
+
+TEST(PlanMasterTest, WithoutAKnownAddressTheFactsDecide) {
+  Paper paper;
+  HostFacts& facts = paper.host("here", "local");
+  add_address(facts, "lo", "127.0.0.1", true);
+  add_address(facts, "eth0", "fe80::1");
+  add_address(facts, "eth0", "fd00::1");
+  add_address(facts, "eth0", "10.1.0.1");
+  paper.host("b");
+  paper.answers[1].local_address.clear();
+  EXPECT_EQ(paper.master(), "10.1.0.1:30000");
+  paper.answers[0].facts.clear_addresses();
+  EXPECT_EQ(paper.refusal().id, "IVY-P014");
+}
+
+TEST(PlanMasterTest, AnInterfaceByName) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  add_address(facts, "eth0", "10.1.0.1");
+  add_address(facts, "ib0", "fd00::2");
+  paper.options.interface = "ib0";
+  EXPECT_EQ(paper.master(), "fd00::2:30000");
+  paper.options.interface = "ib1";
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.where, "a");
+  EXPECT_EQ(refusal.cause, "eth0 10.1.0.1\nib0 fd00::2");
+}
+
+TEST(PlanMasterTest, AWrittenAddressIsTakenAsItIs) {
+  Paper paper;
+  paper.host("a");
+  paper.options.master_addr = "head.example.org";
+  paper.options.interface = "none";
+  EXPECT_EQ(paper.master(), "head.example.org:30000");
+}
+
+TEST(PlanMasterTest, NoPortIsARefusal) {
+  Paper paper;
+  paper.host("a").set_reserved_port(0);
+  paper.answers[0].facts.set_reserved_port_error("bind 29500: Address already in use");
+  EXPECT_EQ(paper.refusal().cause, "bind 29500: Address already in use");
+}
+
+TEST(PlanTextTest, TheTableNamesHostsRanksAddressesAndTheCommand) {
+  Paper paper;
+  paper.hosts("node01:2,node02:1");
+  paper.options.host_source = "-H";
+  paper.options.command.push_back("it's");
+  const std::string table = plan_table(paper.options, paper.plan(), paper.answers);
+  for (const char* part : {"plan: 2 hosts, 3 ranks (slots written for the hosts)", "hosts from: -H",
+                           "  node01  0     0-1    ssh      10.0.0.1",
+                           "  node02  1     2      ssh      10.0.0.2", "listens: 10.0.0.1:30000 (",
+                           "worker: /usr/bin/python3 -u /data/train.py --lr 1 'it'\\''s'"})
+    EXPECT_NE(table.find(part), std::string::npos) << part << "\n" << table;
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,406 @@
+// Links by SSH against a real sshd on loopback.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <fstream>
+
+#include "launcher/links/carrier.h"
+#include "launcher/links/tcp_dial.h"
+#include "tests/launcher/link_probe.h"
+#include "tests/launcher/ssh_test_host.h"
+
+namespace ivy {
+namespace {
+
+const std::string kJob(32, 'b');
+
+class SshLinkTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (access("/usr/sbin/sshd", X_OK) != 0) GTEST_SKIP() << "there is no sshd";
+    options_.transport = TransportChoice::kSsh;
+    host_.name = "127.0.0.1";
+    remote_.make_bundle(kEchoNode);
+  }
+  void TearDown() override {
+    link_.reset();
+    context_.reset();
+    if (HasFailure()) std::cerr << remote_.log();
+  }
+  std::unique_ptr<HostLink> make(LinkProbe& probe, int attempt = 0) {
+    if (!context_) context_ = make_carrier_context(loop_, options_, remote_.node_binary());
+    return make_link(context_, host_, probe.handlers(), attempt);
+  }
+  // Opens a link and waits until it is up or down.
+  void open(LinkProbe& probe, bool reattach = false, int attempt = 0) {
+    link_ = make(probe, attempt);
+    link_->open(OpenRequest{kJob, 5, reattach});
+    EXPECT_FALSE(probe.up || probe.down) << "a handler was called from inside open()";
+    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
+  }
+  void expect_up(LinkProbe& probe, const std::string& carrier) {
+    ASSERT_TRUE(probe.up.has_value()) << probe.story();
+    EXPECT_EQ(probe.up->carrier, carrier);
+    EXPECT_EQ(probe.up->peer_address, "127.0.0.1");
+    EXPECT_EQ(probe.up->local_address, "127.0.0.1");
+    EXPECT_EQ(probe.up->remote_command.find(kJob), std::string::npos);
+    const std::string opened = "opened: IVYOPEN 1 new " + kJob + " 5\n";
+    ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= opened.size(); }))
+        << probe.story();
+    EXPECT_EQ(probe.bytes, opened);
+  }
+  void expect_down(const LinkProbe& probe, LinkFailure failure, const std::string& message,
+                   const std::string& fix) {
+    ASSERT_TRUE(probe.down.has_value()) << probe.story();
+    EXPECT_EQ(probe.down->failure, failure) << probe.story();
+    EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.story();
+    EXPECT_EQ(probe.down->message.find('\n'), std::string::npos) << probe.story();
+    EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.story();
+  }
+  void expect_echo(LinkProbe& probe, std::size_t size) {
+    probe.bytes.clear();
+    std::string sent(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) sent[i] = static_cast<char>(i * 2654435761u >> 13);
+    const int before = probe.drained;
+    link_->write(sent);
+    ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= size || probe.down; }))
+        << probe.story();
+    EXPECT_TRUE(probe.bytes == sent);
+    EXPECT_EQ(probe.drained, before + 1);
+  }
+
+  SshTestHost remote_;
+  Options options_;
+  Host host_;
+  boost::asio::io_context loop_;
+  std::shared_ptr<CarrierContext> context_;
+  std::unique_ptr<HostLink> link_;
+};
+
+TEST_F(SshLinkTest, SendsTheBundleOnceAndCarriesBytes) {
+  ASSERT_TRUE(remote_.start());
+  LinkProbe first;
+  open(first);
+  expect_up(first, "ssh");
+  EXPECT_TRUE(first.said("sending ivy-node")) << first.story();
+  expect_echo(first, 5 << 20);
+  LinkProbe second;
+  open(second);
+  expect_up(second, "ssh");
+  EXPECT_FALSE(second.said("sending ivy-node")) << second.story();
+  EXPECT_EQ(remote_.bundles_in_home(), 1);
+}
+
+TEST_F(SshLinkTest, ManyHostsOnOneHomeDoNotHurtEachOther) {
+  ASSERT_TRUE(remote_.start({"", "", "MaxStartups 100\nMaxSessions 100"}));
+  std::vector<LinkProbe> probes(16);
+  std::vector<std::unique_ptr<HostLink>> links;
+  for (LinkProbe& probe : probes) {
+    links.push_back(make(probe));
+    links.back()->open(OpenRequest{kJob, 5, false});
+  }
+  for (LinkProbe& probe : probes) {
+    EXPECT_TRUE(run_until(loop_, [&] { return !probe.bytes.empty() || probe.down; }));
+    EXPECT_TRUE(probe.up.has_value()) << probe.story();
+  }
+  EXPECT_EQ(remote_.bundles_in_home(), 1);
+}
+
+TEST_F(SshLinkTest, FewerPlacesThanHostsServeThemAll) {
+  ASSERT_TRUE(remote_.start({"", "", "MaxStartups 100"}));
+  options_.fanout = 2;
+  std::vector<LinkProbe> probes(7);
+  std::vector<std::unique_ptr<HostLink>> links;
+  for (LinkProbe& probe : probes) {
+    links.push_back(make(probe));
+    links.back()->open(OpenRequest{kJob, 5, false});
+  }
+  for (LinkProbe& probe : probes) {
+    EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; }));
+    EXPECT_TRUE(probe.up.has_value()) << probe.story();
+  }
+}
+
+TEST_F(SshLinkTest, NoiseOfTheLoginShellIsSkipped) {
+  std::ofstream(remote_.home() / ".bashrc") << "echo Welcome to $HOME; echo trouble >&2; printf half\n";
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "ssh");
+}
+
+TEST_F(SshLinkTest, AShellThatEndsIsQuoted) {
+  std::ofstream(remote_.home() / ".bashrc") << "echo 'This account is closed.'; exit 1\n";
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  if (probe.up) GTEST_SKIP() << "the login shell does not read .bashrc";
+  expect_down(probe, LinkFailure::kBootstrap, "This account is closed.", "ssh");
+}
+
+TEST_F(SshLinkTest, AHomeWithoutProgramsIsPassedOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
+  ASSERT_TRUE(remote_.start({"noexec", "", ""}));
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "ssh");
+  LinkProbe again;
+  open(again);
+  expect_up(again, "ssh");
+  EXPECT_FALSE(again.said("sending ivy-node")) << again.story();
+}
+
+TEST_F(SshLinkTest, AFullHomeIsPassedOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
+  remote_.make_bundle(kEchoNode + std::string(3 << 20, '#') + "\n");
+  ASSERT_TRUE(remote_.start({"size=1m", "", ""}));
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "ssh");
+}
+
+TEST_F(SshLinkTest, NoRoomAnywhereIsSaidWithTheReasons) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
+  remote_.make_bundle(kEchoNode + std::string(3 << 20, '#') + "\n");
+  ASSERT_TRUE(remote_.start({"noexec", "size=1m", ""}));
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kBootstrap, "No space left on device", "XDG_CACHE_HOME");
+  expect_down(probe, LinkFailure::kBootstrap, "programs may not run there", "127.0.0.1");
+}
+
+TEST_F(SshLinkTest, AnUnknownHostKeyStopsWithTheCommandThatHelps) {
+  remote_.write_known_hosts("");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kHostKey, "is not known: ED25519 SHA256:", "127.0.0.1 true");
+}
+
+TEST_F(SshLinkTest, AChangedHostKeyShowsBothFingerprints) {
+  shell("ssh-keygen -q -t ed25519 -N '' -f " + (remote_.root() / "other_key").string());
+  remote_.write_known_hosts("[127.0.0.1]:" + std::to_string(remote_.port()) + " " +
+                            read_file(remote_.root() / "other_key.pub"));
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kHostKey, "has SHA256:", "ssh-keygen -R '[127.0.0.1]:");
+  expect_down(probe, LinkFailure::kHostKey, "it showed ED25519 SHA256:", "");
+}
+
+TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRefused) {
+  shell("ssh-keygen -q -t ecdsa -N '' -f " + (remote_.root() / "other_key").string());
+  remote_.write_known_hosts("[127.0.0.1]:" + std::to_string(remote_.port()) + " " +
+                            read_file(remote_.root() / "other_key.pub"));
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kHostKey, "not the known one", "ssh-keygen -R");
+}
+
+TEST_F(SshLinkTest, AWrongKeyFallsBackToTheClientAndThenSaysSo) {
+  shell("cd " + remote_.root().string() + " && ssh-keygen -q -t ed25519 -N '' -f wrong_key && "
+        "mv wrong_key user_key");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  EXPECT_TRUE(probe.said("trying the OpenSSH client")) << probe.story();
+  expect_down(probe, LinkFailure::kAuthentication, "Permission denied (publickey",
+              "ssh -o BatchMode=yes -F");
+}
+
+TEST_F(SshLinkTest, WhatOnlyTheClientCanDoIsDoneByTheClient) {
+  // A certificate beside the key: the server trusts the authority, not the key.
+  ASSERT_TRUE(shell("cd " + remote_.root().string() +
+                    " && ssh-keygen -q -t ed25519 -N '' -f ca && ssh-keygen -q -s ca -I test -n root,"
+                    "${USER:-root} user_key.pub"));
+  ASSERT_TRUE(remote_.start({"", "", "TrustedUserCAKeys " + (remote_.root() / "ca.pub").string() +
+                                         "\nAuthorizedKeysFile none"}));
+  // The first value of an option wins in sshd_config, so the file is emptied instead.
+  std::ofstream(remote_.root() / "user_key.pub.kept") << read_file(remote_.root() / "user_key.pub");
+  std::ofstream(remote_.root() / "user_key.pub") << "";
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "OpenSSH client");
+  EXPECT_TRUE(probe.said("no key was accepted")) << probe.story();
+  // The next one does not try libssh again.
+  LinkProbe again;
+  open(again);
+  expect_up(again, "OpenSSH client");
+  EXPECT_FALSE(again.said("no key was accepted")) << again.story();
+}
+
+TEST_F(SshLinkTest, TheConfigurationCanAskForTheClient) {
+  remote_.write_config("IdentitiesOnly yes");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "OpenSSH client");
+  EXPECT_TRUE(probe.said("sending ivy-node")) << probe.story();
+  expect_echo(probe, 3 << 20);
+}
+
+TEST_F(SshLinkTest, AnSshCommandIsUsedAsGiven) {
+  options_.ssh_command = {"ssh", "-F", (remote_.root() / "ssh_config").string()};
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "OpenSSH client");
+}
+
+TEST_F(SshLinkTest, AMissingSshCommandIsNamed) {
+  options_.ssh_command = {"no-such-ssh-program"};
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kBootstrap, "start no-such-ssh-program: No such file",
+              "--ssh-command");
+}
+
+TEST_F(SshLinkTest, TheClientNamesAChangedHostKey) {
+  remote_.write_config("IdentitiesOnly yes\nStrictHostKeyChecking yes");
+  remote_.write_known_hosts("");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kHostKey, "Host key verification failed", "ssh");
+}
+
+TEST_F(SshLinkTest, ARefusedConnectionIsNamed) {
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kRefused,
+              "127.0.0.1 port " + std::to_string(remote_.port()) + ": Connection refused", "sshd");
+  EXPECT_TRUE(probe.said("trying again")) << probe.story();
+}
+
+TEST_F(SshLinkTest, ARedialIsNotRetriedHere) {
+  LinkProbe probe;
+  open(probe, true, 1);
+  expect_down(probe, LinkFailure::kRefused, "Connection refused", "");
+  EXPECT_FALSE(probe.said("trying again")) << probe.story();
+}
+
+TEST_F(SshLinkTest, AnUnknownNameIsNamed) {
+  host_.name = "no-such-host.invalid";
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kUnresolved, "no-such-host.invalid", "getent hosts");
+}
+
+TEST_F(SshLinkTest, ReattachingWhereNothingOfOursIsStartsNothing) {
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe, true, 1);
+  expect_down(probe, LinkFailure::kNoSuchJob, "", "");
+  EXPECT_EQ(remote_.bundles_in_home(), 0);
+}
+
+TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
+  remote_.make_bundle(
+      "#!/bin/sh\ncase $1 in --version) ;; relay) read -r line; case $line in *reattach*) "
+      "printf '\\001ivy:fail no-such-job\\n'; exit 3;; esac; printf 'opened: %s\\n' \"$line\"; "
+      "exec cat;; esac\n");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe first;
+  open(first);
+  expect_up(first, "ssh");
+  LinkProbe probe;
+  open(probe, true, 1);
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+  EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob);
+}
+
+TEST_F(SshLinkTest, TheEndOfTheRelayIsBroken) {
+  remote_.make_bundle("#!/bin/sh\ncase $1 in relay) read -r line; echo oops >&2; exit 4;; esac\n");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+  expect_down(probe, LinkFailure::kBroken, "oops (exit status 4)", "");
+}
+
+TEST_F(SshLinkTest, ClosingEndsTheRelay) {
+  const std::string mark = remote_.home() / "ended";
+  remote_.make_bundle("#!/bin/sh\ncase $1 in relay) read -r line; cat >/dev/null; : > " + mark +
+                      ";; esac\n");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  ASSERT_TRUE(probe.up.has_value()) << probe.story();
+  link_.reset();
+  EXPECT_TRUE(run_until(loop_, [&] { return std::filesystem::exists(mark); }));
+  EXPECT_FALSE(probe.down.has_value());
+}
+
+// An sshd that turns everybody away before its banner, as above MaxStartups.
+TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
+  using tcp = boost::asio::ip::tcp;
+  tcp::acceptor door(loop_, tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
+  int guests = 0;
+  std::function<void()> welcome = [&] {
+    door.async_accept([&](const boost::system::error_code& error, tcp::socket socket) {
+      if (error) return;
+      ++guests;
+      socket.close();
+      welcome();
+    });
+  };
+  welcome();
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kRefused, "closed the connection before", "MaxStartups");
+  EXPECT_EQ(guests, 5);
+}
+
+TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
+  ASSERT_TRUE(remote_.start());
+  for (int turns = 0; turns < 60; turns += 3) {
+    LinkProbe probe;
+    link_ = make(probe);
+    link_->open(OpenRequest{kJob, 5, false});
+    for (int i = 0; i < turns; ++i) loop_.run_one_for(std::chrono::milliseconds(20));
+    const bool was_up = probe.up.has_value();
+    link_.reset();
+    for (int i = 0; i < 5; ++i) loop_.run_one_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(probe.up.has_value(), was_up);
+    EXPECT_FALSE(probe.down.has_value()) << probe.story();
+  }
+}
+
+// A listening socket whose queue is full drops what knocks: the silence of a firewall.
+TEST(TcpDial, SilenceIsUnreachable) {
+  const int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(door, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(door, 0), 0);
+  getsockname(door, reinterpret_cast<sockaddr*>(&address), &size);
+  std::vector<int> guests;
+  for (int i = 0; i < 4; ++i) {
+    guests.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)!connect(guests.back(), reinterpret_cast<sockaddr*>(&address), size);
+  }
+  boost::asio::io_context loop;
+  boost::asio::thread_pool resolvers(1);
+  TcpDial::Limits limits;
+  limits.connect = std::chrono::milliseconds(200);
+  const auto dial = std::make_shared<TcpDial>(loop, resolvers, limits);
+  std::optional<LinkDown> down;
+  TcpDial::Handlers handlers;
+  handlers.connected = [](const Dialled& dialled) { close(dialled.fd); };
+  handlers.failed = [&](const LinkDown& value) { down = value; };
+  dial->start("127.0.0.1", ntohs(address.sin_port), std::move(handlers));
+  ASSERT_TRUE(run_until(loop, [&] { return down.has_value(); }));
+  EXPECT_EQ(down->failure, LinkFailure::kUnreachable);
+  EXPECT_NE(down->message.find("no answer"), std::string::npos) << down->message;
+  for (const int fd : guests) close(fd);
+  close(door);
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,207 @@
+#include "launcher/screen/summary.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "launcher/screen/error_file.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+class SummaryTest : public ::testing::Test {
+ protected:
+  WorkerEnd& add(int rank, int code, bool after_stop = false) {
+    WorkerEnd end;
+    end.rank = rank;
+    end.host = "node03";
+    end.pid = 4700 + rank;
+    end.status.code = code;
+    end.after_stop = after_stop;
+    end.at_ns = (764 + rank) * kSecond;
+    ends.push_back(end);
+    return ends.back();
+  }
+  std::string text() {
+    const Outcome outcome = judge(ends, launcher_end);
+    SummaryInputs inputs;
+    inputs.ends = &ends;
+    inputs.launcher_end = &launcher_end;
+    inputs.outcome = &outcome;
+    inputs.world_size = static_cast<int>(ends.size());
+    inputs.log_path = log_path;
+    inputs.complaints = complaints;
+    inputs.unclean = unclean;
+    return summary(inputs);
+  }
+
+  std::vector<WorkerEnd> ends;
+  LauncherEnd launcher_end;
+  std::function<std::string(int)> log_path;
+  std::vector<std::string> complaints;
+  std::vector<std::string> unclean;
+};
+
+TEST_F(SummaryTest, SaysNothingWhenEveryRankEndedWell) {
+  add(0, 0);
+  add(1, 0);
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(SummaryTest, ComplainsEvenWhenEveryRankEndedWell) {
+  add(0, 0);
+  complaints = {"12 lines of rank 0 not shown"};
+  unclean = {"node3: pid 12 (python3) cannot be ended: D in nfs_wait"};
+  EXPECT_EQ(text(),
+            "ivyrun: warning: 12 lines of rank 0 not shown\n"
+            "ivyrun: warning: node3: pid 12 (python3) cannot be ended: D in nfs_wait\n");
+}
+
+TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
+  ends.reserve(8);
+  add(0, 1).stderr_tail =
+      "warning\nTraceback (most recent call last):\n  File \"t.py\", line 1\nValueError: \x1b[31mno\n";
+  for (const int rank : {1, 2, 4}) add(rank, 143, true);
+  log_path = [](int rank) { return "runs/j/0/rank0000" + std::to_string(rank) + ".err"; };
+  EXPECT_EQ(text(),
+            "ivyrun: error[IVY-R001]: rank 0 failed first (node03, pid 4700) with exit 1 after "
+            "00:12:44\n"
+            "    Traceback (most recent call last):\n"
+            "      File \"t.py\", line 1\n"
+            "    ValueError: no\n"
+            "  3 other ranks were stopped: 1-2,4\n"
+            "  log:   runs/j/0/rank00000.err\n"
+            "ivyrun: exit code 1, from rank 0 (origin: worker)\n");
+}
+
+TEST_F(SummaryTest, ShowsTheLastLinesWithoutATraceback) {
+  std::string tail;
+  for (int i = 0; i < 50; ++i) tail += "line " + std::to_string(i) + "\n";
+  add(0, 1).stderr_tail = tail + "10%\r20%\r\n\n";
+  const std::string shown = text();
+  EXPECT_EQ(shown.find("    line 30\n"), std::string::npos);
+  EXPECT_NE(shown.find("    line 31\n"), std::string::npos);
+  EXPECT_NE(shown.find("    line 49\n    20%\nivyrun: exit"), std::string::npos);
+}
+
+TEST_F(SummaryTest, ShowsNoOldTracebackForASignal) {
+  WorkerEnd& end = add(0, 0);
+  end.status.signal = SIGSEGV;
+  end.core_dumped = true;
+  end.stderr_tail = "Traceback (most recent call last):\n  File \"a\"\nE: old\n" +
+                    std::string(30, '\n') + "Fatal Python error: Segmentation fault\n";
+  const std::string shown = text();
+  EXPECT_NE(shown.find("with SIGSEGV (core dumped) after"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("    Fatal Python error: Segmentation fault\n"), std::string::npos);
+  EXPECT_EQ(shown.find("E: old"), std::string::npos);
+  EXPECT_NE(shown.find("ivyrun: exit code 139, from rank 0"), std::string::npos);
+}
+
+TEST_F(SummaryTest, KeepsTheHeadOfALongTraceback) {
+  std::string tail = "Traceback (most recent call last):\n";
+  for (int i = 0; i < 100; ++i) tail += "  File \"f" + std::to_string(i) + "\"\n";
+  add(0, 1).stderr_tail = tail + "RecursionError: deep\n";
+  const std::string shown = text();
+  EXPECT_NE(shown.find("    Traceback (most recent call last):\n      ... 83 lines left out\n"
+                       "      File \"f83\"\n"),
+            std::string::npos)
+      << shown;
+  EXPECT_NE(shown.find("    RecursionError: deep\n"), std::string::npos);
+}
+
+TEST_F(SummaryTest, NamesTheKernelsKiller) {
+  WorkerEnd& end = add(0, 0);
+  end.status.signal = SIGKILL;
+  end.out_of_memory = true;
+  EXPECT_NE(text().find("rank 0 failed first (node03, pid 4700): was killed by the kernel's "
+                        "out-of-memory killer (SIGKILL) after 00:12:44\n"
+                        "    (it wrote nothing to its standard error)\n"),
+            std::string::npos)
+      << text();
+}
+
+TEST_F(SummaryTest, ListsAtMostEightCandidates) {
+  for (int rank = 0; rank < 20; ++rank) add(rank, 2);
+  const std::string shown = text();
+  EXPECT_NE(shown.find("  also:  rank 1 (node03, pid 4701) with exit 2 after 00:12:45\n"),
+            std::string::npos);
+  EXPECT_NE(shown.find("         rank 8 (node03"), std::string::npos);
+  EXPECT_EQ(shown.find("         rank 9 (node03"), std::string::npos);
+  EXPECT_NE(shown.find("         and 11 more: ranks 9-19\n"), std::string::npos);
+}
+
+TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
+  WorkerEnd& end = add(0, 127);
+  end.exec_failure = "exec: No such file or directory: /x";
+  EXPECT_EQ(text(),
+            "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
+            "directory: /x (node03)\n"
+            "ivyrun: exit code 127 (origin: launcher)\n");
+}
+
+TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
+  launcher_end.reason = LauncherReason::kHostLost;
+  launcher_end.at_ns = 765 * kSecond;
+  launcher_end.diagnostic =
+      Diagnostic{.id = "IVY-R006", .what = "host node04 is lost", .exit_code = 121};
+  add(0, 1);
+  add(1, 143, true);
+  EXPECT_EQ(text(),
+            "ivyrun: error[IVY-R006]: host node04 is lost\n"
+            "  ranks: rank 0 (node03, pid 4700) with exit 1 after 00:12:44\n"
+            "  1 rank was stopped: 1\n"
+            "ivyrun: exit code 121 (origin: launcher)\n");
+}
+
+TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {
+  launcher_end.reason = LauncherReason::kInterrupted;
+  launcher_end.signal = SIGINT;
+  launcher_end.diagnostic =
+      Diagnostic{.severity = Severity::kNote, .id = "IVY-R003", .what = "interrupted by SIGINT"};
+  add(0, 1, true);
+  EXPECT_EQ(text(),
+            "ivyrun: note[IVY-R003]: interrupted by SIGINT\n"
+            "  1 rank was stopped: 0\n"
+            "ivyrun: exit code 130, SIGINT (origin: launcher)\n");
+}
+
+TEST_F(SummaryTest, EscapesWhatWorkersAndPathsContain) {
+  add(0, 1).stderr_tail = "a\x1b]0;evil\x07\x01z\n";
+  log_path = [](int) { return std::string("runs/\x1b[2J.err"); };
+  const std::string shown = text();
+  EXPECT_EQ(shown.find('\x1b'), std::string::npos);
+  EXPECT_NE(shown.find("    a\\x01z\n"), std::string::npos) << shown;
+}
+
+TEST_F(SummaryTest, PrefersTheErrorFile) {
+  WorkerEnd& end = add(0, 1);
+  end.stderr_tail = "noise\n";
+  end.error_file =
+      R"({"message": {"message": "ValueError: x", "extraInfo": {"py_callstack":)"
+      R"( "Traceback (most recent call last):\n  File \"a\"\nValueError: x\n", "timestamp": "1"}}})";
+  EXPECT_NE(text().find("44\n    Traceback (most recent call last):\n      File \"a\"\n"
+                        "    ValueError: x\nivyrun:"),
+            std::string::npos)
+      << text();
+}
+
+TEST(ErrorFileTest, ReadsLeniently) {
+  EXPECT_EQ(read_error_file("").message, "");
+  EXPECT_EQ(read_error_file(R"({"message": "plain"})").message, "plain");
+  EXPECT_EQ(read_error_file(R"({"a": [1, {"b": null}], "message": {"message": "m\tA"}})").message,
+            "m\tA");
+  EXPECT_EQ(read_error_file(R"({"message": {"message": "cut off)").message, "cut off");
+  EXPECT_EQ(read_error_file("not json").message, "not json");
+  EXPECT_EQ(read_error_file(R"({"message": "\ud83d\ude00\ud800"})").message,
+            "\xf0\x9f\x98\x80\xef\xbf\xbd");
+  EXPECT_EQ(read_error_file(std::string(100'000, '[')).callstack, "");
+  const ErrorFile both = read_error_file(
+      R"({"message": {"message": "E", "extraInfo": {"py_callstack": "T", "timestamp": "1"}}})");
+  EXPECT_EQ(both.message, "E");
+  EXPECT_EQ(both.callstack, "T");
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,350 @@
+#include "launcher/worker_environment.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+struct Job {
+  explicit Job(const std::string& carrier = "ssh", int hosts = 2) {
+    options.command = {"train.py"};
+    options.working_directory = "/w";
+    options.program_kind = ProgramKind::kAuto;
+    for (int i = 0; i < hosts; ++i) {
+      HostAnswer answer;
+      answer.name = "n" + std::to_string(i);
+      answer.carrier = carrier;
+      answer.facts.set_cores(8);
+      answer.facts.set_program_path("/w/train.py");
+      answer.facts.set_program_is_script(true);
+      answer.facts.set_interpreter("/usr/bin/python3");
+      answers.push_back(std::move(answer));
+      Host host;
+      host.name = "n" + std::to_string(i);
+      options.hosts.push_back(host);
+    }
+    plan.job_id = "0123";
+    plan.master_address = "10.0.0.1";
+    plan.master_port = 29500;
+    for (int i = 0; i < hosts; ++i) {
+      PlannedHost host;
+      host.name = answers[static_cast<std::size_t>(i)].name;
+      host.carrier = carrier;
+      host.node_rank = i;
+      host.host_index = static_cast<std::size_t>(i);
+      host.workers = {{plan.world_size, 0}, {plan.world_size + 1, 1}};
+      plan.world_size += 2;
+      plan.hosts.push_back(host);
+    }
+    caller = {{"PATH", "/bin"},
+              {"HOME", "/root"},
+              {"HF_TOKEN", "h"},
+              {"AWS_SECRET", "s"},
+              {"CUDA_VISIBLE_DEVICES", "3"},
+              {"OMPI_COMM_WORLD_RANK", "5"}};
+  }
+
+  HostPlan host_plan(std::size_t host = 0) {
+    const Result<HostPlan> made = make_host_plan(inputs(), plan.hosts[host]);
+    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+    return made.ok() ? made.value() : HostPlan{};
+  }
+  // What a worker gets from the plan; the supervisor's own environment is not in it.
+  Environment worker(std::size_t host = 0, int local_rank = 0) {
+    const HostPlan made = host_plan(host);
+    Environment environment;
+    for (const Variable& v : made.environment()) set_variable(environment, v.name(), v.value());
+    for (const Variable& v : made.workers(local_rank).environment())
+      set_variable(environment, v.name(), v.value());
+    return environment;
+  }
+  EnvironmentInputs inputs() {
+    EnvironmentInputs all;
+    all.options = &options;
+    all.plan = &plan;
+    all.answers = &answers;
+    all.caller = &caller;
+    all.from_files = from_files;
+    all.interfaces = interfaces;
+    all.generation = generation;
+    return all;
+  }
+
+  Options options;
+  JobPlan plan;
+  std::vector<HostAnswer> answers;
+  Environment caller;
+  Environment from_files;
+  std::vector<std::string> interfaces;
+  std::uint32_t generation = 0;
+};
+
+std::string value(const Environment& environment, const std::string& name) {
+  const std::string* found = find_variable(environment, name);
+  return found == nullptr ? "(unset)" : *found;
+}
+
+bool is_unset(const HostPlan& plan, const std::string& pattern) {
+  return std::find(plan.unset().begin(), plan.unset().end(), pattern) != plan.unset().end();
+}
+
+TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
+  Job job;
+  job.generation = 3;
+  const Environment worker = job.worker(1, 1);
+  const std::pair<const char*, const char*> expected[] = {
+      {"RANK", "3"},
+      {"LOCAL_RANK", "1"},
+      {"WORLD_SIZE", "4"},
+      {"LOCAL_WORLD_SIZE", "2"},
+      {"GROUP_RANK", "1"},
+      {"NODE_RANK", "1"},
+      {"GROUP_WORLD_SIZE", "2"},
+      {"ROLE_RANK", "3"},
+      {"ROLE_NAME", "default"},
+      {"ROLE_WORLD_SIZE", "4"},
+      {"MASTER_ADDR", "10.0.0.1"},
+      {"MASTER_PORT", "29500"},
+      {"TORCHELASTIC_RESTART_COUNT", "3"},
+      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_RUN_ID", "0123"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      {"IVY_RANK", "3"},
+      {"IVY_WORLD_SIZE", "4"},
+      {"IVY_LOCAL_RANK", "1"},
+      {"IVY_LOCAL_WORLD_SIZE", "2"},
+      {"IVY_NODE_RANK", "1"},
+      {"IVY_NUM_NODES", "2"},
+      {"IVY_JOB_ID", "0123"},
+      {"IVY_GENERATION", "3"},
+      {"PYTHONUNBUFFERED", "1"},
+      {"OMP_NUM_THREADS", "4"},
+      {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29500"},
+      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "10.0.0.1:29500"},
+      {"KERAS_DISTRIBUTION_NUM_PROCESSES", "4"},
+      {"KERAS_DISTRIBUTION_PROCESS_ID", "3"}};
+  for (const auto& [name, text] : expected) EXPECT_EQ(value(worker, name), text) << name;
+}
+
+TEST(WorkerEnvironmentTest, EverythingThatThePlanSetsIsInTheTable) {
+  Job job;
+  job.caller.clear();
+  job.answers[0].facts.set_accelerators(2);
+  for (const EnvVariable& variable : job.worker())
+    EXPECT_TRUE(env_rule(variable.name) == EnvRule::kSet ||
+                env_rule(variable.name) == EnvRule::kAllow)
+        << variable.name;
+}
+
+TEST(WorkerEnvironmentTest, OtherHostsGetTheAllowedVariablesOnly) {
+  Job job;
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "PATH"), "/bin");
+  EXPECT_EQ(value(worker, "HF_TOKEN"), "h");
+  for (const char* name : {"HOME", "AWS_SECRET", "CUDA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_RANK"})
+    EXPECT_EQ(value(worker, name), "(unset)") << name;
+}
+
+TEST(WorkerEnvironmentTest, OnThisHostOnlyDifferencesTravel) {
+  Job job("local", 1);
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "PATH"), "(unset)");
+  EXPECT_EQ(value(worker, "HF_TOKEN"), "(unset)");
+  EXPECT_EQ(value(worker, "RANK"), "0");
+}
+
+TEST(WorkerEnvironmentTest, ForeignRanksAreUnsetBeforeOursAreSet) {
+  Job job("local", 1);
+  const HostPlan plan = job.host_plan();
+  for (const char* pattern : {"OMPI_COMM_WORLD_*", "PMI_*", "PMIX_*", "TORCHELASTIC_*", "IVY_*",
+                              "NOTIFY_SOCKET", "SLURM_PROCID", "JAX_LOCAL_DEVICE_IDS", "RANK"})
+    EXPECT_TRUE(is_unset(plan, pattern)) << pattern;
+  for (const char* pattern : {"PATH", "CUDA_VISIBLE_DEVICES", "SLURM_*", "TF_CONFIG", "OMP_*"})
+    EXPECT_FALSE(is_unset(plan, pattern)) << pattern;
+}
+
+TEST(WorkerEnvironmentTest, TheCallersThreadsCount) {
+  Job job;
+  job.caller.push_back({"OMP_NUM_THREADS", "3"});
+  EXPECT_EQ(value(job.worker(), "OMP_NUM_THREADS"), "3");
+  Job local("local", 1);
+  local.caller.push_back({"OMP_NUM_THREADS", "3"});
+  EXPECT_EQ(value(local.worker(), "OMP_NUM_THREADS"), "(unset)");
+  Job small;
+  small.answers[0].facts.set_cores(1);
+  EXPECT_EQ(value(small.worker(), "OMP_NUM_THREADS"), "1");
+}
+
+TEST(WorkerEnvironmentTest, ExportsBeatFilesAndFilesBeatDefaults) {
+  Job job;
+  job.from_files = {{"OMP_NUM_THREADS", "5"}, {"A", "file"}, {"B", "file"}};
+  job.options.exports = {"A=export", "PATH=/opt", "AWS_SECRET", "CUDA_VISIBLE_DEVICES=1"};
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "OMP_NUM_THREADS"), "5");
+  EXPECT_EQ(value(worker, "A"), "export");
+  EXPECT_EQ(value(worker, "B"), "file");
+  EXPECT_EQ(value(worker, "PATH"), "/opt");
+  EXPECT_EQ(value(worker, "AWS_SECRET"), "s");
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "1");
+}
+
+TEST(WorkerEnvironmentTest, InterfacesOnlyOnSeveralHostsAndOnlyWhenUnset) {
+  Job job;
+  job.interfaces = {"lo", "eth1"};
+  Address* address = job.answers[0].facts.add_addresses();
+  address->set_interface("eth7");
+  address->set_address("10.0.0.1");
+  EXPECT_EQ(value(job.worker(0), "GLOO_SOCKET_IFNAME"), "eth7");
+  EXPECT_EQ(value(job.worker(1), "GLOO_SOCKET_IFNAME"), "eth1");
+  EXPECT_EQ(value(job.worker(1), "NCCL_SOCKET_IFNAME"), "eth1");
+  job.options.exports = {"GLOO_SOCKET_IFNAME=mine"};
+  EXPECT_EQ(value(job.worker(1), "GLOO_SOCKET_IFNAME"), "mine");
+  EXPECT_EQ(value(job.worker(1), "NCCL_SOCKET_IFNAME"), "eth1");
+  job.caller.push_back({"NCCL_SOCKET_IFNAME", "callers"});
+  EXPECT_EQ(value(job.worker(1), "NCCL_SOCKET_IFNAME"), "callers");
+  Job alone("ssh", 1);
+  alone.interfaces = {"eth0"};
+  EXPECT_EQ(value(alone.worker(), "GLOO_SOCKET_IFNAME"), "(unset)");
+}
+
+TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
+  Job job("local", 2);
+  job.options.hosts = fake_hosts(2);
+  job.interfaces = {"lo", "lo"};
+  for (HostAnswer& answer : job.answers) {
+    answer.facts.set_accelerators(5);
+    answer.facts.set_accelerator_source("nvidia");
+  }
+  unset_variable(job.caller, "CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(value(job.worker(0), "CUDA_VISIBLE_DEVICES"), "0,1,2");
+  EXPECT_EQ(value(job.worker(1), "CUDA_VISIBLE_DEVICES"), "3,4");
+  EXPECT_EQ(value(job.worker(1), "OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(value(job.worker(1), "GLOO_SOCKET_IFNAME"), "(unset)");
+  job.caller.push_back({"CUDA_VISIBLE_DEVICES", "7"});
+  EXPECT_EQ(value(job.worker(0), "CUDA_VISIBLE_DEVICES"), "(unset)");
+}
+
+TEST(WorkerEnvironmentTest, JaxIsToldItsDeviceOnlyWhereThereIsOneForEach) {
+  Job job;
+  EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "(unset)");
+  job.answers[0].facts.set_accelerators(2);
+  EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "1");
+  job.plan.master_address = "fd00::1";
+  EXPECT_EQ(value(job.worker(), "JAX_COORDINATOR_ADDRESS"), "[fd00::1]:29500");
+  EXPECT_EQ(value(job.worker(), "MASTER_ADDR"), "fd00::1");
+}
+
+TEST(HostPlanTest, HoldsWhatTheSupervisorNeeds) {
+  Job job;
+  job.answers[1].facts.set_interpreter("/opt/python3");
+  job.options.log_dir = "logs";
+  const HostPlan plan = job.host_plan(1);
+  EXPECT_EQ(plan.working_directory(), "/w");
+  EXPECT_EQ(plan.log_directory(), "");
+  EXPECT_EQ(plan.world_size(), 4u);
+  ASSERT_EQ(plan.arguments_size(), 3);
+  EXPECT_EQ(plan.arguments(0), "/opt/python3");
+  EXPECT_EQ(plan.workers(1).rank(), 3u);
+  EXPECT_EQ(plan.workers(1).local_rank(), 1u);
+  job.options.log_to = LogPlace::kNode;
+  EXPECT_EQ(job.host_plan(1).log_directory(), "/w/logs");
+  job.options.log_dir = "/logs";
+  EXPECT_EQ(job.host_plan(1).log_directory(), "/logs");
+}
+
+TEST(HostPlanTest, StandardInputIsRankZeros) {
+  Job job;
+  EXPECT_TRUE(job.host_plan(0).workers(0).standard_input());
+  EXPECT_FALSE(job.host_plan(0).workers(1).standard_input());
+  EXPECT_FALSE(job.host_plan(1).workers(0).standard_input());
+  job.options.stdin_choice = "none";
+  EXPECT_FALSE(job.host_plan(0).workers(0).standard_input());
+}
+
+TEST(ExportTest, ValuesKeepEveryByte) {
+  const std::string bytes = "\x01\xff=\n\"' $(x)";
+  Job job;
+  job.options.exports = {"A=" + bytes, "EMPTY="};
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "A"), bytes);
+  EXPECT_EQ(value(worker, "EMPTY"), "");
+}
+
+TEST(ExportTest, PatternsTakeTheCallersVariables) {
+  const Environment caller = {{"MY_A", "1"},
+                              {"MY_B", "2"},
+                              {"OTHER", "3"},
+                              {"IVY_RANK", "4"},
+                              {"OMPI_COMM_WORLD_RANK", "5"}};
+  EXPECT_EQ(parse_exports({"MY_*"}, caller).value(), (Environment{{"MY_A", "1"}, {"MY_B", "2"}}));
+  EXPECT_EQ(parse_exports({"*"}, caller)->size(), 3u);
+  EXPECT_TRUE(parse_exports({"NONE*"}, caller)->empty());
+}
+
+TEST(ExportTest, RefusalsNameTheVariable) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"RANK=1", "-x: RANK is set by ivyrun for every worker"},
+      {"MASTER_ADDR=x", "-x: MASTER_ADDR is set by ivyrun for every worker"},
+      {"TORCHELASTIC_ERROR_FILE=x",
+       "-x: TORCHELASTIC_ERROR_FILE is set by ivyrun for every worker"},
+      {"IVY_TOKEN_FILE", "-x: IVY_TOKEN_FILE is set by ivyrun for every worker"},
+      {"NOT_THERE", "-x: NOT_THERE is not set here"},
+      {"A-B=1", "-x: \"A-B\" is not the name of a variable"},
+      {"=1", "-x: \"\" is not the name of a variable"},
+      {std::string("A=b\0c", 5), "-x: the value of A holds a NUL byte"},
+      {"A=" + std::string(128u << 10, 'x'), "-x: A has 131072 bytes, Linux allows 131069"}};
+  for (const auto& [text, message] : cases) {
+    const Result<Environment> parsed = parse_exports({text}, {});
+    ASSERT_FALSE(parsed.ok()) << message;
+    EXPECT_EQ(parsed.error().message, message);
+  }
+  EXPECT_EQ(parse_exports({"MASTER_PORT=1"}, {}).error().fix, "use --master-port PORT");
+  Job job;
+  job.options.exports = {"WORLD_SIZE=9"};
+  EXPECT_FALSE(make_host_plan(job.inputs(), job.plan.hosts[0]).ok());
+}
+
+TEST(EnvFileTest, ReadsLines) {
+  const Environment caller = {{"FROM_CALLER", "c"}};
+  const Result<Environment> parsed = parse_env_file(
+      "# comment\n\n  A=1\nB=two words # kept\nexport C=3\r\nFROM_CALLER\nA=last", "f", caller);
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(
+      parsed.value(),
+      (Environment{{"A", "last"}, {"B", "two words # kept"}, {"C", "3"}, {"FROM_CALLER", "c"}}));
+}
+
+TEST(EnvFileTest, ErrorsNameTheLine) {
+  EXPECT_EQ(parse_env_file("A=1\n\nRANK=2\n", "f.env", {}).error().message,
+            "f.env:3: RANK is set by ivyrun for every worker");
+  EXPECT_EQ(parse_env_file("not a name=1", "f.env", {}).error().message,
+            "f.env:1: \"not a name\" is not the name of a variable");
+  EXPECT_EQ(parse_env_file("GONE", "f.env", {}).error().message, "f.env:1: GONE is not set here");
+}
+
+TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
+  Job job;
+  job.caller.push_back({"MY_DATA", "/d"});
+  EXPECT_EQ(not_passed_line(job.inputs()),
+            "not passed to other hosts: AWS_SECRET, MY_DATA (-x NAME passes one)");
+  job.options.exports = {"MY_DATA"};
+  job.from_files = {{"AWS_SECRET", "x"}};
+  EXPECT_EQ(not_passed_line(job.inputs()), "");
+}
+
+TEST(NotPassedTest, NothingToSayOnThisHostAlone) {
+  Job job("local", 1);
+  EXPECT_EQ(not_passed_line(job.inputs()), "");
+}
+
+TEST(NotPassedTest, ALongListIsCut) {
+  Job job;
+  job.caller.clear();
+  for (int i = 0; i < 20; ++i) job.caller.push_back({"V" + std::to_string(10 + i), "x"});
+  const std::string line = not_passed_line(job.inputs());
+  EXPECT_NE(line.find("V17 and 12 more"), std::string::npos) << line;
+  EXPECT_EQ(line.find("V18"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ivy
