@@ -5,3 +5,7 @@ target_link_libraries(ivy_job PUBLIC ivy_launch_core ivy_links ivy_screen ivy_lo
 add_executable(ivyrun main.cc)
 target_link_libraries(ivyrun PRIVATE ivy_job)
 target_link_options(ivyrun PRIVATE -static-libstdc++ -static-libgcc)
+# An ivyrun without its bundle could start nothing elsewhere.
+if(TARGET ivy_bundle)
+  add_dependencies(ivyrun ivy_bundle)
+endif()

@@ -39,9 +39,7 @@ Weight weight(const WorkerEnd& end) {
   return end.status.signal != 0 ? Weight::kSignal : Weight::kExitCode;
 }
 
-bool succeeded(const WorkerEnd& end) {
-  return end.status.success() && end.exec_failure.empty();
-}
+bool succeeded(const WorkerEnd& end) { return end.status.success() && end.exec_failure.empty(); }
 
 bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
   return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;
@@ -52,9 +50,10 @@ bool are_indistinguishable(const WorkerEnd& a, const WorkerEnd& b) {
   return distance <= a.clock_error_ns + b.clock_error_ns;
 }
 
-// The first cause among ends that are sorted by time. Symptoms only when there is nothing else; then
-// the earliest, unless one that may have been as early weighs more.
-std::size_t first_cause(const std::vector<WorkerEnd>& ends, const std::vector<std::size_t>& sorted) {
+// The first cause among ends that are sorted by time. Symptoms only when there is nothing else;
+// then the earliest, unless one that may have been as early weighs more.
+std::size_t first_cause(const std::vector<WorkerEnd>& ends,
+                        const std::vector<std::size_t>& sorted) {
   const auto is_cause = [&ends](std::size_t index) {
     return weight(ends[index]) != Weight::kSymptom;
   };
@@ -79,21 +78,28 @@ bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
     case LauncherReason::kHostLost:
     case LauncherReason::kSupervisorLost:
       return weight(end) >= Weight::kSignal || before_ns > kLossWindow;
-    default: return true;
+    default:
+      return true;
   }
 }
 
 int code_of(LauncherReason reason) {
   switch (reason) {
-    case LauncherReason::kHostsNotUp: return kExitHostsNotUp;
+    case LauncherReason::kHostsNotUp:
+      return kExitHostsNotUp;
     case LauncherReason::kHostLost:
-    case LauncherReason::kSupervisorLost: return kExitHostLost;
-    case LauncherReason::kRefused: return kExitRefused;
-    case LauncherReason::kTimeout: return kExitTimeout;
-    case LauncherReason::kOutputClosed: return kExitOutputClosed;
+    case LauncherReason::kSupervisorLost:
+      return kExitHostLost;
+    case LauncherReason::kRefused:
+      return kExitRefused;
+    case LauncherReason::kTimeout:
+      return kExitTimeout;
+    case LauncherReason::kOutputClosed:
+      return kExitOutputClosed;
     case LauncherReason::kNone:
     case LauncherReason::kInterrupted:
-    case LauncherReason::kInternal: break;
+    case LauncherReason::kInternal:
+      break;
   }
   return kExitInternal;
 }
@@ -134,9 +140,7 @@ TailLine line_at(std::string_view tail, std::size_t at, std::string_view prefix)
   return {text, end == std::string_view::npos ? end : end + 1};
 }
 
-bool is_indented(std::string_view line) {
-  return line.starts_with(' ') || line.starts_with('\t');
-}
+bool is_indented(std::string_view line) { return line.starts_with(' ') || line.starts_with('\t'); }
 
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
@@ -179,8 +183,11 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
       failed.push_back(index);
     }
   }
-  const auto by_time = [&ends](std::size_t a, std::size_t b) { return is_earlier(ends[a], ends[b]); };
-  // A stop without a reason of ours and without a failure: the earliest victim is all there is to say.
+  const auto by_time = [&ends](std::size_t a, std::size_t b) {
+    return is_earlier(ends[a], ends[b]);
+  };
+  // A stop without a reason of ours and without a failure: the earliest victim is all there is to
+  // say.
   if (failed.empty() && launcher_end.reason == LauncherReason::kNone) failed.swap(outcome.victims);
   std::sort(failed.begin(), failed.end(), by_time);
   std::sort(outcome.victims.begin(), outcome.victims.end(), by_time);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -219,13 +220,18 @@ void SshConnection::answered(const SshHostKey& key, bool trusted) {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
+// Ends where a write was not possible right after a read found nothing: libssh also reads from the
+// socket while it writes, and what it has taken from there wakes nobody.
 bool SshConnection::move_bytes() {
   int reads = 0;
   while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
   while (state_ != State::kOver && read_stream(SshStream::kError)) {
   }
-  if (state_ == State::kOver || !write_some() || reads < kReadsPerTurn) return false;
-  asio::post(context_->loop(), [self = shared_from_this()] { self->drive(); });
+  if (state_ == State::kOver) return false;
+  if (write_some()) return state_ != State::kOver;
+  if (reads == kReadsPerTurn && state_ != State::kOver) {
+    asio::post(context_->loop(), [self = shared_from_this()] { self->drive(); });
+  }
   return false;
 }
 
@@ -278,29 +284,30 @@ void SshConnection::enter(std::string_view bytes) {
 void SshConnection::write(std::string_view bytes) {
   outgoing_.append(bytes);
   owes_drained_ = true;
-  asio::post(context_->loop(), [self = shared_from_this()] {
-    if (self->state_ != State::kOver && self->write_some()) self->wait();
-  });
+  asio::post(context_->loop(), [self = shared_from_this()] { self->drive(); });
 }
 
-// False when the connection ended by it.
+// True when something was written.
 bool SshConnection::write_some() {
+  bool wrote = false;
   while (written_ < outgoing_.size() && !session_->wants_write()) {
-    const long count =
-        session_->write(std::string_view(outgoing_).substr(written_, kWriteBytes));
+    const std::size_t room = std::min(session_->write_window(), kWriteBytes);
+    if (room == 0) return wrote;
+    const long count = session_->write(std::string_view(outgoing_).substr(written_, room));
     if (count < 0) {
       ended();
       return false;
     }
-    if (count == 0) return true;
+    if (count == 0) return wrote;
+    wrote = true;
     written_ += static_cast<std::size_t>(count);
     if (state_ == State::kEntry) set_deadline(kEntryTimeout, [this] { ended(); });
   }
-  if (written_ < outgoing_.size() || session_->wants_write()) return true;
+  if (written_ < outgoing_.size() || session_->wants_write()) return wrote;
   outgoing_.clear();
   written_ = 0;
   if (std::exchange(owes_drained_, false)) handlers_.link.drained();
-  return state_ != State::kOver;
+  return wrote;
 }
 
 void SshConnection::ended() {

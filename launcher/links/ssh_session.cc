@@ -221,6 +221,10 @@ long SshSession::write(std::string_view bytes) {
   return rc < 0 ? -1 : rc;
 }
 
+std::size_t SshSession::write_window() const {
+  return ssh_channel_window_size(handles_->channel);
+}
+
 bool SshSession::wants_write() const {
   return (ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
 }

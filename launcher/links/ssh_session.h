@@ -70,6 +70,8 @@ class SshSession {
   SshRead read(char* buffer, std::size_t size, SshStream stream);
   // How many bytes were taken (0: call again when the socket is ready), or -1.
   long write(std::string_view bytes);
+  // Bytes that the far end will take now.
+  std::size_t write_window() const;
   // Some of what was written waits for room in the socket.
   bool wants_write() const;
   // Exit status of the remote command, or -1.

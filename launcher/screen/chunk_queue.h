@@ -1,6 +1,6 @@
-// Workers' bytes that wait because their console does not take more at the moment: as they came, in the
-// order of arrival, so that waiting costs no more memory than what the hosts were allowed to send.
-// Pure; thread: any.
+// Workers' bytes that wait because their console does not take more at the moment: as they came, in
+// the order of arrival, so that waiting costs no more memory than what the hosts were allowed to
+// send. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ class ChunkQueue {
   };
   // Memory comes and goes in blocks of this size, so that a long queue is never copied.
   static constexpr std::size_t kBlockBytes = 128u << 10;
-  std::deque<Record> records_;      // None spans two blocks.
+  std::deque<Record> records_;  // None spans two blocks.
   std::deque<std::string> blocks_;
-  std::size_t read_ = 0;            // Bytes of the first block that have been taken.
+  std::size_t read_ = 0;  // Bytes of the first block that have been taken.
   std::size_t bytes_ = 0;
 };
 

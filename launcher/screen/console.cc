@@ -57,8 +57,8 @@ void Console::show(Lane& lane, std::string_view bytes) {
     while (const auto piece = lane.lines.next(bytes)) put(lane, *piece);
     if (lane.lines.is_update()) lane.state_is_new = true;
   }
-  // Kept bytes of an unfinished line count as well: a host whose ranks all print long lines without an
-  // end would otherwise stop. LineSplitter bounds them.
+  // Kept bytes of an unfinished line count as well: a host whose ranks all print long lines without
+  // an end would otherwise stop. LineSplitter bounds them.
   if (!grants_.empty() && grants_.back().host_index == lane.host_index &&
       grants_.back().end == sink_.appended()) {
     grants_.back().bytes += count;

@@ -1,6 +1,6 @@
-// One place where people read: standard output, standard error, or both when they are the same terminal,
-// pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on a terminal one
-// line that is replaced (the job's status, or the newest state of a progress bar).
+// One place where people read: standard output, standard error, or both when they are the same
+// terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
+// a terminal one line that is replaced (the job's status, or the newest state of a progress bar).
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their use here.
 #pragma once
@@ -23,25 +23,25 @@ struct Lane {
   int rank = 0;
   int stream = 1;
   int host_index = 0;
-  std::uint32_t number = 0;    // Among the lanes of its generation.
-  std::string label;           // Ready to be written, with its colour.
+  std::uint32_t number = 0;  // Among the lanes of its generation.
+  std::string label;         // Ready to be written, with its colour.
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
-  bool shown = true;           // It reaches the console.
+  bool shown = true;  // It reaches the console.
   // --console-overflow=drop:
   bool dropping = false;
-  bool is_in_line = false;     // What was kept last did not end with a newline.
-  bool lost_in_line = false;   // What was dropped last did not end with a newline.
-  bool is_waiting = false;     // In the list of lanes with an unfinished line.
-  bool state_is_new = false;   // A progress state that has not been shown.
-  std::int64_t due_ns = 0;     // When the unfinished line is shown.
+  bool is_in_line = false;    // What was kept last did not end with a newline.
+  bool lost_in_line = false;  // What was dropped last did not end with a newline.
+  bool is_waiting = false;    // In the list of lanes with an unfinished line.
+  bool state_is_new = false;  // A progress state that has not been shown.
+  std::int64_t due_ns = 0;    // When the unfinished line is shown.
   bool due_is_for_state = false;
   std::uint64_t dropped_lines = 0;
 };
 
 struct ConsoleStyle {
-  bool is_terminal = false;    // It understands escape sequences.
-  bool pass_through = false;   // One rank without label: bytes as they are.
+  bool is_terminal = false;   // It understands escape sequences.
+  bool pass_through = false;  // One rank without label: bytes as they are.
   bool filters_controls = false;
   bool timestamps = false;
   bool utf8 = true;
@@ -52,7 +52,7 @@ class Console {
   // consumed: bytes of a host's output have left, or were dropped because nobody reads any more.
   struct Handlers {
     std::function<void(int host_index, std::uint64_t bytes)> consumed;
-    std::function<void()> room;                // has_room() may be true again.
+    std::function<void()> room;  // has_room() may be true again.
     std::function<void(int errno_value)> failed;
   };
   Console(boost::asio::io_context& loop, int fd, Handlers handlers);
@@ -72,8 +72,8 @@ class Console {
   void show(Lane& lane, std::string_view bytes);
   // The unfinished line, now.
   void show_partial(Lane& lane);
-  // The newest state of a line that is overwritten again and again: as the line below the others on a
-  // terminal, else as a line of its own.
+  // The newest state of a line that is overwritten again and again: as the line below the others on
+  // a terminal, else as a line of its own.
   void show_state(Lane& lane);
   // The stream has ended, or what follows was dropped: its unfinished line ends here.
   void end_lane(Lane& lane);
@@ -93,7 +93,7 @@ class Console {
   struct Grant {
     std::uint64_t end;  // When so many bytes have been written,
     std::uint64_t bytes;
-    int host_index;     // this host may send as many.
+    int host_index;  // this host may send as many.
   };
   void put(Lane& lane, const LinePiece& piece);
   void pass(Lane& lane, std::string_view bytes);
@@ -109,15 +109,15 @@ class Console {
   ConsoleStyle style_;
   const int fd_;
   std::deque<Grant> grants_;
-  Lane* open_ = nullptr;          // Whose unfinished line the cursor stands in.
+  Lane* open_ = nullptr;  // Whose unfinished line the cursor stands in.
   bool open_is_coloured_ = false;
   std::string status_;
-  std::string state_;             // Newest progress state, with its label.
+  std::string state_;  // Newest progress state, with its label.
   const Lane* state_lane_ = nullptr;
   bool bottom_shown_ = false;
   bool bottom_changed_ = false;
   std::int64_t clock_second_ = -1;
-  std::string clock_text_;        // "12:34:56." of that second.
+  std::string clock_text_;  // "12:34:56." of that second.
 };
 
 }  // namespace ivy

@@ -64,10 +64,14 @@ void ConsoleSink::choose_way() {
 long ConsoleSink::write_some(const char* bytes, std::size_t count) {
   count = std::min(count, most_at_once_);
   switch (way_) {
-    case Way::kDirect: return write(fd_, bytes, count);
-    case Way::kSocket: return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
-    case Way::kNonBlocking: return write(own_fd_, bytes, count);
-    case Way::kPolled: break;
+    case Way::kDirect:
+      return write(fd_, bytes, count);
+    case Way::kSocket:
+      return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    case Way::kNonBlocking:
+      return write(own_fd_, bytes, count);
+    case Way::kPolled:
+      break;
   }
   pollfd entry{fd_, POLLOUT, 0};
   if (poll(&entry, 1, 0) <= 0) {
@@ -112,21 +116,22 @@ void ConsoleSink::trim() {
 
 void ConsoleSink::wait_writable() {
   if (waiting_) return;
-  if (way_ == Way::kDirect) return fail(EAGAIN);  // A device that is neither file, pipe nor terminal.
+  if (way_ == Way::kDirect)
+    return fail(EAGAIN);  // A device that is neither file, pipe nor terminal.
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
   IVY_ASSERT(epoll_ctl(watcher_.native_handle(), EPOLL_CTL_MOD, own_fd_ >= 0 ? own_fd_ : fd_,
                        &event) == 0);
   waiting_ = true;
-  watcher_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                      [this, alive = std::weak_ptr<bool>(alive_)](
-                          const boost::system::error_code& error) {
-                        if (alive.expired()) return;
-                        waiting_ = false;
-                        if (error) return;
-                        write_loop();
-                        handlers_.progress();
-                      });
+  watcher_.async_wait(
+      boost::asio::posix::stream_descriptor::wait_read,
+      [this, alive = std::weak_ptr<bool>(alive_)](const boost::system::error_code& error) {
+        if (alive.expired()) return;
+        waiting_ = false;
+        if (error) return;
+        write_loop();
+        handlers_.progress();
+      });
 }
 
 void ConsoleSink::fail(int errno_value) {

@@ -1,7 +1,9 @@
-// Bytes on their way to standard output or error, without ever blocking the loop and without changing the
-// flags of the open file description, which the caller's shell and the other programs of a pipeline share.
+// Bytes on their way to standard output or error, without ever blocking the loop and without
+// changing the flags of the open file description, which the caller's shell and the other programs
+// of a pipeline share.
 //
-//   pipe, terminal   opened again through /proc/self/fd, non-blocking; where that is not allowed (another
+//   pipe, terminal   opened again through /proc/self/fd, non-blocking; where that is not allowed
+//   (another
 //                    user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
 //   file, /dev/null  written directly: these never wait for a reader
@@ -21,8 +23,9 @@ namespace ivy {
 class ConsoleSink {
  public:
   struct Handlers {
-    std::function<void()> progress;          // written() has grown outside of flush().
-    std::function<void(int errno_value)> failed;  // Once; EPIPE: the reader went away. Then all is dropped.
+    std::function<void()> progress;  // written() has grown outside of flush().
+    std::function<void(int errno_value)>
+        failed;  // Once; EPIPE: the reader went away. Then all is dropped.
   };
   ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers);
   ~ConsoleSink();
@@ -49,7 +52,7 @@ class ConsoleSink {
   void trim();
 
   const int fd_;
-  int own_fd_ = -1;             // The description of our own, for Way::kNonBlocking.
+  int own_fd_ = -1;  // The description of our own, for Way::kNonBlocking.
   std::size_t most_at_once_ = 0;
   Way way_ = Way::kDirect;
   Handlers handlers_;

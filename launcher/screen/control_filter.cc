@@ -41,14 +41,24 @@ std::string_view ControlFilter::apply(std::string_view bytes) {
       continue;
     }
     switch (state_) {
-      case State::kText: on_text(byte); break;
+      case State::kText:
+        on_text(byte);
+        break;
       case State::kEscape:
-      case State::kEscapeMiddle: on_escape(byte); break;
-      case State::kSequence: on_sequence(byte); break;
+      case State::kEscapeMiddle:
+        on_escape(byte);
+        break;
+      case State::kSequence:
+        on_sequence(byte);
+        break;
       case State::kString:
       case State::kStringEscape:
-      case State::kStringC2: on_string(byte); break;
-      case State::kC2: on_c2(byte); break;
+      case State::kStringC2:
+        on_string(byte);
+        break;
+      case State::kC2:
+        on_c2(byte);
+        break;
     }
   }
   return kept_;

@@ -1,8 +1,8 @@
 // Keeps workers from commanding the terminal that shows their output. Pure; thread: any.
 //
-// Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands) are
-// removed with their content. State is kept over chunk borders and forgotten at each newline, so that an
-// unfinished string costs at most the rest of its line.
+// Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)
+// are removed with their content. State is kept over chunk borders and forgotten at each newline,
+// so that an unfinished string costs at most the rest of its line.
 #pragma once
 
 #include <string>
@@ -23,7 +23,16 @@ class ControlFilter {
 
  private:
   // A C1 control arrives as ESC and a letter, or in UTF-8 as C2 and a byte from 80 to 9F.
-  enum class State { kText, kEscape, kEscapeMiddle, kSequence, kString, kStringEscape, kStringC2, kC2 };
+  enum class State {
+    kText,
+    kEscape,
+    kEscapeMiddle,
+    kSequence,
+    kString,
+    kStringEscape,
+    kStringC2,
+    kC2
+  };
   // A longer control sequence is no colour.
   static constexpr std::size_t kMaxSequenceBytes = 128;
 

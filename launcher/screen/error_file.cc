@@ -32,7 +32,8 @@ class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
 
-  // Reads one value; `key` is the name it has in its object. False: the text ends or is no JSON here.
+  // Reads one value; `key` is the name it has in its object. False: the text ends or is no JSON
+  // here.
   bool value(const std::string& key, int depth) {
     skip_blanks();
     if (at_end() || depth > kMaxDepth) return false;
@@ -101,13 +102,26 @@ class Reader {
   void escape(std::string& out) {
     const char letter = text_[at_++];
     switch (letter) {
-      case 'n': out += '\n'; break;
-      case 't': out += '\t'; break;
-      case 'r': out += '\r'; break;
-      case 'b': out += '\b'; break;
-      case 'f': out += '\f'; break;
-      case 'u': append_utf8(out, unicode()); break;
-      default: out += letter;
+      case 'n':
+        out += '\n';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 'b':
+        out += '\b';
+        break;
+      case 'f':
+        out += '\f';
+        break;
+      case 'u':
+        append_utf8(out, unicode());
+        break;
+      default:
+        out += letter;
     }
   }
 

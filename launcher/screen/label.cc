@@ -27,15 +27,32 @@ std::string filled_template(const LabelStyle& style, const LabelSubject& subject
     }
     const char letter = style.choice[++i];
     switch (letter) {
-      case 'r': out += std::to_string(subject.rank); break;
-      case 'R': out += padded(std::to_string(subject.rank), kFileRankDigits, '0'); break;
-      case 'h': out += subject.host; break;
-      case 'l': out += std::to_string(subject.local_rank); break;
-      case 'j': out += style.job_id; break;
-      case 'a': out += std::to_string(style.generation); break;
-      case 's': out += subject.stream == 2 ? "err" : "out"; break;
-      case '%': out += '%'; break;
-      default: out += {'%', letter};
+      case 'r':
+        out += std::to_string(subject.rank);
+        break;
+      case 'R':
+        out += padded(std::to_string(subject.rank), kFileRankDigits, '0');
+        break;
+      case 'h':
+        out += subject.host;
+        break;
+      case 'l':
+        out += std::to_string(subject.local_rank);
+        break;
+      case 'j':
+        out += style.job_id;
+        break;
+      case 'a':
+        out += std::to_string(style.generation);
+        break;
+      case 's':
+        out += subject.stream == 2 ? "err" : "out";
+        break;
+      case '%':
+        out += '%';
+        break;
+      default:
+        out += {'%', letter};
     }
   }
   return out;
@@ -59,8 +76,8 @@ std::string make_label(const LabelStyle& style, const LabelSubject& subject, Col
   const std::string& choice = style.choice;
   if (choice == "none" || (choice == "auto" && style.shown_ranks <= 1)) return "";
   const bool is_template = choice != "auto" && choice != "rank" && choice != "host";
-  std::string label = is_template ? filled_template(style, subject)
-                                  : bracketed(style, subject) + "]";
+  std::string label =
+      is_template ? filled_template(style, subject) : bracketed(style, subject) + "]";
   if (colour == Colour::kOn) {
     const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];
     label = "\x1b[" + std::string(hue) + "m" + label + "\x1b[0m";

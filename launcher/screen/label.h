@@ -11,13 +11,13 @@ enum class Colour { kOff, kOn };
 
 // What labels of one generation have in common.
 struct LabelStyle {
-  std::string choice = "auto";   // auto | none | rank | host | a template
+  std::string choice = "auto";  // auto | none | rank | host | a template
   std::string job_id;
   std::uint32_t generation = 0;
-  int max_rank = 0;              // Decides the width of ranks.
-  std::size_t shown_ranks = 1;   // Ranks that reach the console.
+  int max_rank = 0;             // Decides the width of ranks.
+  std::size_t shown_ranks = 1;  // Ranks that reach the console.
   std::size_t hosts = 1;
-  std::size_t host_width = 0;    // Length of the longest host name.
+  std::size_t host_width = 0;  // Length of the longest host name.
 };
 
 struct LabelSubject {
@@ -27,10 +27,10 @@ struct LabelSubject {
   int stream = 1;
 };
 
-// "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03] ".
-// Template: %r rank, %R rank with leading zeros (at least five digits, as in file names), %h host,
-// %l local rank, %j job, %a attempt (generation), %s out or err, %% a percent sign.
-// Empty for none, and for auto when one rank is shown.
+// "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03]
+// ". Template: %r rank, %R rank with leading zeros (at least five digits, as in file names), %h
+// host, %l local rank, %j job, %a attempt (generation), %s out or err, %% a percent sign. Empty for
+// none, and for auto when one rank is shown.
 std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour);
 
 }  // namespace ivy

@@ -1,8 +1,8 @@
 // Bytes of one stream to lines. Pure; thread: any.
 //
-// A line ends with a newline, or where it is longer than kMaxLineBytes. "\r\n" ends a line like "\n".
-// A lone '\r' goes back to the start of the line: what stood there is replaced by what follows, so only
-// the newest state of a progress bar is kept.
+// A line ends with a newline, or where it is longer than kMaxLineBytes. "\r\n" ends a line like
+// "\n". A lone '\r' goes back to the start of the line: what stood there is replaced by what
+// follows, so only the newest state of a progress bar is kept.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ enum class LineEnd {
 };
 
 struct LinePiece {
-  std::string_view text;   // Without its end; valid until the next call.
+  std::string_view text;  // Without its end; valid until the next call.
   LineEnd end = LineEnd::kNewline;
   bool continued = false;  // The beginning of this line was given out by take_partial().
 };
@@ -47,8 +47,8 @@ class LineSplitter {
   LinePiece give(LineEnd end);
 
   std::string partial_;
-  std::string given_;            // Backs the view of the last piece.
-  std::size_t shown_ = 0;        // Bytes of this line that take_partial() has given out.
+  std::string given_;      // Backs the view of the last piece.
+  std::size_t shown_ = 0;  // Bytes of this line that take_partial() has given out.
   bool update_ = false;
   bool return_pending_ = false;  // The last byte was '\r'; the next one decides what it meant.
 };

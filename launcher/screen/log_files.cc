@@ -15,12 +15,15 @@ Code code_of(int errno_value) {
   switch (errno_value) {
     case EACCES:
     case EPERM:
-    case EROFS: return Code::kPermissionDenied;
+    case EROFS:
+      return Code::kPermissionDenied;
     case ENOSPC:
     case EDQUOT:
     case EMFILE:
-    case ENFILE: return Code::kResourceExhausted;
-    default: return Code::kInvalidArgument;
+    case ENFILE:
+      return Code::kResourceExhausted;
+    default:
+      return Code::kInvalidArgument;
   }
 }
 
@@ -85,8 +88,9 @@ void LogFiles::write(int rank, int stream, std::string_view bytes) {
     if (errno == EINTR) continue;
     file.failed = true;
     if (++failed_files_ == 1)
-      complaint_ = errno_error(Code::kResourceExhausted, "write " + name(rank, stream), errno).message +
-                   "; what this rank printed from then on is not in the file";
+      complaint_ =
+          errno_error(Code::kResourceExhausted, "write " + name(rank, stream), errno).message +
+          "; what this rank printed from then on is not in the file";
     return;
   }
 }

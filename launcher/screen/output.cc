@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <set>
@@ -42,7 +42,8 @@ constexpr std::size_t kFlushBytes = 64u << 10;
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
 bool is_same_place(int first_fd, int second_fd) {
-  struct stat first {}, second {};
+  struct stat first {
+  }, second{};
   if (fstat(first_fd, &first) != 0 || fstat(second_fd, &second) != 0) return false;
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
@@ -83,6 +84,7 @@ class ConsoleOutput final : public Output {
   void keep_tail(RankRecord& record, std::string_view bytes);
   void accept(Lane& lane, std::string_view bytes, bool end);
   std::string_view drop_some(Desk& desk, Lane& lane, std::string_view bytes);
+  void lose(Lane& lane, std::string_view bytes);
   void process(Desk& desk, Lane& lane, ChunkKind kind, std::string_view bytes);
   void drain(Desk& desk);
   void await_partial(Desk& desk, Lane& lane);
@@ -109,11 +111,11 @@ class ConsoleOutput final : public Output {
   std::vector<Lane*> waiting_;                // Lanes with an unfinished line.
   LogFiles files_;
   std::vector<std::string> complaints_;
-  std::map<int, std::uint64_t> owed_;         // Consumed bytes by host, not yet reported.
+  std::map<int, std::uint64_t> owed_;  // Consumed bytes by host, not yet reported.
   bool report_scheduled_ = false;
   bool closed_reported_ = false;
   boost::asio::steady_timer timer_;
-  std::int64_t timer_due_ns_ = 0;             // 0: not armed.
+  std::int64_t timer_due_ns_ = 0;  // 0: not armed.
   std::int64_t last_drawn_ns_ = 0;
   boost::asio::steady_timer finish_timer_;
   std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: as long as somebody may read.
@@ -203,8 +205,7 @@ Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<Ra
     auto& desk = desks_[static_cast<std::size_t>(fd - STDOUT_FILENO)];
     if (!desk) continue;
     ConsoleStyle console_style = style_for(fd);
-    console_style.pass_through =
-        unlabelled && style.shown_ranks == 1 && !console_style.timestamps;
+    console_style.pass_through = unlabelled && style.shown_ranks == 1 && !console_style.timestamps;
     desk->console->set_style(console_style);
   }
   for (const RankPlace& place : places)
@@ -224,9 +225,9 @@ void ConsoleOutput::prepare_lane(Lane& lane, const LabelStyle& style, const Rank
   const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
   lane.label = make_label(
       style, LabelSubject{place.rank, place.local_rank, place.host, lane.stream}, colour);
-  lane.filter = ControlFilter(desk_of(lane).console->style().pass_through
-                                  ? ControlPolicy::kNoStrings
-                                  : ControlPolicy::kColoursOnly);
+  lane.filter =
+      ControlFilter(desk_of(lane).console->style().pass_through ? ControlPolicy::kNoStrings
+                                                                : ControlPolicy::kColoursOnly);
   lane.number = static_cast<std::uint32_t>(lanes_.size());
   lanes_.push_back(&lane);
 }
@@ -242,7 +243,8 @@ void ConsoleOutput::worker_bytes(int rank, int stream, std::string_view bytes, b
     if (stream == 2) keep_tail(found->second, bytes);
   }
   if (end) files_.close(rank, stream);
-  if (!lane.shown || desk_of(lane).console->has_failed()) return consumed(lane.host_index, bytes.size());
+  if (!lane.shown || desk_of(lane).console->has_failed())
+    return consumed(lane.host_index, bytes.size());
   accept(lane, bytes, end);
 }
 
@@ -278,37 +280,38 @@ void ConsoleOutput::accept(Lane& lane, std::string_view bytes, bool end) {
   }
 }
 
-// --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that is
-// under way when dropping begins is shown to its end, or cut where its end is not here yet.
+// --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that
+// is under way when dropping begins is shown to its end, or cut where its end is not here yet.
 std::string_view ConsoleOutput::drop_some(Desk& desk, Lane& lane, std::string_view bytes) {
   if (bytes.empty()) return bytes;
   const bool is_full = desk.queue.bytes() > kDropAboveBytes;
   const std::size_t newline = bytes.find('\n');
-  const std::size_t line_end = newline == std::string_view::npos ? bytes.size() : newline + 1;
+  const bool has_newline = newline != std::string_view::npos;
   std::string_view kept = bytes;
-  std::string_view lost;
   if (!lane.dropping && is_full) {
-    const bool can_end = lane.is_in_line && newline != std::string_view::npos;
-    if (lane.is_in_line && !can_end) desk.queue.push(lane.number, ChunkKind::kCut, {});
-    kept = bytes.substr(0, can_end ? line_end : 0);
-    lost = bytes.substr(kept.size());
+    if (lane.is_in_line && !has_newline) desk.queue.push(lane.number, ChunkKind::kCut, {});
+    kept = bytes.substr(0, lane.is_in_line && has_newline ? newline + 1 : 0);
+    lane.dropping = kept.size() < bytes.size();
+    lose(lane, bytes.substr(kept.size()));
+  } else if (lane.dropping && (is_full || (lane.lost_in_line && !has_newline))) {
+    kept = {};
+    lose(lane, bytes);
   } else if (lane.dropping) {
-    const bool resumes = !is_full && (!lane.lost_in_line || newline != std::string_view::npos);
-    const std::size_t lost_bytes = resumes ? (lane.lost_in_line ? line_end : 0) : bytes.size();
-    lost = bytes.substr(0, lost_bytes);
-    kept = bytes.substr(lost_bytes);
-    if (resumes) lane.dropping = false;
+    // The reader is back: on with the next whole line.
+    lane.dropping = false;
+    const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
+    kept = bytes.substr(rest_of_line);
+    lose(lane, bytes.substr(0, rest_of_line));
   }
-  if (!kept.empty()) lane.is_in_line = kept.back() != '\n';
-  if (lost.empty()) return kept;
-  lane.dropping = lane.dropping || kept.empty() || kept.data() < lost.data();
-  if (lane.dropping) {
-    lane.is_in_line = false;
-    lane.lost_in_line = lost.back() != '\n';
-  }
-  lane.dropped_lines += static_cast<std::uint64_t>(std::count(lost.begin(), lost.end(), '\n'));
-  consumed(lane.host_index, lost.size());
+  lane.is_in_line = !kept.empty() && kept.back() != '\n';
   return kept;
+}
+
+void ConsoleOutput::lose(Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return;
+  lane.lost_in_line = bytes.back() != '\n';
+  lane.dropped_lines += static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+  consumed(lane.host_index, bytes.size());
 }
 
 void ConsoleOutput::process(Desk& desk, Lane& lane, ChunkKind kind, std::string_view bytes) {
@@ -317,8 +320,12 @@ void ConsoleOutput::process(Desk& desk, Lane& lane, ChunkKind kind, std::string_
       desk.console->show(lane, bytes);
       await_partial(desk, lane);
       break;
-    case ChunkKind::kEnd: desk.console->end_lane(lane); break;
-    case ChunkKind::kCut: desk.console->cut_lane(lane); break;
+    case ChunkKind::kEnd:
+      desk.console->end_lane(lane);
+      break;
+    case ChunkKind::kCut:
+      desk.console->cut_lane(lane);
+      break;
   }
   schedule_flush(desk);
 }
@@ -376,9 +383,9 @@ void ConsoleOutput::console_failed(std::size_t index, int errno_value) {
     if (is_output && !std::exchange(closed_reported_, true) && handlers_.closed) handlers_.closed();
   } else {
     const std::string which = is_output ? "standard output" : "standard error";
-    complaints_.push_back(errno_error(Code::kResourceExhausted, "write to " + which, errno_value)
-                              .message +
-                          "; what workers printed from then on is lost");
+    complaints_.push_back(
+        errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
+        "; what workers printed from then on is lost");
     if (is_output && desks_[1]) say("ivyrun: warning: " + complaints_.back() + "\n");
   }
   check_finished();
@@ -394,8 +401,8 @@ void ConsoleOutput::await_partial(Desk& desk, Lane& lane) {
   if (!is_update) {
     lane.due_ns = now_ns + kPartialDelay;
   } else if (!lane.is_waiting || !lane.due_is_for_state) {
-    lane.due_ns = now_ns + (desk.console->style().is_terminal ? kStateDelayOnTerminal
-                                                              : kStateDelayElsewhere);
+    lane.due_ns =
+        now_ns + (desk.console->style().is_terminal ? kStateDelayOnTerminal : kStateDelayElsewhere);
   }
   lane.due_is_for_state = is_update;
   if (!lane.is_waiting) waiting_.push_back(&lane);

@@ -86,7 +86,8 @@ std::string indented(const std::vector<std::string>& lines, std::size_t first) {
 std::string evidence_block(std::string_view text) {
   const std::vector<std::string> lines = lines_of(text);
   if (lines.size() <= kMaxEvidenceLines) return indented(lines, 0);
-  if (!lines.front().starts_with("Traceback")) return indented(lines, lines.size() - kMaxEvidenceLines);
+  if (!lines.front().starts_with("Traceback"))
+    return indented(lines, lines.size() - kMaxEvidenceLines);
   const std::size_t kept = kMaxEvidenceLines - 2;
   const std::size_t left_out = lines.size() - kept - 1;
   return "    " + lines.front() + "\n      ... " + count_of(left_out, "line") + " left out\n" +
@@ -182,7 +183,8 @@ std::string notes(const std::vector<std::string>& lines) {
   for (std::size_t i = 0; i < std::min(lines.size(), kMaxNotes); ++i)
     text += "ivyrun: warning: " + clean_line(lines[i]) + "\n";
   if (lines.size() > kMaxNotes)
-    text += "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " more like that\n";
+    text +=
+        "ivyrun: warning: and " + std::to_string(lines.size() - kMaxNotes) + " more like that\n";
   return text;
 }
 
@@ -212,7 +214,8 @@ std::string summary(const SummaryInputs& inputs) {
   // After a worker's failure the launcher's own reason is what happened next.
   if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
   text += candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
-  if (has_words && outcome.first) text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
+  if (has_words && outcome.first)
+    text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
   return text + last_line(inputs);
 }
 

@@ -121,6 +121,19 @@ TEST_F(ContainmentTest, ProcessTreeEndsAStubbornJob) {
   EXPECT_TRUE(ends_a_stubborn_job(job, job_id_));
 }
 
+TEST_F(ContainmentTest, ProcessTreeEndsAThousandProcesses) {
+  constexpr std::size_t kThousand = 1000;
+  const Running running = start(request_for("fork_many", {std::to_string(kThousand)}));
+  ProcessTree job(request());
+  EXPECT_EQ(job.members().size(), kThousand);
+  close(running.process.pidfd);
+  EXPECT_TRUE(eventually([&] {
+    job.kill_all();
+    reap();
+    return job.empty();
+  }));
+}
+
 TEST_F(ContainmentTest, AnOrdinaryUserWithoutACgroupEndsAStubbornJob) {
   const pid_t ordinary = fork();
   if (ordinary == 0) {

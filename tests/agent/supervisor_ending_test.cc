@@ -86,6 +86,8 @@ TEST_F(SupervisorEndingTest, LetsALaterStopShortenTheGrace) {
 TEST_F(SupervisorEndingTest, WakesAStoppedWorkerToTerminateIt) {
   FakeLauncher launcher;
   start(launcher, "trap 'exit 4' TERM; echo ready; kill -STOP $$; while :; do sleep 0.02; done");
+  // A stop that came before the worker has stopped itself would test nothing.
+  ASSERT_TRUE(launcher.wait([&] { return launcher.worker_state(0) == "T"; }));
   launcher.stop(30'000);
   ASSERT_TRUE(reported(launcher, seconds(5)));
   EXPECT_EQ(launcher.exited(0)->code(), 4);

@@ -20,21 +20,44 @@ const Row kRows[] = {
     {"APC", "a\x1b_Gx\x1b\\b", "ab", "ab"},
     {"PM", "a\x1b^x\x1b\\b", "ab", "ab"},
     {"SOS", "a\x1bXx\x1b\\b", "ab", "ab"},
-    {"C1 OSC in UTF-8", "a\xc2\x9d" "0;t\xc2\x9c" "b", "ab", "ab"},
-    {"C1 CSI in UTF-8", "a\xc2\x9b" "31mb", "a\x1b[31mb", "a\x1b[31mb"},
+    {"C1 OSC in UTF-8",
+     "a\xc2\x9d"
+     "0;t\xc2\x9c"
+     "b",
+     "ab", "ab"},
+    {"C1 CSI in UTF-8",
+     "a\xc2\x9b"
+     "31mb",
+     "a\x1b[31mb", "a\x1b[31mb"},
     {"no C1", "\xc2\xa9", "\xc2\xa9", "\xc2\xa9"},
     {"colour", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m", "\x1b[1;38:5:9mred\x1b[0m"},
     {"cursor", "a\x1b[2Ab\x1b[K", "a\x1b[2Ab\x1b[K", "ab"},
     {"keyboard mode", "\x1b[>4;2mx", "\x1b[>4;2mx", "x"},
-    {"reset", "a\x1b" "cb", "a\x1b" "cb", "ab"},
+    {"reset",
+     "a\x1b"
+     "cb",
+     "a\x1b"
+     "cb",
+     "ab"},
     {"charset", "a\x1b(0b", "a\x1b(0b", "ab"},
-    {"shift out", "a\x0e" "b\f", "a\x0e" "b\f", "ab"},
+    {"shift out",
+     "a\x0e"
+     "b\f",
+     "a\x0e"
+     "b\f",
+     "ab"},
     {"newline ends a string", "a\x1b]0;evil\nb\n", "a\nb\n", "a\nb\n"},
     {"newline ends a sequence", "a\x1b[3\nb", "a\nb", "a\nb"},
     {"escape ends a string", "a\x1b]0;t\x1b[31mb", "a\x1b[31mb", "a\x1b[31mb"},
     {"string in string", "a\x1b]0;t\x1b]1;u\ab", "ab", "ab"},
-    {"cancelled", "a\x1b]0;t\x18" "b", "ab", "ab"},
-    {"broken sequence", "a\x1b[3\x01" "b", "ab", "ab"},
+    {"cancelled",
+     "a\x1b]0;t\x18"
+     "b",
+     "ab", "ab"},
+    {"broken sequence",
+     "a\x1b[3\x01"
+     "b",
+     "ab", "ab"},
 };
 
 std::string filtered(ControlPolicy policy, const std::string& input, std::size_t chunk) {

@@ -162,6 +162,15 @@ class HostSessionTest : public ::testing::Test {
     session_->open();
   }
 
+  // Up, and the supervisor has answered: from here on an end of the carrier is no failure to come up.
+  bool attached() {
+    if (!eventually([&] { return up_; })) return false;
+    host_.send_note("attached");
+    const bool there = eventually([&] { return !notes_.empty(); });
+    notes_.clear();
+    return there;
+  }
+
   // Runs the loop until the condition holds; false after the limit.
   bool eventually(const std::function<bool()>& condition,
                   milliseconds limit = milliseconds(10'000)) {
@@ -209,7 +218,7 @@ TEST_F(HostSessionTest, RefusedFirstDialFails) {
 
 TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
   open(milliseconds(5'000));
-  ASSERT_TRUE(eventually([&] { return up_; }));
+  ASSERT_TRUE(attached());
   int sent = 0;
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 5; ++i) host_.send_note(std::to_string(sent++));
@@ -228,7 +237,7 @@ TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
 
 TEST_F(HostSessionTest, HostThatRefusesLivesAndIsFoundAgain) {
   open(milliseconds(1'000));
-  ASSERT_TRUE(eventually([&] { return up_; }));
+  ASSERT_TRUE(attached());
   host_.answer = FakeHost::Answer::kRefuse;
   host_.cut();
   // Longer than the lease: a refusing address is an answer.
@@ -240,7 +249,7 @@ TEST_F(HostSessionTest, HostThatRefusesLivesAndIsFoundAgain) {
 
 TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
   open(milliseconds(1'000));
-  ASSERT_TRUE(eventually([&] { return up_; }));
+  ASSERT_TRUE(attached());
   host_.deaf = true;
   host_.answer = FakeHost::Answer::kSilent;
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
@@ -250,10 +259,7 @@ TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
 
 TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
   open(milliseconds(5'000));
-  ASSERT_TRUE(eventually([&] { return up_; }));
-  // The first answer must have come, or the carrier's end is a failure to come up.
-  host_.send_note("there");
-  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  ASSERT_TRUE(attached());
   host_.answer = FakeHost::Answer::kNoSuchJob;
   host_.cut();
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
@@ -262,9 +268,7 @@ TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
 
 TEST_F(HostSessionTest, EndOfFileOnThisHostIsFinal) {
   open(milliseconds(5'000), true);
-  ASSERT_TRUE(eventually([&] { return up_; }));
-  host_.send_note("there");
-  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  ASSERT_TRUE(attached());
   host_.cut();
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kSupervisor);
@@ -273,9 +277,7 @@ TEST_F(HostSessionTest, EndOfFileOnThisHostIsFinal) {
 
 TEST_F(HostSessionTest, ExpectedEndIsReportedOnce) {
   open(milliseconds(5'000));
-  ASSERT_TRUE(eventually([&] { return up_; }));
-  host_.send_note("there");
-  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  ASSERT_TRUE(attached());
   int over = 0;
   session_->expect_end([&] { ++over; });
   host_.cut();

@@ -59,11 +59,9 @@ TEST(LabelTest, FillsTemplates) {
 }
 
 TEST(LabelTest, ColoursByRankAndResets) {
-  const std::string text =
-      make_label(style_of("rank"), LabelSubject{0, 0, "a", 1}, Colour::kOn);
+  const std::string text = make_label(style_of("rank"), LabelSubject{0, 0, "a", 1}, Colour::kOn);
   EXPECT_EQ(text, "\x1b[36m[ 0]\x1b[0m ");
-  const std::string other =
-      make_label(style_of("rank"), LabelSubject{1, 0, "a", 1}, Colour::kOn);
+  const std::string other = make_label(style_of("rank"), LabelSubject{1, 0, "a", 1}, Colour::kOn);
   EXPECT_EQ(other, "\x1b[32m[ 1]\x1b[0m ");
 }
 

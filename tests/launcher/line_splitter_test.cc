@@ -8,6 +8,8 @@
 namespace ivy {
 namespace {
 
+using namespace std::string_literals;
+
 constexpr std::size_t kMax = LineSplitter::kMaxLineBytes;
 
 // Every piece as text, "~" in front of a continued one and "+" behind one that was cut.
@@ -34,7 +36,7 @@ TEST(LineSplitterTest, SplitsAtNewlinesAndKeepsTheRest) {
 }
 
 TEST(LineSplitterTest, GivesTheSameLinesForEveryChunking) {
-  const std::string text = std::string("a\nbb\r\n\nccc\rddd\n\reee\n\xff\xfe\0x", 24) + "\nlast";
+  const std::string text = "a\nbb\r\n\nccc\rddd\n\reee\n\xff\xfe\0x\nlast"s;
   LineSplitter whole;
   const Pieces expected = pieces(whole, text);
   for (std::size_t chunk = 1; chunk < text.size(); ++chunk) {
@@ -105,7 +107,7 @@ TEST(LineSplitterTest, CountsShownBytesToTheLimit) {
 
 TEST(LineSplitterTest, PassesNulAndInvalidUtf8) {
   LineSplitter splitter;
-  const std::string odd("\0\xc3\x28\xff", 4);
+  const std::string odd = "\0\xc3\x28\xff"s;
   EXPECT_EQ(pieces(splitter, odd + "\n"), (Pieces{odd}));
 }
 

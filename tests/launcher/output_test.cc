@@ -1,5 +1,5 @@
-// Output on real pipes, pseudo terminals and files. Each test lends its own descriptors to 1 and 2 and
-// takes them back before it checks anything.
+// Output on real pipes, pseudo terminals and files. Each test lends its own descriptors to 1 and 2
+// and takes them back before it checks anything.
 #include "launcher/screen/output.h"
 
 #include <fcntl.h>
@@ -22,6 +22,7 @@
 namespace ivy {
 namespace {
 
+using namespace std::string_literals;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
@@ -188,7 +189,7 @@ TEST_F(OutputTest, LabelsLinesOfEachStream) {
 TEST_F(OutputTest, PassesOneRankThroughByteForByte) {
   lend_pipes();
   (void)make_one_rank();
-  const std::string odd("\r 10%\r 20%\0\xff\xc3(\x1b]0;t\a\n\n\x1b[2Jx", 31);
+  const std::string odd = "\r 10%\r 20%\0\xff\xc3(\x1b]0;t\a\n\n\x1b[2Jx"s;
   give(0, 1, odd.substr(0, 7));
   const bool at_once = run_until([this] { return out_.text.size() == 7; });
   give(0, 1, odd.substr(7));
@@ -263,7 +264,7 @@ TEST_F(OutputTest, CutsLinesAboveTheLimitOnly) {
 TEST_F(OutputTest, KeepsNulAndInvalidUtf8) {
   lend_pipes();
   (void)make_two_ranks();
-  const std::string odd("a\0b\xff\xc3(", 6);
+  const std::string odd = "a\0b\xff\xc3("s;
   give(0, 1, odd + "\n");
   const bool finished = finish_and_give_back();
   EXPECT_TRUE(finished);
@@ -524,8 +525,7 @@ TEST_F(OutputTest, ColoursLabelsAndFiltersControlStringsOnATerminal) {
   give(1, 1, "\x1b[31mred\n");
   const bool finished = finish_and_give_back();
   EXPECT_TRUE(finished);
-  EXPECT_EQ(out_.text,
-            "\x1b[36m[ 0 a]\x1b[0m ab\n\x1b[32m[ 1 b]\x1b[0m \x1b[31mred\x1b[0m\n");
+  EXPECT_EQ(out_.text, "\x1b[36m[ 0 a]\x1b[0m ab\n\x1b[32m[ 1 b]\x1b[0m \x1b[31mred\x1b[0m\n");
 }
 
 TEST_F(OutputTest, LeavesControlStringsAloneWhenRaw) {
@@ -612,7 +612,7 @@ TEST_F(OutputFilesTest, KeepRawBytesOfEveryRank) {
   options_.show_ranks.all = false;
   lend_pipes();
   const bool began = make_two_ranks().ok();
-  const std::string odd("\r10%\r20%\0\x1b]0;t\a\xff", 17);
+  const std::string odd = "\r10%\r20%\0\x1b]0;t\a\xff"s;
   give(0, 1, odd);
   give(1, 2, "error");
   const std::string path = output_->log_path(1, 2);

@@ -62,7 +62,8 @@ TEST_F(SummaryTest, ComplainsEvenWhenEveryRankEndedWell) {
 TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
   ends.reserve(8);
   add(0, 1).stderr_tail =
-      "warning\nTraceback (most recent call last):\n  File \"t.py\", line 1\nValueError: \x1b[31mno\n";
+      "warning\nTraceback (most recent call last):\n  File \"t.py\", line 1\nValueError: "
+      "\x1b[31mno\n";
   for (const int rank : {1, 2, 4}) add(rank, 143, true);
   log_path = [](int rank) { return "runs/j/0/rank0000" + std::to_string(rank) + ".err"; };
   EXPECT_EQ(text(),

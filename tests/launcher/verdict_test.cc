@@ -8,7 +8,8 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
-const char* const kWatchdog = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(...)\n";
+const char* const kWatchdog =
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(...)\n";
 
 WorkerEnd code(int rank, int value, std::int64_t at_ms) {
   WorkerEnd end;
@@ -93,8 +94,11 @@ TEST(VerdictTest, NamesTheFirstCauseAmongWorkers) {
 }
 
 TEST(VerdictTest, CountsEveryEndOnce) {
-  const std::vector<WorkerEnd> ends = {code(0, 0, 1),  code(1, 3, 30), code(2, 4, 20),
-                                       code(3, 5, 10), victim(killed(4, SIGTERM, 40)),
+  const std::vector<WorkerEnd> ends = {code(0, 0, 1),
+                                       code(1, 3, 30),
+                                       code(2, 4, 20),
+                                       code(3, 5, 10),
+                                       victim(killed(4, SIGTERM, 40)),
                                        victim(code(5, 0, 41))};
   const Outcome outcome = judge(ends, LauncherEnd{});
   EXPECT_EQ(outcome.first, 3u);
@@ -134,9 +138,9 @@ struct LauncherRow {
 
 TEST(VerdictTest, GivesTheLaunchersOwnCodesWhenNobodyFailedBefore) {
   const LauncherRow rows[] = {
-      {LauncherReason::kTimeout, 124},     {LauncherReason::kHostLost, 121},
+      {LauncherReason::kTimeout, 124},        {LauncherReason::kHostLost, 121},
       {LauncherReason::kSupervisorLost, 121}, {LauncherReason::kOutputClosed, 141},
-      {LauncherReason::kHostsNotUp, 120},  {LauncherReason::kRefused, 122},
+      {LauncherReason::kHostsNotUp, 120},     {LauncherReason::kRefused, 122},
       {LauncherReason::kInternal, 125},
   };
   for (const LauncherRow& row : rows) {

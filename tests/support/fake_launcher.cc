@@ -390,6 +390,10 @@ pid_t FakeLauncher::supervisor_pid() const {
   return -1;
 }
 
+std::string FakeLauncher::worker_state(std::uint32_t rank) const {
+  return stat_field(started(rank)->pid(), 0);
+}
+
 std::vector<pid_t> FakeLauncher::job_processes() const {
   std::vector<pid_t> found;
   for (const pid_t pid : all_processes()) {

@@ -110,6 +110,8 @@ class FakeLauncher {
   pid_t node_pid() const { return node_pid_; }
   // The supervisor, by its parent.
   pid_t supervisor_pid() const;
+  // The letter in /proc/PID/stat of a started worker; empty when it is gone.
+  std::string worker_state(std::uint32_t rank) const;
   // Living processes that carry the job's id in their environment.
   std::vector<pid_t> job_processes() const;
 
