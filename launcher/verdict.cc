@@ -214,14 +214,14 @@ std::string last_traceback(const std::string& stderr_tail) {
     const std::size_t newline = found == 0 ? std::string_view::npos : tail.rfind('\n', found - 1);
     const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
     const std::string_view prefix = tail.substr(start, found - start);
-    // "[rank3]: " is torch's; "Original " is the middle of another traceback.
-    const bool begins_one = prefix.empty() || prefix.ends_with(": ") || prefix.ends_with("] ");
+    // A progress bar or "[rank3]: " may stand before it; "Original " is the middle of another one.
+    const bool begins_one = !prefix.ends_with("Original ");
     const std::size_t above = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
     const std::size_t above_start = above == std::string_view::npos ? 0 : above + 1;
     // What Python says while it dies is not what it died of.
     const bool is_ignored =
         start > 0 && line_at(tail, above_start, prefix).text.starts_with("Exception ignored in");
-    if (begins_one && !is_ignored) return copy_traceback(tail, start, prefix);
+    if (begins_one && !is_ignored) return copy_traceback(tail, found, prefix);
     if (found == 0) return "";
     before = found - 1;
   }

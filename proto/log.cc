@@ -1,7 +1,7 @@
 #include "proto/log.h"
 
-// Debian ships spdlog and fmt as shared libraries. Their header-only form, in this file alone, costs one
-// slow compilation and spares every program two libraries to load at start.
+// Debian ships spdlog and fmt as shared libraries. Their header-only form, in this file alone,
+// costs one slow compilation and spares every program two libraries to load at start.
 #define FMT_HEADER_ONLY 1
 #define SPDLOG_FMT_EXTERNAL 1
 #include <spdlog/logger.h>
@@ -15,8 +15,8 @@ namespace ivy::log {
 namespace {
 
 std::shared_ptr<spdlog::logger> make_logger(const std::string& program) {
-  auto logger = std::make_shared<spdlog::logger>(
-      program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>(program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%n: %l: %v");
   logger->set_level(spdlog::level::off);
   return logger;
@@ -48,11 +48,13 @@ bool shows_debug() { return current_level <= spdlog::level::debug; }
 bool shows_trace() { return current_level <= spdlog::level::trace; }
 
 void debug(std::string_view text) {
-  if (shows_debug()) logger()->log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
+  if (shows_debug())
+    logger()->log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
 }
 
 void trace(std::string_view text) {
-  if (shows_trace()) logger()->log(spdlog::level::trace, spdlog::string_view_t(text.data(), text.size()));
+  if (shows_trace())
+    logger()->log(spdlog::level::trace, spdlog::string_view_t(text.data(), text.size()));
 }
 
 }  // namespace ivy::log

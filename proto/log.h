@@ -1,7 +1,6 @@
 // Lines about ourselves for whoever looks for a fault: "ivyrun: debug: ..." on standard error. What
-// every user must read is not a log line: see launcher/diagnostic.h. spdlog and fmt are compiled once,
-// in log.cc, and no other file includes them.
-// Thread: any.
+// every user must read is not a log line: see launcher/diagnostic.h. spdlog and fmt are compiled
+// once, in log.cc, and no other file includes them. Thread: any.
 #pragma once
 
 #include <string_view>
@@ -18,8 +17,8 @@ void set_verbosity(int verbosity);
 bool shows_debug();
 bool shows_trace();
 
-// One line without its newline. Control characters are the caller's care. Never a token or a value of
-// somebody's environment.
+// One line without its newline. Control characters are the caller's care. Never a token or a value
+// of somebody's environment.
 void debug(std::string_view text);
 void trace(std::string_view text);
 

@@ -160,11 +160,12 @@ void raise_limit(decltype(RLIMIT_NOFILE) resource) {
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0u)); }
 
-// Returns twice, like fork. The child shares no memory but is waited for until it has executed.
+// Returns twice, like fork; the child shares no memory. Not CLONE_VFORK: the next worker is born while
+// this one executes its program.
 pid_t raw_clone(int cgroup_fd, int* pidfd) {
 #if IVY_RAW_CLONE
   clone_args arguments{};
-  arguments.flags = CLONE_PIDFD | CLONE_VFORK;
+  arguments.flags = CLONE_PIDFD;
   arguments.pidfd = reinterpret_cast<std::uintptr_t>(pidfd);
   arguments.exit_signal = SIGCHLD;
   if (cgroup_fd >= 0) {
@@ -241,15 +242,15 @@ std::vector<std::string> environment_block(const Environment& environment) {
   return block;
 }
 
-SpawnResult failed(std::string step, std::string path, int error) {
-  SpawnResult result;
-  result.failure = SpawnFailure{std::move(step), std::move(path), error};
-  return result;
+PendingSpawn failed(std::string step, int error) {
+  PendingSpawn pending;
+  pending.failure = SpawnFailure{std::move(step), {}, error};
+  return pending;
 }
 
-std::string path_of_step(Step step, const SpawnRequest& request) {
-  if (step == Step::kChdir) return request.working_directory;
-  if (step == Step::kExec) return request.executable;
+std::string path_of_step(Step step, const PendingSpawn& pending) {
+  if (step == Step::kChdir) return pending.working_directory;
+  if (step == Step::kExec) return pending.executable;
   if (step == Step::kCgroup) return "cgroup.procs";
   return {};
 }
@@ -267,34 +268,15 @@ bool make_report_pipe(std::array<int, 2>& ends) {
   return false;
 }
 
-// Waits for exec (the pipe's end of file) or the report of a step that failed.
-SpawnResult await_exec(const Birth& birth, int report_fd, const SpawnRequest& request) {
-  Report report{};
-  ssize_t count = 0;
-  do {
-    count = read(report_fd, &report, sizeof report);
-  } while (count < 0 && errno == EINTR);
-  if (count != static_cast<ssize_t>(sizeof report)) {
-    SpawnResult started;
-    started.process = SpawnedProcess{birth.pid, birth.pidfd};
-    return started;
-  }
-  while (waitpid(birth.pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  close(birth.pidfd);
-  return failed(kStepNames[static_cast<std::size_t>(report.step)],
-                path_of_step(report.step, request), report.error);
-}
-
 }  // namespace
 
-SpawnResult spawn(const SpawnRequest& request) {
+PendingSpawn begin_spawn(const SpawnRequest& request) {
   std::vector<std::string> arguments = request.arguments;
   std::vector<std::string> block = environment_block(request.environment);
   const std::vector<char*> argument_pointers = pointers_to(arguments);
   const std::vector<char*> block_pointers = pointers_to(block);
   std::array<int, 2> report{};
-  if (!make_report_pipe(report)) return failed("pipe", {}, errno);
+  if (!make_report_pipe(report)) return failed("pipe", errno);
   const ChildPlan plan{.executable = request.executable.c_str(),
                        .arguments = argument_pointers.data(),
                        .environment = block_pointers.data(),
@@ -309,11 +291,41 @@ SpawnResult spawn(const SpawnRequest& request) {
     if (birth.pid == 0) become_worker(plan, birth.must_join_cgroup);
   }
   close(report[1]);
-  SpawnResult result =
-      birth.pid < 0 ? failed("clone", {}, birth.error) : await_exec(birth, report[0], request);
-  close(report[0]);
+  if (birth.pid < 0) {
+    close(report[0]);
+    return failed("clone", birth.error);
+  }
+  PendingSpawn pending;
+  pending.process = SpawnedProcess{birth.pid, birth.pidfd};
+  pending.report_fd = report[0];
+  pending.executable = request.executable;
+  pending.working_directory = request.working_directory;
+  return pending;
+}
+
+SpawnResult finish_spawn(const PendingSpawn& pending) {
+  SpawnResult result;
+  result.failure = pending.failure;
+  if (pending.report_fd < 0) return result;
+  Report report{};
+  ssize_t count = 0;
+  do {
+    count = read(pending.report_fd, &report, sizeof report);
+  } while (count < 0 && errno == EINTR);
+  close(pending.report_fd);
+  if (count != static_cast<ssize_t>(sizeof report)) {
+    result.process = pending.process;
+    return result;
+  }
+  while (waitpid(pending.process.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  close(pending.process.pidfd);
+  result.failure = SpawnFailure{kStepNames[static_cast<std::size_t>(report.step)],
+                                path_of_step(report.step, pending), report.error};
   return result;
 }
+
+SpawnResult spawn(const SpawnRequest& request) { return finish_spawn(begin_spawn(request)); }
 
 int try_birth_in_cgroup(int cgroup_fd) {
   const AllSignalsBlocked blocked;

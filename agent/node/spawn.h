@@ -46,6 +46,19 @@ struct SpawnResult {
 };
 SpawnResult spawn(const SpawnRequest& request);
 
+// The same in two halves, so that many processes can be born before the first has executed its
+// program: on several cores their starts overlap.
+struct PendingSpawn {
+  SpawnedProcess process;
+  SpawnFailure failure;   // Already failed: finish_spawn only hands it on.
+  int report_fd = -1;     // Owned; closed by finish_spawn, which must be called.
+  std::string executable;
+  std::string working_directory;
+};
+PendingSpawn begin_spawn(const SpawnRequest& request);
+// Blocks until the program is executed, or a step before it has failed.
+SpawnResult finish_spawn(const PendingSpawn& pending);
+
 // Proves that a process can be born in this cgroup, by doing it: 0, or the errno of the refusal.
 int try_birth_in_cgroup(int cgroup_fd);
 

@@ -241,8 +241,10 @@ Result<void> Supervisor::on_start(const HostPlan& plan) {
   const WorkerGroup group = group_of(plan);
   for (const WorkerSpec& spec : plan.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
-    workers_.back()->start(group, spec, [this](Worker& worker) { collect(worker); });
+    workers_.back()->begin(group, spec);
   }
+  for (const std::unique_ptr<Worker>& started : workers_)
+    started->finish_start(group, [this](Worker& worker) { collect(worker); });
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
   if (std::none_of(plan.workers().begin(), plan.workers().end(), takes_input)) input_.close();
   ending_.workers_started();

@@ -43,11 +43,6 @@ constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
 // What a shell searches when nobody has set PATH.
 constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
-bool matches(std::string_view name, std::string_view pattern) {
-  if (!pattern.ends_with('*')) return name == pattern;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
-}
-
 Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
   Environment environment;
   for (const Variable& variable : variables)
@@ -77,7 +72,7 @@ int directory_error(const std::string& path) {
 void remove_variables(Environment& environment, const std::vector<std::string>& patterns) {
   std::erase_if(environment, [&](const EnvVariable& variable) {
     return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& pattern) { return matches(variable.name, pattern); });
+                       [&](const std::string& pattern) { return env_pattern_matches(pattern, variable.name); });
   });
 }
 
@@ -94,6 +89,11 @@ struct Worker::Pipes {
   }
 };
 
+Worker::Worker(WorkerContext& context, std::uint32_t rank)
+    : context_(context), rank_(rank), pidfd_(context.loop) {}
+
+Worker::~Worker() = default;
+
 Environment Worker::environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const {
   Environment environment = group.environment;
   for (EnvVariable& variable : from_plan(spec.environment()))
@@ -107,13 +107,25 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   return environment;
 }
 
-void Worker::start(const WorkerGroup& group, const WorkerSpec& spec,
-                   std::function<void(Worker&)> ended) {
+void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
   generation_ = group.generation;
-  Pipes pipes;
-  const int pipe_error = pipes.make(spec.standard_input());
-  if (pipe_error != 0) return fail("pipe", "", pipe_error);
-  const SpawnResult result = spawn_process(group, spec, pipes);
+  pipes_ = std::make_unique<Pipes>();
+  has_input_ = spec.standard_input();
+  const int pipe_error = pipes_->make(has_input_);
+  if (pipe_error != 0) {
+    pending_.failure = {"pipe", "", pipe_error};
+    return;
+  }
+  pending_ = begin_process(group, spec);
+  // Only the worker may hold its ends from here on: their closing is the end of its streams.
+  pipes_->stdin_reader.reset(-1);
+  pipes_->stdout_writer.reset(-1);
+  pipes_->stderr_writer.reset(-1);
+}
+
+void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended) {
+  const std::unique_ptr<Pipes> pipes = std::move(pipes_);
+  const SpawnResult result = finish_spawn(pending_);
   if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
   pid_ = result.process.pid;
   pidfd_.assign(result.process.pidfd);
@@ -124,18 +136,16 @@ void Worker::start(const WorkerGroup& group, const WorkerSpec& spec,
   event.mutable_started()->set_pid(pid_);
   event.mutable_started()->set_at_ns(monotonic_ns());
   context_.send(event);
-  has_input_ = spec.standard_input();
-  if (has_input_) context_.input.open(pipes.stdin_writer.release());
-  add_streams(group, pipes);
+  if (has_input_) context_.input.open(pipes->stdin_writer.release());
+  add_streams(group, *pipes);
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, ended = std::move(ended)](const boost::system::error_code& error) {
                       if (!error) ended(*this);
                     });
 }
 
-SpawnResult Worker::spawn_process(const WorkerGroup& group, const WorkerSpec& spec,
-                                  const Pipes& pipes) const {
-  SpawnResult result;
+PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& spec) const {
+  PendingSpawn result;
   const int directory = directory_error(group.working_directory);
   if (directory != 0) {
     result.failure = {"chdir", group.working_directory, directory};
@@ -155,11 +165,11 @@ SpawnResult Worker::spawn_process(const WorkerGroup& group, const WorkerSpec& sp
     return result;
   }
   request.executable = *found;
-  request.stdin_fd = pipes.stdin_reader.get();
-  request.stdout_fd = pipes.stdout_writer.get();
-  request.stderr_fd = pipes.stderr_writer.get();
+  request.stdin_fd = pipes_->stdin_reader.get();
+  request.stdout_fd = pipes_->stdout_writer.get();
+  request.stderr_fd = pipes_->stderr_writer.get();
   request.cgroup_fd = context_.containment.cgroup_fd();
-  return spawn(request);
+  return begin_spawn(request);
 }
 
 void Worker::fail(const std::string& step, const std::string& path, int error) {

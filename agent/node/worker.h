@@ -63,12 +63,15 @@ class Worker {
   static constexpr std::uint64_t kDrainNs = 2'000'000'000;
   static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
-  Worker(WorkerContext& context, std::uint32_t rank)
-      : context_(context), rank_(rank), pidfd_(context.loop) {}
+  Worker(WorkerContext& context, std::uint32_t rank);
+  ~Worker();
 
-  // Sends Started or StartFailed. `ended` is called when the process has ended: the owner then
-  // calls collect().
-  void start(const WorkerGroup& group, const WorkerSpec& spec, std::function<void(Worker&)> ended);
+  // Gives birth to the process and returns at once; finish_start must follow. In two halves, so that
+  // all workers of a host are on their way before the first is waited for.
+  void begin(const WorkerGroup& group, const WorkerSpec& spec);
+  // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
+  // the process has ended: the owner then calls collect().
+  void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.
@@ -84,8 +87,7 @@ class Worker {
  private:
   struct Pipes;
   Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
-  SpawnResult spawn_process(const WorkerGroup& group, const WorkerSpec& spec,
-                            const Pipes& pipes) const;
+  PendingSpawn begin_process(const WorkerGroup& group, const WorkerSpec& spec) const;
   void fail(const std::string& step, const std::string& path, int error);
   void add_streams(const WorkerGroup& group, Pipes& pipes);
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
@@ -98,6 +100,8 @@ class Worker {
   std::uint32_t generation_ = 0;
   std::uint32_t rank_;
   WorkerState state_ = WorkerState::kPlanned;
+  std::unique_ptr<Pipes> pipes_;  // Between begin and finish_start.
+  PendingSpawn pending_;
   pid_t pid_ = -1;
   boost::asio::posix::stream_descriptor pidfd_;
   std::vector<OutputPump::StreamId> streams_;

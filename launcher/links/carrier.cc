@@ -53,8 +53,9 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
   return std::make_shared<CarrierContext>(loop, options, node_binary);
 }
 
-std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context, const Host& host,
-                                    const HostLink::Handlers& handlers, int attempt) {
+std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
+                                    const Host& host, const HostLink::Handlers& handlers,
+                                    int attempt) {
   const TransportChoice choice = context->options().transport;
   const bool is_local = host.fake || choice == TransportChoice::kLocal ||
                         (choice == TransportChoice::kAuto && is_this_host(host));

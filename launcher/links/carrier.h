@@ -25,8 +25,9 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
                                                      const std::string& node_binary);
 
 // A closed link for this host. `attempt` counts redials (0 first).
-std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context, const Host& host,
-                                    const HostLink::Handlers& handlers, int attempt);
+std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
+                                    const Host& host, const HostLink::Handlers& handlers,
+                                    int attempt);
 
 // Directory of the running program (for ivy-node and the bundles beside it).
 std::string program_directory();

@@ -22,14 +22,13 @@ void Slots::grant_next() {
     if (!wanted) continue;
     --free_;
     // The ticket's own pointer means nothing; its deleter gives the place back.
-    Ticket ticket(static_cast<void*>(nullptr),
-                  [this, self = std::weak_ptr<Slots*>(self_)](void*) {
-                    if (self.expired()) return;
-                    ++free_;
-                    boost::asio::post(loop_, [self] {
-                      if (const auto alive = self.lock()) (*alive)->grant_next();
-                    });
-                  });
+    Ticket ticket(static_cast<void*>(nullptr), [this, self = std::weak_ptr<Slots*>(self_)](void*) {
+      if (self.expired()) return;
+      ++free_;
+      boost::asio::post(loop_, [self] {
+        if (const auto alive = self.lock()) (*alive)->grant_next();
+      });
+    });
     waiter.granted(std::move(ticket));
   }
 }
@@ -70,6 +69,8 @@ boost::asio::thread_pool& CarrierContext::resolvers() {
   return *resolvers_;
 }
 
-double CarrierContext::jitter() { return std::uniform_real_distribution<double>(0.5, 1.5)(random_); }
+double CarrierContext::jitter() {
+  return std::uniform_real_distribution<double>(0.5, 1.5)(random_);
+}
 
 }  // namespace ivy

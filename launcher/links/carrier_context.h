@@ -1,6 +1,6 @@
-// What the links of one job share: where the node binary is, how many handshakes may be under way, what
-// the ssh configuration says, which hosts libssh could not serve.
-// Thread: the loop's. Lifetime: outlives every link (they hold it by shared pointer).
+// What the links of one job share: where the node binary is, how many handshakes may be under way,
+// what the ssh configuration says, which hosts libssh could not serve. Thread: the loop's.
+// Lifetime: outlives every link (they hold it by shared pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -44,8 +44,8 @@ class SpawnSetup {
     sigfillset(&all);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(
-        &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
   }
 
   posix_spawn_file_actions_t actions;
@@ -85,8 +85,8 @@ std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {
   SpawnSetup setup;
-  // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place), so
-  // no dup2 overwrites one that is still to be copied.
+  // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place),
+  // so no dup2 overwrites one that is still to be copied.
   setup.set_standard_stream(0, request.stdin_fd);
   setup.set_standard_stream(1, request.stdout_fd);
   setup.set_standard_stream(2, request.stderr_fd);
@@ -120,13 +120,13 @@ ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
 ChildProcess::~ChildProcess() { reap(); }
 
 void ChildProcess::watch() {
-  pidfd_.async_wait(
-      boost::asio::posix::stream_descriptor::wait_read,
-      [self = shared_from_this()](const boost::system::error_code& error) {
-        if (error) return;
-        self->reap();
-        if (self->status_ && self->on_end_) std::exchange(self->on_end_, {})(*self->status_);
-      });
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error) return;
+                      self->reap();
+                      if (self->status_ && self->on_end_)
+                        std::exchange(self->on_end_, {})(*self->status_);
+                    });
 }
 
 const std::optional<ExitStatus>& ChildProcess::ended() {

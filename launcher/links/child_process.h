@@ -1,5 +1,6 @@
-// A child of the launcher that is not a worker: the warden of this host, or an OpenSSH client. It is
-// started without copying our memory and reaped by the loop, so it never stays behind as a zombie.
+// A child of the launcher that is not a worker: the warden of this host, or an OpenSSH client. It
+// is started without copying our memory and reaped by the loop, so it never stays behind as a
+// zombie.
 //
 // Thread: the loop's.
 #pragma once
@@ -25,15 +26,15 @@ struct ChildRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int third_fd = -1;                   // Becomes descriptor 3; -1: there is none.
+  int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
 };
 
-// Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go of it
-// at any time.
+// Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go
+// of it at any time.
 class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
  public:
-  // Own session (a Ctrl-C of the terminal is not for it), default signal state, no other descriptors.
-  // NotFound, PermissionDenied, ResourceExhausted or Internal.
+  // Own session (a Ctrl-C of the terminal is not for it), default signal state, no other
+  // descriptors. NotFound, PermissionDenied, ResourceExhausted or Internal.
   static Result<std::shared_ptr<ChildProcess>> start(boost::asio::io_context& loop,
                                                      const ChildRequest& request);
   ~ChildProcess();
@@ -47,7 +48,8 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   void on_end(std::function<void(const ExitStatus&)> callback) { on_end_ = std::move(callback); }
   // Sends a signal while it runs; never to a process that took over its number.
   void signal(int number);
-  // It should end by itself now (its input was closed); it gets SIGTERM when it has not in this time.
+  // It should end by itself now (its input was closed); it gets SIGTERM when it has not in this
+  // time.
   void end_within(boost::asio::io_context& loop);
 
   static constexpr std::chrono::seconds kEndPatience{2};

@@ -45,7 +45,8 @@ void DescriptorPump::write_queued() {
   asio::async_write(
       writer(), asio::buffer(writing_),
       [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
-        // A reader that went away shows as the end of our input too, behind what it still had to say.
+        // A reader that went away shows as the end of our input too, behind what it still had to
+        // say.
         if (self->stopped_ || error) return;
         self->writing_.clear();
         if (!self->queued_.empty()) return self->write_queued();

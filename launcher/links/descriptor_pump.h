@@ -1,6 +1,6 @@
 // Moves bytes between the loop and one pair of descriptors (a socket, or the two pipes of a child).
-// Thread: the loop's. Lifetime: held by shared pointers of its pending operations; stop() before the
-// owner goes, after which no handler is called.
+// Thread: the loop's. Lifetime: held by shared pointers of its pending operations; stop() before
+// the owner goes, after which no handler is called.
 #pragma once
 
 #include <array>

@@ -1,17 +1,17 @@
-/* libssh.a calls GSSAPI, which Debian has only as a shared library with Kerberos behind it. ivyrun logs in
- * by keys; where a site needs GSSAPI the OpenSSH client takes over. These functions say that GSSAPI is
- * not available. The library's own header is not needed: only the status and the untouched
- * arguments matter, and on every ABI that we build for extra arguments are harmless. */
+/* libssh.a calls GSSAPI, which Debian has only as a shared library with Kerberos behind it. ivyrun
+ * logs in by keys; where a site needs GSSAPI the OpenSSH client takes over. These functions say
+ * that GSSAPI is not available. The library's own header is not needed: only the status and the
+ * untouched arguments matter, and on every ABI that we build for extra arguments are harmless. */
 
 typedef unsigned int gss_status;
 
 enum { kUnavailable = 16 << 16 }; /* GSS_S_UNAVAILABLE */
 
-#define UNAVAILABLE(name)                  \
-  gss_status name(gss_status* minor);      \
-  gss_status name(gss_status* minor) {     \
+#define UNAVAILABLE(name)                    \
+  gss_status name(gss_status* minor);        \
+  gss_status name(gss_status* minor) {       \
     if (minor != (gss_status*)0) *minor = 0; \
-    return kUnavailable;                   \
+    return kUnavailable;                     \
   }
 
 UNAVAILABLE(gss_accept_sec_context)

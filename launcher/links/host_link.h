@@ -1,9 +1,9 @@
-// One carrier of bytes between the launcher and one host's supervisor. Carriers are dumb: they open a
-// way to the supervisor's command socket and move bytes. Nothing above this interface knows which
+// One carrier of bytes between the launcher and one host's supervisor. Carriers are dumb: they open
+// a way to the supervisor's command socket and move bytes. Nothing above this interface knows which
 // carrier it has.
 //
-// Thread: the loop's. Lifetime: the owner destroys a link only outside its handlers (post first); after
-// destruction no handler is called.
+// Thread: the loop's. Lifetime: the owner destroys a link only outside its handlers (post first);
+// after destruction no handler is called.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@ namespace ivy {
 // What the carrier asks for at the far end. It travels on the carrier's standard input, never on a
 // command line.
 struct OpenRequest {
-  std::string job_id;         // 32 hexadecimal digits.
-  std::uint32_t host = 0;     // Host number in the job.
-  bool reattach = false;      // The supervisor must exist already: never start one.
+  std::string job_id;      // 32 hexadecimal digits.
+  std::uint32_t host = 0;  // Host number in the job.
+  bool reattach = false;   // The supervisor must exist already: never start one.
 };
 
 struct LinkUp {
-  std::string carrier;        // "local", "ssh", "OpenSSH client".
-  std::string peer_address;   // Numeric address of the host as we reached it; empty for local.
-  std::string local_address;  // Our own numeric address on that connection; empty for local.
-  std::string remote_command; // What the far login shell was asked to run; empty for local.
+  std::string carrier;         // "local", "ssh", "OpenSSH client".
+  std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
+  std::string local_address;   // Our own numeric address on that connection; empty for local.
+  std::string remote_command;  // What the far login shell was asked to run; empty for local.
 };
 
 enum class LinkFailure {
@@ -36,9 +36,9 @@ enum class LinkFailure {
   kRefused,         // The address answers and refuses: the host lives.
   kHostKey,         // Unknown, changed or of another type. Never retried.
   kAuthentication,  // No method was accepted. Never retried.
-  kBootstrap,       // Logged in, but ivy-node cannot be put there or run (disk, noexec, architecture).
-  kNoSuchJob,       // Reattach: no supervisor of this job lives there.
-  kBroken,          // It was up (or half up) and ended.
+  kBootstrap,  // Logged in, but ivy-node cannot be put there or run (disk, noexec, architecture).
+  kNoSuchJob,  // Reattach: no supervisor of this job lives there.
+  kBroken,     // It was up (or half up) and ended.
 };
 
 struct LinkDown {
@@ -50,11 +50,12 @@ struct LinkDown {
 class HostLink {
  public:
   struct Handlers {
-    std::function<void(const LinkUp&)> up;            // Once: bytes flow.
-    std::function<void(std::string_view)> bytes;      // From the supervisor, any cut.
-    std::function<void()> drained;                    // Everything given to write() has left.
-    std::function<void(const LinkDown&)> down;        // Once, last call of all.
-    std::function<void(const std::string&)> progress; // "ssh: connecting", "sending ivy-node (3 MB)".
+    std::function<void(const LinkUp&)> up;        // Once: bytes flow.
+    std::function<void(std::string_view)> bytes;  // From the supervisor, any cut.
+    std::function<void()> drained;                // Everything given to write() has left.
+    std::function<void(const LinkDown&)> down;    // Once, last call of all.
+    std::function<void(const std::string&)>
+        progress;  // "ssh: connecting", "sending ivy-node (3 MB)".
   };
 
   virtual ~HostLink() = default;

@@ -54,11 +54,9 @@ Result<void> LocalLink::start_warden(const OpenRequest& request) {
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   pump_ = std::make_shared<DescriptorPump>(loop_, ends[0], ends[0]);
   ChildRequest child;
-  child.arguments = {node_binary_, "warden",
-                     "--job",      request.job_id,
-                     "--host",     std::to_string(request.host),
-                     "--carrier-fd", "3",
-                     "--carrier",  "local"};
+  child.arguments = {
+      node_binary_,   "warden", "--job",     request.job_id, "--host", std::to_string(request.host),
+      "--carrier-fd", "3",      "--carrier", "local"};
   child.third_fd = ends[1];
   auto started = ChildProcess::start(loop_, child);
   ::close(ends[1]);

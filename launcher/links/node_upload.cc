@@ -20,7 +20,8 @@ constexpr std::size_t kSha256Digits = 64;
 constexpr std::size_t kNameDigits = 24;
 
 // Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
-// newline, and a backslash only before a digit or a letter. HASH is put in when the command is made.
+// newline, and a backslash only before a digit or a letter. HASH is put in when the command is
+// made.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; a=$(uname -m); u=$(id -u); "
@@ -31,8 +32,9 @@ constexpr std::string_view kRemoteCommand =
     "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
 // Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
-// link (both are possible in /tmp), when programs may not run there, or when the bundle does not fit;
-// each try reads the whole bundle whatever becomes of it, so that the next try begins at its first byte.
+// link (both are possible in /tmp), when programs may not run there, or when the bundle does not
+// fit; each try reads the whole bundle whatever becomes of it, so that the next try begins at its
+// first byte.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
@@ -104,7 +106,8 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   struct stat status {};
   void* address = MAP_FAILED;
   if (fstat(fd, &status) == 0 && status.st_size > 0) {
-    address = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+    address =
+        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
   }
   const int error = errno;
   ::close(fd);

@@ -1,5 +1,5 @@
-// How ivy-node gets to a host that has none of this build: the constant command that every login shell
-// is given, the script that installs, and the bundle that is sent. See "Remote command" in
+// How ivy-node gets to a host that has none of this build: the constant command that every login
+// shell is given, the script that installs, and the bundle that is sent. See "Remote command" in
 // launcher/links/README.md.
 // Thread: the loop's.
 #pragma once
@@ -40,12 +40,13 @@ class NodeUpload {
   // NotFound when there is none.
   static Result<NodeUpload> load(const std::string& directory);
 
-  // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It runs
-  // the relay of this build, or asks for the install script.
+  // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It
+  // runs the relay of this build, or asks for the install script.
   const std::string& remote_command() const { return remote_command_; }
   // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack.
   Result<NodeBundle> bundle(const std::string& architecture);
-  // What answers `need`: a length line and a script for /bin/sh, which asks for the bundle by `send`.
+  // What answers `need`: a length line and a script for /bin/sh, which asks for the bundle by
+  // `send`.
   static std::string install_script(const NodeBundle& bundle);
 
  private:

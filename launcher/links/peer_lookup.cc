@@ -41,13 +41,13 @@ void PeerLookup::start(asio::thread_pool& resolvers, const std::string& host,
   timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error) self->finish({});
   });
-  asio::post(resolvers, [self = weak_from_this(), host, &loop = loop_,
-                         work = asio::make_work_guard(loop_)] {
-    const PeerAddresses addresses = look_up(host);
-    asio::post(loop, [self, addresses] {
-      if (const auto alive = self.lock()) alive->finish(addresses);
-    });
-  });
+  asio::post(resolvers,
+             [self = weak_from_this(), host, &loop = loop_, work = asio::make_work_guard(loop_)] {
+               const PeerAddresses addresses = look_up(host);
+               asio::post(loop, [self, addresses] {
+                 if (const auto alive = self.lock()) alive->finish(addresses);
+               });
+             });
 }
 
 void PeerLookup::cancel() {

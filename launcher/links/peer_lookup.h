@@ -1,5 +1,5 @@
-// By which addresses a host would be reached when somebody else opens the connection (an ssh client):
-// the first address of its name, and our own address on the way to it. Sends nothing.
+// By which addresses a host would be reached when somebody else opens the connection (an ssh
+// client): the first address of its name, and our own address on the way to it. Sends nothing.
 // Thread: the loop's (the name is looked up on another thread).
 #pragma once
 
@@ -13,7 +13,8 @@
 namespace ivy {
 
 struct PeerAddresses {
-  std::string peer;   // Numeric; empty when the name has no address here (it lies behind a jump host).
+  std::string
+      peer;  // Numeric; empty when the name has no address here (it lies behind a jump host).
   std::string local;
 };
 

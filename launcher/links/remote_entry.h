@@ -1,6 +1,6 @@
-// The conversation from the first byte of a far login shell to the first byte of the relay, for every
-// carrier that goes through a shell: what arrives, what must be answered, and when the link is up.
-// Thread: the loop's.
+// The conversation from the first byte of a far login shell to the first byte of the relay, for
+// every carrier that goes through a shell: what arrives, what must be answered, and when the link
+// is up. Thread: the loop's.
 #pragma once
 
 #include <optional>

@@ -71,8 +71,8 @@ bool RemoteGreeting::shell_step(std::vector<GreetingEvent>& events) {
     keep_noise(kMarker.size());
     return true;
   }
-  const bool known = marker_event(
-      std::string_view(buffer_).substr(kMarker.size(), end - kMarker.size()), events);
+  const bool known =
+      marker_event(std::string_view(buffer_).substr(kMarker.size(), end - kMarker.size()), events);
   if (!known) {
     keep_noise(kMarker.size());
     return true;
@@ -94,8 +94,7 @@ bool RemoteGreeting::relay_step(std::vector<GreetingEvent>& events) {
     past_ = true;
     return true;
   }
-  events.push_back(
-      {GreetingEvent::Kind::kFail, buffer_.substr(kFail.size(), end - kFail.size())});
+  events.push_back({GreetingEvent::Kind::kFail, buffer_.substr(kFail.size(), end - kFail.size())});
   buffer_.clear();
   past_ = true;
   return false;

@@ -63,8 +63,8 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
       down.message = "the host key is not the known one: it showed " + shown + ", " +
                      target.known_hosts + " has " +
                      (key.known_fingerprint.empty() ? "another" : key.known_fingerprint);
-      down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) +
-                 "' -f " + target.known_hosts + "\nthen: " + try_it;
+      down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) + "' -f " +
+                 target.known_hosts + "\nthen: " + try_it;
       break;
     case SshHostKey::Verdict::kUnreadable:
       down.message = "the host key cannot be compared with " + target.known_hosts;

@@ -15,8 +15,8 @@
 namespace ivy {
 namespace {
 
-// The whole way from the start of the client to the relay; logging in through several jump hosts and
-// sending the bundle included.
+// The whole way from the start of the client to the relay; logging in through several jump hosts
+// and sending the bundle included.
 constexpr std::chrono::seconds kEntryTimeout{90};
 // After its output ended: how long its exit code and last words are waited for.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
@@ -129,9 +129,8 @@ void SshClientLink::want_place(NodeUpload& upload) {
 
 void SshClientLink::start(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
-  const std::vector<std::string> command =
-      ssh_client_command(context_->options(), host_, context_->ssh_config().override_path,
-                         upload.remote_command());
+  const std::vector<std::string> command = ssh_client_command(
+      context_->options(), host_, context_->ssh_config().override_path, upload.remote_command());
   if (const Result<void> started = start_child(command); !started) {
     return fail(LinkDown{LinkFailure::kBootstrap, started.error().message,
                          "install the OpenSSH client, or name yours with --ssh-command"});
@@ -225,7 +224,8 @@ LinkDown SshClientLink::end_reason() {
   const std::string noise = last_line(entry_->noise());
   down.failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
   if (!was_up && down.failure == LinkFailure::kBroken) down.failure = LinkFailure::kBootstrap;
-  down.message = was_up ? "the ssh client's connection ended" : "the ssh client could not get through";
+  down.message =
+      was_up ? "the ssh client's connection ended" : "the ssh client could not get through";
   if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
   if (const auto& status = child_->ended(); status && !status->success()) {
     down.message += " (" + describe(*status) + ")";

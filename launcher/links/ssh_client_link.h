@@ -1,6 +1,6 @@
-// The carrier by the user's own ssh program: the same bytes on its standard input and output. It knows
-// everything that a site's configuration asks for, and costs a process per host.
-// Thread: the loop's.
+// The carrier by the user's own ssh program: the same bytes on its standard input and output. It
+// knows everything that a site's configuration asks for, and costs a process per host. Thread: the
+// loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -19,8 +19,8 @@
 
 namespace ivy {
 
-// The whole argv. --ssh-command's words as they are, or ours; a program named "ssh" is also told to ask
-// nobody and to give up in time.
+// The whole argv. --ssh-command's words as they are, or ours; a program named "ssh" is also told to
+// ask nobody and to give up in time.
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
                                             const std::string& config_path,
                                             const std::string& remote_command);

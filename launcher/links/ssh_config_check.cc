@@ -23,22 +23,21 @@ bool contains(std::initializer_list<std::string_view> words, std::string_view wo
 
 // Keywords that change nothing about who is reached, who we are, or how that is proved.
 bool is_harmless(std::string_view keyword) {
-  return contains({"addkeystoagent", "batchmode", "checkhostip", "clearallforwardings",
-                   "compression", "connectionattempts", "connecttimeout", "controlmaster",
-                   "controlpath", "controlpersist", "dynamicforward", "enablesshkeysign",
-                   "escapechar", "exitonforwardfailure", "fingerprinthash", "forwardagent",
-                   "forwardx11", "forwardx11timeout", "forwardx11trusted", "gatewayports",
-                   "gssapidelegatecredentials", "gssapikeyexchange", "hashknownhosts", "ipqos",
-                   "kbdinteractiveauthentication", "challengeresponseauthentication",
-                   "localforward", "loglevel", "logverbose", "numberofpasswordprompts",
-                   "passwordauthentication", "permitlocalcommand", "rekeylimit", "remoteforward",
-                   "requesttty", "sendenv", "serveralivecountmax", "serveraliveinterval",
-                   "streamlocalbindmask", "streamlocalbindunlink", "syslogfacility",
-                   "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
-                   // Both only add ways to log in: where they are needed our keys are refused, and
-                   // then the client takes over anyway.
-                   "gssapiauthentication", "hostbasedauthentication"},
-                  keyword);
+  return contains(
+      {"addkeystoagent", "batchmode", "checkhostip", "clearallforwardings", "compression",
+       "connectionattempts", "connecttimeout", "controlmaster", "controlpath", "controlpersist",
+       "dynamicforward", "enablesshkeysign", "escapechar", "exitonforwardfailure",
+       "fingerprinthash", "forwardagent", "forwardx11", "forwardx11timeout", "forwardx11trusted",
+       "gatewayports", "gssapidelegatecredentials", "gssapikeyexchange", "hashknownhosts", "ipqos",
+       "kbdinteractiveauthentication", "challengeresponseauthentication", "localforward",
+       "loglevel", "logverbose", "numberofpasswordprompts", "passwordauthentication",
+       "permitlocalcommand", "rekeylimit", "remoteforward", "requesttty", "sendenv",
+       "serveralivecountmax", "serveraliveinterval", "streamlocalbindmask", "streamlocalbindunlink",
+       "syslogfacility", "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
+       // Both only add ways to log in: where they are needed our keys are refused, and
+       // then the client takes over anyway.
+       "gssapiauthentication", "hostbasedauthentication"},
+      keyword);
 }
 
 struct Line {

@@ -1,6 +1,6 @@
-// What the user's ssh configuration says about one host, as far as libssh can be told exactly the same;
-// else the reason why the OpenSSH client must take over. Conservative: what is not known here to be
-// harmless belongs to the client. Pure: texts in, values out. Thread: any.
+// What the user's ssh configuration says about one host, as far as libssh can be told exactly the
+// same; else the reason why the OpenSSH client must take over. Conservative: what is not known here
+// to be harmless belongs to the client. Pure: texts in, values out. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,15 @@ struct SshUser {
 };
 
 struct SshTarget {
-  std::string host_name;                // HostName, or the name as typed.
-  std::string user;                     // Empty: the caller's own name.
+  std::string host_name;  // HostName, or the name as typed.
+  std::string user;       // Empty: the caller's own name.
   std::uint16_t port = 22;
-  std::vector<std::string> identities;  // Private key files in order; the defaults when none is named.
-  std::string identity_agent;           // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
-  std::string known_hosts;              // Absolute path.
-  bool may_ask = true;                  // StrictHostKeyChecking is not "yes".
-  bool pubkey = true;                   // PubkeyAuthentication
+  std::vector<std::string>
+      identities;              // Private key files in order; the defaults when none is named.
+  std::string identity_agent;  // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
+  std::string known_hosts;     // Absolute path.
+  bool may_ask = true;         // StrictHostKeyChecking is not "yes".
+  bool pubkey = true;          // PubkeyAuthentication
   // Not empty: the OpenSSH client must be used, and why ("ProxyJump").
   std::string client_because;
 };

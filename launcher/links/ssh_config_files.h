@@ -11,7 +11,7 @@ namespace ivy {
 struct SshConfigFiles {
   SshUser user;
   std::vector<std::string> texts;  // The user's, then the system's, with their includes inside.
-  std::string override_path;       // IVY_SSH_CONFIG: this file alone, also given to the client by -F.
+  std::string override_path;  // IVY_SSH_CONFIG: this file alone, also given to the client by -F.
 };
 
 SshConfigFiles read_ssh_config_files();

@@ -93,9 +93,9 @@ void SshConnection::dialled(const Dialled& result) {
   socket_.assign(fcntl(result.fd, F_DUPFD_CLOEXEC, 0));
   state_ = State::kHandshake;
   set_deadline(kHandshakeTimeout, [this] {
-    fail(LinkDown{LinkFailure::kUnreachable, where() + " answers, but its sshd says nothing more",
-                  ssh_true(host_, host_.port, context_->ssh_config().override_path,
-                           AskChoice::kMayAsk)});
+    fail(LinkDown{
+        LinkFailure::kUnreachable, where() + " answers, but its sshd says nothing more",
+        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk)});
   });
   drive();
 }
@@ -132,6 +132,9 @@ bool SshConnection::step() {
     case State::kEntry:
     case State::kUp:
       return move_bytes();
+    case State::kEnding:
+      last_words();
+      return false;
     case State::kWaiting:
     case State::kAsking:
     case State::kOver:
@@ -160,9 +163,9 @@ void SshConnection::step_failed() {
     LinkDown down;
     down.failure = LinkFailure::kRefused;
     down.message = where() + " closed the connection before it said that it is an SSH server";
-    down.fix = "raise MaxStartups in its sshd_config, or use a smaller --fanout; try: " +
-               ssh_true(host_, host_.port, context_->ssh_config().override_path,
-                        AskChoice::kMayAsk);
+    down.fix =
+        "raise MaxStartups in its sshd_config, or use a smaller --fanout; try: " +
+        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
     if (!try_again(down, kMaxTries)) fail(down);
     return;
   }
@@ -171,9 +174,9 @@ void SshConnection::step_failed() {
     return give_up("no key was accepted" + (methods.empty() ? "" : " (" + methods + ")"));
   }
   if (state_ == State::kHandshake) return give_up(error);
-  fail(LinkDown{LinkFailure::kBootstrap, where() + " did not start our command: " + error,
-                ssh_true(host_, host_.port, context_->ssh_config().override_path,
-                         AskChoice::kMayAsk)});
+  fail(LinkDown{
+      LinkFailure::kBootstrap, where() + " did not start our command: " + error,
+      ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk)});
 }
 
 void SshConnection::check_host_key() {
@@ -227,7 +230,7 @@ bool SshConnection::move_bytes() {
   while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
   while (state_ != State::kOver && read_stream(SshStream::kError)) {
   }
-  if (state_ == State::kOver) return false;
+  if (state_ != State::kEntry && state_ != State::kUp) return state_ == State::kEnding;
   if (write_some()) return state_ != State::kOver;
   if (reads == kReadsPerTurn && state_ != State::kOver) {
     asio::post(context_->loop(), [self = shared_from_this()] { self->drive(); });
@@ -242,7 +245,7 @@ bool SshConnection::read_stream(SshStream stream) {
   const SshRead result = session_->read(buffer_->data(), buffer_->size(), stream);
   if (result.state == SshRead::State::kNothing) return false;
   if (result.state != SshRead::State::kBytes) {
-    if (stream == SshStream::kOutput) ended();
+    if (stream == SshStream::kOutput) begin_end();
     return false;
   }
   const std::string_view bytes(buffer_->data(), result.count);
@@ -310,11 +313,19 @@ bool SshConnection::write_some() {
   return wrote;
 }
 
+void SshConnection::begin_end() {
+  state_ = State::kEnding;
+  set_deadline(kLastWordsTimeout, [this] { ended(); });
+}
+
+void SshConnection::last_words() {
+  while (read_stream(SshStream::kError)) {
+  }
+  if (session_->is_finished()) ended();
+}
+
 void SshConnection::ended() {
-  const bool was_up = state_ == State::kUp;
-  char rest[kErrorKeptBytes];
-  const SshRead last = session_->read(rest, sizeof rest, SshStream::kError);
-  if (last.state == SshRead::State::kBytes) error_text_.append(rest, last.count);
+  const bool was_up = entry_->is_up();
   std::string why = last_line(error_text_);
   if (why.empty() && entry_) why = last_line(entry_->noise());
   if (why.empty()) why = last_line(session_->error());
@@ -327,8 +338,8 @@ void SshConnection::ended() {
     down.message += " (exit status " + std::to_string(status) + ")";
   }
   if (!was_up) {
-    down.fix = ssh_true(host_, host_.port, context_->ssh_config().override_path,
-                        AskChoice::kMayAsk);
+    down.fix =
+        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
   }
   fail(down);
 }
@@ -379,10 +390,9 @@ void SshConnection::give_up(const std::string& because) {
 }
 
 std::string SshConnection::where() const {
-  const std::string address =
-      up_.peer_address.empty() || up_.peer_address == target_.host_name
-          ? ""
-          : " (" + up_.peer_address + ")";
+  const std::string address = up_.peer_address.empty() || up_.peer_address == target_.host_name
+                                  ? ""
+                                  : " (" + up_.peer_address + ")";
   return target_.host_name + address + " port " + std::to_string(target_.port);
 }
 

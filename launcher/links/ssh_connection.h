@@ -36,8 +36,8 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void write(std::string_view bytes);
   void close();
 
-  // From the TCP connection to the running command: sshd's own LoginGraceTime is 120 s, and a person
-  // waits less.
+  // From the TCP connection to the running command: sshd's own LoginGraceTime is 120 s, and a
+  // person waits less.
   static constexpr std::chrono::seconds kHandshakeTimeout{30};
   // An upload that does not get on for so long is stuck.
   static constexpr std::chrono::seconds kEntryTimeout{60};
@@ -45,9 +45,22 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   static constexpr int kMaxTries = 5;
   static constexpr int kMaxRefusedTries = 3;
   static constexpr std::chrono::milliseconds kFirstBackoff{150};
+  // After the end of the output: how long the exit status and last words are waited for.
+  static constexpr std::chrono::milliseconds kLastWordsTimeout{300};
 
  private:
-  enum class State { kWaiting, kHandshake, kAsking, kLogIn, kChannel, kExecute, kEntry, kUp, kOver };
+  enum class State {
+    kWaiting,
+    kHandshake,
+    kAsking,
+    kLogIn,
+    kChannel,
+    kExecute,
+    kEntry,
+    kUp,
+    kEnding,
+    kOver
+  };
 
   // ---- getting there ----
   void want_place();
@@ -69,6 +82,8 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void take(std::string_view bytes);
   void enter(std::string_view bytes);
   bool write_some();
+  void begin_end();
+  void last_words();
   void ended();
   // ---- waiting ----
   void wait();

@@ -1,8 +1,8 @@
-// The carrier by SSH through libssh, in the loop. Where libssh cannot do it, the OpenSSH client bears the
-// same bytes from then on.
+// The carrier by SSH through libssh, in the loop. Where libssh cannot do it, the OpenSSH client
+// bears the same bytes from then on.
 //
-//   place among the handshakes ─ dial ─ handshake ─ host key (─ question) ─ log in ─ channel ─ command
-//   ─ remote_entry (─ upload) ─ up
+//   place among the handshakes ─ dial ─ handshake ─ host key (─ question) ─ log in ─ channel ─
+//   command ─ remote_entry (─ upload) ─ up
 //
 // Thread: the loop's.
 #pragma once

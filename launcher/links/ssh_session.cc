@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 namespace ivy {
 namespace {
@@ -115,7 +116,8 @@ SshStep SshSession::handshake() {
   handles_->given_away = true;
   const SshStep step = step_of(ssh_connect(handles_->session));
   if (step != SshStep::kFailed) {
-    // libssh makes the socket blocking once it is connected; a full socket would then stop the loop.
+    // libssh makes the socket blocking once it is connected; a full socket would then stop the
+    // loop.
     const int flags = fcntl(handles_->fd, F_GETFL);
     if (flags >= 0) fcntl(handles_->fd, F_SETFL, flags | O_NONBLOCK);
   }
@@ -131,17 +133,14 @@ SshHostKey SshSession::host_key() {
   result.type = type_of(shown);
   result.fingerprint = fingerprint_of(shown);
   ssh_key_free(shown);
-  ssh_knownhosts_entry* entry = nullptr;
-  switch (ssh_session_get_known_hosts_entry(handles_->session, &entry)) {
+  switch (ssh_session_is_known_server(handles_->session)) {
     case SSH_KNOWN_HOSTS_OK:
       result.verdict = SshHostKey::Verdict::kKnown;
       break;
     case SSH_KNOWN_HOSTS_CHANGED:
     case SSH_KNOWN_HOSTS_OTHER:
       result.verdict = SshHostKey::Verdict::kChanged;
-      if (entry != nullptr && entry->publickey != nullptr) {
-        result.known_fingerprint = fingerprint_of(entry->publickey);
-      }
+      result.known_fingerprint = known_fingerprints();
       break;
     case SSH_KNOWN_HOSTS_UNKNOWN:
     case SSH_KNOWN_HOSTS_NOT_FOUND:
@@ -150,8 +149,27 @@ SshHostKey SshSession::host_key() {
     case SSH_KNOWN_HOSTS_ERROR:
       break;
   }
-  ssh_knownhosts_entry_free(entry);
   return result;
+}
+
+std::string SshSession::known_fingerprints() const {
+  const std::string name = target_.port == 22
+                               ? target_.host_name
+                               : "[" + target_.host_name + "]:" + std::to_string(target_.port);
+  std::string all;
+  for (const std::string& path : {target_.known_hosts, std::string("/etc/ssh/ssh_known_hosts")}) {
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      ssh_knownhosts_entry* entry = nullptr;
+      if (ssh_known_hosts_parse_line(name.c_str(), line.c_str(), &entry) != SSH_OK) continue;
+      if (entry != nullptr && entry->publickey != nullptr) {
+        all += (all.empty() ? "" : ", ") + type_of(entry->publickey) + " " +
+               fingerprint_of(entry->publickey);
+      }
+      ssh_knownhosts_entry_free(entry);
+    }
+  }
+  return all;
 }
 
 Result<void> SshSession::remember_host_key() {
@@ -204,9 +222,9 @@ SshStep SshSession::execute(const std::string& command) {
 }
 
 SshRead SshSession::read(char* buffer, std::size_t size, SshStream stream) {
-  const int rc = ssh_channel_read_nonblocking(handles_->channel, buffer,
-                                              static_cast<std::uint32_t>(size),
-                                              stream == SshStream::kError ? 1 : 0);
+  const int rc =
+      ssh_channel_read_nonblocking(handles_->channel, buffer, static_cast<std::uint32_t>(size),
+                                   stream == SshStream::kError ? 1 : 0);
   if (rc > 0) return {SshRead::State::kBytes, static_cast<std::size_t>(rc)};
   if (rc == SSH_EOF) return {SshRead::State::kEnd};
   if (rc < 0 && rc != SSH_AGAIN) return {SshRead::State::kBroken};
@@ -215,18 +233,21 @@ SshRead SshSession::read(char* buffer, std::size_t size, SshStream stream) {
 }
 
 long SshSession::write(std::string_view bytes) {
-  const int rc = ssh_channel_write(handles_->channel, bytes.data(),
-                                   static_cast<std::uint32_t>(bytes.size()));
+  const int rc =
+      ssh_channel_write(handles_->channel, bytes.data(), static_cast<std::uint32_t>(bytes.size()));
   if (rc == SSH_AGAIN) return 0;
   return rc < 0 ? -1 : rc;
 }
 
-std::size_t SshSession::write_window() const {
-  return ssh_channel_window_size(handles_->channel);
-}
+std::size_t SshSession::write_window() const { return ssh_channel_window_size(handles_->channel); }
 
 bool SshSession::wants_write() const {
   return (ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;
+}
+
+bool SshSession::is_finished() const {
+  return exit_status() >= 0 || ssh_channel_is_closed(handles_->channel) != 0 ||
+         ssh_is_connected(handles_->session) == 0;
 }
 
 int SshSession::exit_status() const {

@@ -1,6 +1,6 @@
-// One SSH connection, non-blocking: every step says whether it is done or must be called again when the
-// socket is ready. The only file that knows libssh. libssh reads no configuration here: it gets what
-// ssh_config_check.h found.
+// One SSH connection, non-blocking: every step says whether it is done or must be called again when
+// the socket is ready. The only file that knows libssh. libssh reads no configuration here: it gets
+// what ssh_config_check.h found.
 //
 // Thread: the loop's. A key agent is asked synchronously (it lives on this host).
 #pragma once
@@ -20,8 +20,9 @@ struct ssh_key_struct;
 
 namespace ivy {
 
-// Private keys read from files, once for all hosts. A file that is missing, protected by a passphrase or
-// of a kind that libssh does not know has no key here: the OpenSSH client may still use it.
+// Private keys read from files, once for all hosts. A file that is missing, protected by a
+// passphrase or of a kind that libssh does not know has no key here: the OpenSSH client may still
+// use it.
 class SshKeys {
  public:
   using Key = std::shared_ptr<ssh_key_struct>;
@@ -37,9 +38,9 @@ enum class SshStream { kOutput, kError };
 struct SshHostKey {
   enum class Verdict { kKnown, kUnknown, kChanged, kUnreadable };
   Verdict verdict = Verdict::kUnreadable;
-  std::string type;              // "ED25519"
-  std::string fingerprint;       // "SHA256:..." of what the host showed.
-  std::string known_fingerprint; // kChanged: of what known_hosts has; may be empty.
+  std::string type;               // "ED25519"
+  std::string fingerprint;        // "SHA256:..." of what the host showed.
+  std::string known_fingerprint;  // kChanged: what known_hosts has: "ED25519 SHA256:..., ...".
 };
 
 struct SshRead {
@@ -74,6 +75,8 @@ class SshSession {
   std::size_t write_window() const;
   // Some of what was written waits for room in the socket.
   bool wants_write() const;
+  // Nothing more can come: the exit status is known, or the channel or connection is closed.
+  bool is_finished() const;
   // Exit status of the remote command, or -1.
   int exit_status() const;
   // Raw text of the last failure.
@@ -86,6 +89,7 @@ class SshSession {
  private:
   struct Handles;
   explicit SshSession(const SshTarget& target);
+  std::string known_fingerprints() const;
   SshStep try_agent();
   SshStep try_key();
 

@@ -11,7 +11,8 @@ using tcp = asio::ip::tcp;
 
 namespace {
 
-// The session above has its own heartbeats; these only keep a dead connection from living for hours.
+// The session above has its own heartbeats; these only keep a dead connection from living for
+// hours.
 void set_socket_options(int fd) {
   const int on = 1;
   const int idle_s = 15;
@@ -62,7 +63,8 @@ void TcpDial::resolve() {
     fail(LinkFailure::kUnresolved, "the name server did not answer for " + host_ + " in time",
          "getent hosts " + host_);
   });
-  // The answer comes back to the loop, which may be gone by then with everything that belongs to it.
+  // The answer comes back to the loop, which may be gone by then with everything that belongs to
+  // it.
   asio::post(resolvers_, [self = weak_from_this(), host = host_, port = port_, &loop = loop_,
                           work = asio::make_work_guard(loop_)] {
     asio::io_context here;
@@ -102,10 +104,9 @@ void TcpDial::try_next() {
     boost::system::error_code nothing;
     socket_.close(nothing);
   });
-  socket_.async_connect(endpoints_[next_],
-                        [self = shared_from_this()](const boost::system::error_code& error) {
-                          self->tried(error);
-                        });
+  socket_.async_connect(
+      endpoints_[next_],
+      [self = shared_from_this()](const boost::system::error_code& error) { self->tried(error); });
 }
 
 void TcpDial::tried(const boost::system::error_code& error) {
@@ -123,9 +124,9 @@ void TcpDial::tried(const boost::system::error_code& error) {
 void TcpDial::give_up() {
   const std::string typed = host_ + " port " + std::to_string(port_);
   if (refused_) {
-    return fail(LinkFailure::kRefused, "connect to " + failures_,
-                "is sshd running there? try: ssh -p " + std::to_string(port_) + " " + host_ +
-                    " true");
+    return fail(
+        LinkFailure::kRefused, "connect to " + failures_,
+        "is sshd running there? try: ssh -p " + std::to_string(port_) + " " + host_ + " true");
   }
   fail(LinkFailure::kUnreachable, "connect to " + failures_,
        "is " + host_ + " switched on, and does a firewall let " + typed + " through?");
@@ -151,8 +152,8 @@ void TcpDial::fail(LinkFailure failure, const std::string& message, const std::s
 
 void TcpDial::set_timer(std::chrono::milliseconds limit, std::function<void()> expired) {
   timer_.expires_after(limit);
-  timer_.async_wait([self = shared_from_this(), expired = std::move(expired)](
-                        const boost::system::error_code& error) {
+  timer_.async_wait([self = shared_from_this(),
+                     expired = std::move(expired)](const boost::system::error_code& error) {
     if (!error && !self->over_) expired();
   });
 }

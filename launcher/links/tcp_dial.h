@@ -1,6 +1,6 @@
 // From a name and a port to a connected TCP socket: every address is tried, each wait has a bound.
-// Thread: the loop's (names are looked up on another thread). Lifetime: held by shared pointers of its
-// pending operations; after cancel() nothing is called.
+// Thread: the loop's (names are looked up on another thread). Lifetime: held by shared pointers of
+// its pending operations; after cancel() nothing is called.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -114,8 +114,8 @@ bool is_own_name(const std::string& name) {
     if (is_own_address(address)) return true;
   }
   // node1 and node1.cluster may be one machine, or two in two domains: only the addresses tell. No
-  // other name is looked up here: a slow name server must not delay hosts that have nothing to do with
-  // this one.
+  // other name is looked up here: a slow name server must not delay hosts that have nothing to do
+  // with this one.
   return equal_names(first_label(name), first_label(own)) && name_server_says_own(name);
 }
 

@@ -1,5 +1,5 @@
-// Is a host that the user wrote this very machine? Asks the system for our names and addresses, and no
-// name server for anything but our own name. Thread: any; may take as long as that one question.
+// Is a host that the user wrote this very machine? Asks the system for our names and addresses, and
+// no name server for anything but our own name. Thread: any; may take as long as that one question.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::str
 // 127.x, ::1, "localhost", or an address of one of our interfaces. A scope ("%eth0") is ignored.
 bool is_own_address(const std::string& numeric);
 
-// By spelling (our host name, short or long), by /etc/hosts, or, when only the domain differs from ours,
-// by what a name server says about it.
+// By spelling (our host name, short or long), by /etc/hosts, or, when only the domain differs from
+// ours, by what a name server says about it.
 bool is_own_name(const std::string& name);
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
-// fork_many N: N processes that ignore SIGTERM, each the child of the one before. Prints "ready\n"
-// when all live.
+// fork_many N: N processes that ignore SIGTERM, a parent and its children. Prints "ready\n" when
+// all live.
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   for (int left = atoi(argv[1]); left > 1; --left) {
     pid_t child = fork();
     if (child < 0) return 1;
-    if (child > 0) {
+    if (child == 0) {
       for (;;) pause();
     }
   }

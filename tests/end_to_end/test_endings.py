@@ -126,7 +126,7 @@ def test_launcher_killed(anyone):
 
 def test_launcher_killed_while_hosts_come_up(hosts):
     for pause in (0.05, 0.15, 0.3, 0.5):
-        with stubborn(hosts, *THREE) as run:
+        with hosts.start(*THREE, hosts.script("counter.py"), "600", "0.1") as run:
             run.pid()
             time.sleep(pause)
             run.signal(signal.SIGKILL)
@@ -229,7 +229,7 @@ def test_ctrl_c_three_times_leaves_at_once(hosts):
         left = time.monotonic()
         run.finish()
         assert time.monotonic() - left < seconds(1.5)
-        hosts.wait_clean(5 + GRACE + 3)
+        hosts.wait_clean_of_ours(5 + GRACE + 3)
 
 
 def test_terminal_closed(hosts):
@@ -298,6 +298,8 @@ def test_stopped_and_continued(hosts):
         time.sleep(seconds(5))
         shell.type(b"fg\n")
         shell.wait_for("count 79", 20, count=2)
+        # Until the prompt is back, what is typed belongs to rank 0.
+        shell.wait_for(r"count 79(?s:.)*bash-\S*# ", 10)
         shell.type(b"echo code=$?\n")
         shell.wait_for(r"code=0\b", 5)
         shell.type(b"exit\n")
@@ -334,7 +336,7 @@ def test_host_cut_off_silently(hosts):
         done = run.finish()
     check_lost(hosts, done, 3, moment, HOST_LOST)
     # Nobody can tell the cut host anything: its workers end by themselves.
-    hosts.wait_clean(HOST_LOST + GRACE)
+    hosts.wait_clean_of_ours(HOST_LOST + GRACE)
 
 
 @pytest.mark.parametrize("how", ["cut_one_way", "unplug", "power_off"])
@@ -345,7 +347,7 @@ def test_host_lost_in_other_ways(hosts, how):
         getattr(hosts.bed, how)(3)
         done = run.finish()
     check_lost(hosts, done, 3, moment, 4 + 2)
-    hosts.wait_clean(6 + GRACE)
+    hosts.wait_clean_of_ours(6 + GRACE)
 
 
 def test_host_of_rank_zero_lost(anyone):
@@ -354,7 +356,7 @@ def test_host_of_rank_zero_lost(anyone):
         anyone.bed.cut(3)
         done = run.finish()
     assert done.code == 121 and "node3" in done.own_text(), done
-    anyone.wait_clean(6 + GRACE)
+    anyone.wait_clean_of_ours(6 + GRACE)
 
 
 # ---- again and again -----------------------------------------------------------------------------

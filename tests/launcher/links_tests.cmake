@@ -3,4 +3,8 @@ add_executable(ivy_links_test
   local_link_test.cc node_upload_test.cc remote_greeting_test.cc ssh_config_check_test.cc
   ssh_link_test.cc ssh_test_host.cc)
 target_link_libraries(ivy_links_test PRIVATE ivy_links GTest::gtest_main)
+if(TARGET ivy_bundle)
+  target_compile_definitions(ivy_links_test PRIVATE IVY_TEST_NODE="$<TARGET_FILE:ivy-node>")
+  add_dependencies(ivy_links_test ivy_bundle)
+endif()
 gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)

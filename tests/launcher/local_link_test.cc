@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -57,10 +57,10 @@ TEST_F(LocalLinkTest, CarriesBytesBothWays) {
 
 TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
   std::signal(SIGUSR2, SIG_IGN);
-  const auto link = open(script(
-      "echo \"$*\" >&3; x=$(for f in 0 1 2; do readlink /proc/$$/fd/$f; done); "
-      "echo \"$x\" >&3; "
-      "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/$$/status >&3"));
+  const auto link = open(
+      script("echo \"$*\" >&3; x=$(for f in 0 1 2; do readlink /proc/$$/fd/$f; done); "
+             "echo \"$x\" >&3; "
+             "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/$$/status >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);
   EXPECT_NE(probe_.bytes.find("warden --job " + std::string(32, 'a') +

@@ -19,13 +19,13 @@ namespace ivy {
 namespace {
 
 struct Conversation {
-  std::string bytes;      // Of the relay.
+  std::string bytes;  // Of the relay.
   std::string failure;
   bool sent_bundle = false;
 };
 
-// Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its input
-// when the relay has spoken, and returns what it said.
+// Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its
+// input when the relay has spoken, and returns what it said.
 Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload) {
   int input[2], output[2];
   if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) return {"", "pipe", false};
@@ -91,7 +91,8 @@ TEST_P(LoginShells, InstallOnceAndRunTheRelay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LoginShells,
-                         testing::Values("sh", "bash", "dash", "zsh", "csh", "tcsh", "fish", "ksh"));
+                         testing::Values("sh", "bash", "dash", "zsh", "csh", "tcsh", "fish",
+                                         "ksh"));
 
 class NodeUploadTest : public testing::Test {
  protected:

@@ -13,11 +13,21 @@ std::string describe_events(const std::vector<GreetingEvent>& events) {
   for (const GreetingEvent& event : events) {
     if (!text.empty()) text += ",";
     switch (event.kind) {
-      case Kind::kNeed: text += "need(" + event.text + ")"; break;
-      case Kind::kSend: text += "send"; break;
-      case Kind::kReady: text += "ready"; break;
-      case Kind::kBytes: text += "bytes(" + event.text + ")"; break;
-      case Kind::kFail: text += "fail(" + event.text + ")"; break;
+      case Kind::kNeed:
+        text += "need(" + event.text + ")";
+        break;
+      case Kind::kSend:
+        text += "send";
+        break;
+      case Kind::kReady:
+        text += "ready";
+        break;
+      case Kind::kBytes:
+        text += "bytes(" + event.text + ")";
+        break;
+      case Kind::kFail:
+        text += "fail(" + event.text + ")";
+        break;
     }
   }
   return text;
@@ -69,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
              "need(a),send,send,fail(full)"},
         Case{"RelayFails", kShell, "\x01ivy:ready\n\x01ivy:fail no-such-job\n",
              "ready,fail(no-such-job)"},
-        Case{"SessionPreambleIsNoFailure", kShell, "\x01ivy:ready\n\x01IVYLINK\x01", 
+        Case{"SessionPreambleIsNoFailure", kShell, "\x01ivy:ready\n\x01IVYLINK\x01",
              "ready,bytes(\x01IVYLINK\x01)"},
         Case{"MarkersBehindTheFirstByteArePayload", kShell, "\x01ivy:ready\nx\x01ivy:fail a\n",
              "ready,bytes(x\x01ivy:fail a\n)"},

@@ -35,14 +35,12 @@ TEST(SshTarget, TheFirstValueWinsAndIdentitiesAddUp) {
   EXPECT_EQ(found.host_name, "10.0.0.7");
   EXPECT_EQ(found.port, 2222);
   EXPECT_EQ(found.user, "bob");
-  EXPECT_EQ(found.identities,
-            (std::vector<std::string>{"/home/ada/keys/a", "/home/ada/.ssh/b"}));
+  EXPECT_EQ(found.identities, (std::vector<std::string>{"/home/ada/keys/a", "/home/ada/.ssh/b"}));
   EXPECT_EQ(found.client_because, "");
 }
 
 TEST(SshTarget, WhatTheUserTypedWins) {
-  const SshTarget found =
-      target("User bob\nPort 2222\n", SshTyped{"node1", "carol", 2200});
+  const SshTarget found = target("User bob\nPort 2222\n", SshTyped{"node1", "carol", 2200});
   EXPECT_EQ(found.user, "carol");
   EXPECT_EQ(found.port, 2200);
 }
@@ -80,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
                                "StrictHostKeyChecking accept-new"},
                     ClientCase{"UserKnownHostsFile ~/a ~/b\n", "UserKnownHostsFile"},
                     ClientCase{"IdentityFile ~/.ssh/%h\n", "IdentityFile ~/.ssh/%h"},
-                    ClientCase{"Port many\n", "Port"}, ClientCase{"SomethingNew on\n", "somethingnew"}));
+                    ClientCase{"Port many\n", "Port"},
+                    ClientCase{"SomethingNew on\n", "somethingnew"}));
 
 TEST(SshTarget, SwitchedOffKeywordsNeedNoClient) {
   EXPECT_EQ(target("IdentitiesOnly no\nProxyJump none\nProxyCommand none\n").client_because, "");

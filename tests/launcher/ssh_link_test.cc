@@ -125,7 +125,8 @@ TEST_F(SshLinkTest, FewerPlacesThanHostsServeThemAll) {
 }
 
 TEST_F(SshLinkTest, NoiseOfTheLoginShellIsSkipped) {
-  std::ofstream(remote_.home() / ".bashrc") << "echo Welcome to $HOME; echo trouble >&2; printf half\n";
+  std::ofstream(remote_.home() / ".bashrc")
+      << "echo Welcome to $HOME; echo trouble >&2; printf half\n";
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
@@ -187,7 +188,8 @@ TEST_F(SshLinkTest, AChangedHostKeyShowsBothFingerprints) {
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
   open(probe);
-  expect_down(probe, LinkFailure::kHostKey, "has SHA256:", "ssh-keygen -R '[127.0.0.1]:");
+  expect_down(probe, LinkFailure::kHostKey,
+              "known_hosts has ED25519 SHA256:", "ssh-keygen -R '[127.0.0.1]:");
   expect_down(probe, LinkFailure::kHostKey, "it showed ED25519 SHA256:", "");
 }
 
@@ -202,7 +204,8 @@ TEST_F(SshLinkTest, AHostKeyOfAnotherTypeIsRefused) {
 }
 
 TEST_F(SshLinkTest, AWrongKeyFallsBackToTheClientAndThenSaysSo) {
-  shell("cd " + remote_.root().string() + " && ssh-keygen -q -t ed25519 -N '' -f wrong_key && "
+  shell("cd " + remote_.root().string() +
+        " && ssh-keygen -q -t ed25519 -N '' -f wrong_key && "
         "mv wrong_key user_key");
   ASSERT_TRUE(remote_.start());
   LinkProbe probe;
@@ -214,11 +217,13 @@ TEST_F(SshLinkTest, AWrongKeyFallsBackToTheClientAndThenSaysSo) {
 
 TEST_F(SshLinkTest, WhatOnlyTheClientCanDoIsDoneByTheClient) {
   // A certificate beside the key: the server trusts the authority, not the key.
-  ASSERT_TRUE(shell("cd " + remote_.root().string() +
-                    " && ssh-keygen -q -t ed25519 -N '' -f ca && ssh-keygen -q -s ca -I test -n root,"
-                    "${USER:-root} user_key.pub"));
-  ASSERT_TRUE(remote_.start({"", "", "TrustedUserCAKeys " + (remote_.root() / "ca.pub").string() +
-                                         "\nAuthorizedKeysFile none"}));
+  ASSERT_TRUE(
+      shell("cd " + remote_.root().string() +
+            " && ssh-keygen -q -t ed25519 -N '' -f ca && ssh-keygen -q -s ca -I test -n root,"
+            "${USER:-root} user_key.pub"));
+  ASSERT_TRUE(remote_.start(
+      {"", "",
+       "TrustedUserCAKeys " + (remote_.root() / "ca.pub").string() + "\nAuthorizedKeysFile none"}));
   // The first value of an option wins in sshd_config, so the file is emptied instead.
   std::ofstream(remote_.root() / "user_key.pub.kept") << read_file(remote_.root() / "user_key.pub");
   std::ofstream(remote_.root() / "user_key.pub") << "";
@@ -313,6 +318,31 @@ TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
   EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob);
 }
 
+#ifdef IVY_TEST_NODE
+// The real ivy-node and its real bundle: it arrives, runs, and knows no such job.
+TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
+  ASSERT_TRUE(remote_.start());
+  for (const bool installed : {false, true}) {
+    context_ = make_carrier_context(loop_, options_, IVY_TEST_NODE);
+    if (!installed) {
+      // Installing is the business of a new job; nothing is left of it when its link ends.
+      LinkProbe installer;
+      open(installer);
+      ASSERT_TRUE(installer.up.has_value()) << installer.story();
+      EXPECT_TRUE(installer.said("sending ivy-node")) << installer.story();
+      link_.reset();
+      continue;
+    }
+    LinkProbe probe;
+    host_.name = "127.0.0.1";
+    link_ = make(probe, 1);
+    link_->open(OpenRequest{std::string(32, 'd'), 5, true});
+    ASSERT_TRUE(run_until(loop_, [&] { return probe.down.has_value(); })) << probe.story();
+    EXPECT_EQ(probe.down->failure, LinkFailure::kNoSuchJob) << probe.story();
+  }
+}
+#endif
+
 TEST_F(SshLinkTest, TheEndOfTheRelayIsBroken) {
   remote_.make_bundle("#!/bin/sh\ncase $1 in relay) read -r line; echo oops >&2; exit 4;; esac\n");
   ASSERT_TRUE(remote_.start());
@@ -361,10 +391,12 @@ TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
     LinkProbe probe;
     link_ = make(probe);
     link_->open(OpenRequest{kJob, 5, false});
+    loop_.restart();
     for (int i = 0; i < turns; ++i) loop_.run_one_for(std::chrono::milliseconds(20));
     const bool was_up = probe.up.has_value();
     link_.reset();
-    for (int i = 0; i < 5; ++i) loop_.run_one_for(std::chrono::milliseconds(1));
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(3));
     EXPECT_EQ(probe.up.has_value(), was_up);
     EXPECT_FALSE(probe.down.has_value()) << probe.story();
   }

@@ -99,7 +99,8 @@ bool SshTestHost::start(const Choices& choices) {
                         << (root_ / "user_key.pub").string()
                         << "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
                         << "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-                        << "SetEnv HOME=" << home().string() << "\n" << choices.sshd_lines << "\n";
+                        << "SetEnv HOME=" << home().string() << "\n"
+                        << choices.sshd_lines << "\n";
   std::string command = "exec /usr/sbin/sshd -D -e -f " + config;
   if (geteuid() == 0) {
     mkdir("/run/sshd", 0755);

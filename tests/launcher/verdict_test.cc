@@ -209,6 +209,12 @@ TEST(TracebackTest, ReadsThroughPrefixesCarriageReturnsAndCutEnds) {
             "Traceback (most recent call last):\n  File\nE: x\n");
 }
 
+TEST(TracebackTest, BeginsBehindAProgressBar) {
+  EXPECT_EQ(last_traceback("x\n\r 45%|####  | 3/7Traceback (most recent call last):\n  File \"a\"\n"
+                           "ValueError: v\nbye\n"),
+            "Traceback (most recent call last):\n  File \"a\"\nValueError: v\n");
+}
+
 TEST(TracebackTest, KeepsMessagesOfSeveralLinesAndAWorkersOriginal) {
   const std::string state =
       "Traceback (most recent call last):\n  File \"a\"\nRuntimeError: Error(s) in state_dict:\n"

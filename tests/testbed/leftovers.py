@@ -159,10 +159,16 @@ def cgroup_members(directory):
         return []
 
 
+def is_connection(process):
+    return process.words().startswith("sshd: ")
+
+
 def find(view):
     lines = []
     for process in left_processes(view):
-        kind = "zombie" if process.state == "Z" else "process"
+        kind = "connection" if is_connection(process) else "process"
+        if process.state == "Z":
+            kind = "zombie"
         lines.append(f"{kind} {process.pid} ({process.name.decode(errors='replace')}, "
                      f"{process.state}): {process.words()}")
     lines += [f"file {path}" for path in left_files(view)]
