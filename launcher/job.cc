@@ -430,6 +430,7 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
     drain_timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
       output_may_be_cut_ = true;
+      output_->limit_finish(kDrainAfterKill);
       check_reported();
     });
   }

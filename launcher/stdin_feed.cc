@@ -1,10 +1,11 @@
 #include "launcher/stdin_feed.h"
 
-#include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 
 namespace ivy {
@@ -33,9 +34,17 @@ void StdinFeed::start() {
   is_terminal_ = isatty(STDIN_FILENO) != 0;
   ended_ = false;
   if (!is_file_) {
-    const int copy = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (copy < 0) return;
-    descriptor_.assign(copy);
+    // Asio makes what it watches non-blocking, and that flag would be shared with our caller's shell:
+    // it watches an epoll descriptor that watches standard input.
+    const int watcher = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event readable{};
+    readable.events = EPOLLIN;
+    if (watcher < 0 || epoll_ctl(watcher, EPOLL_CTL_ADD, STDIN_FILENO, &readable) != 0) {
+      if (watcher >= 0) close(watcher);
+      ended_ = true;
+      return handlers_.bytes("");
+    }
+    descriptor_.assign(watcher);
   }
   resume();
 }

@@ -122,9 +122,8 @@ def every_disk_full(hosts, number):
     places = ("/tmp", "/var/tmp", "/dev/shm", "/run")
     try:
         for place in places:
-            # A size of one page where less is used already: then what is used.
-            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=4k {place} || "
-                         f"mount -o remount,size=1m {place}; cat /dev/zero > {place}/filler")
+            shrink = f"mount -o remount,size=$(($(df -k --output=used {place} | tail -1) + 4))k {place}"
+            hosts.run_on(number, "sh", "-c", f"{shrink}; cat /dev/zero > {place}/filler")
         yield
     finally:
         for place in places:
@@ -132,10 +131,15 @@ def every_disk_full(hosts, number):
                          f"rm -f {place}/filler")
 
 
-def test_no_room_anywhere(hosts):
+@pytest.mark.parametrize("been_there", [False, True])
+def test_no_room_anywhere(hosts, been_there):
+    """Neither for our program on the first visit, nor for the job's directory on a later one."""
+    hosts.run_on(6, "sh", "-c", "rm -rf /tmp/ivyrun* /dev/shm/ivyrun* /var/tmp/ivyrun*")
+    if been_there:
+        assert hosts.run("-H", "node6", "/bin/true").code == 0
     with every_disk_full(hosts, 6):
         done = hosts.run("-H", "node2,node6", *HELLO)
-    refused(done, 120, "node6", r"(?i)no space left|disk|full")
+    refused(done, 120, "node6", r"(?i)no space|no room|full")
 
 
 # ---- programs and directories --------------------------------------------------------------------

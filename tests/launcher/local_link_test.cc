@@ -23,7 +23,13 @@ class LocalLinkTest : public testing::Test {
     ASSERT_NE(mkdtemp(name), nullptr);
     directory_ = std::filesystem::absolute(name);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void TearDown() override {
+    EXPECT_TRUE(run_until(loop_, [] {
+      siginfo_t info{};
+      return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == -1 && errno == ECHILD;
+    })) << "the warden was not reaped";
+    std::filesystem::remove_all(directory_);
+  }
 
   std::string script(const std::string& body) {
     const std::string path = directory_ / "ivy-node";
@@ -50,7 +56,8 @@ TEST_F(LocalLinkTest, CarriesBytesBothWays) {
   EXPECT_EQ(probe_.up->peer_address, "");
   const std::string sent(3 << 20, 'x');
   link->write(sent);
-  ASSERT_TRUE(run_until(loop_, [&] { return probe_.bytes.size() == sent.size(); }));
+  ASSERT_TRUE(
+      run_until(loop_, [&] { return probe_.bytes.size() == sent.size() && probe_.drained > 0; }));
   EXPECT_EQ(probe_.bytes, sent);
   EXPECT_EQ(probe_.drained, 1);
 }
@@ -75,14 +82,10 @@ TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
   EXPECT_EQ(std::stoull(probe_.bytes.substr(ignored + 8), nullptr, 16) & ~(3ull << 31), 0u);
 }
 
-TEST_F(LocalLinkTest, EndOfFileIsBrokenAndNamesTheExitCodeAndNoZombieStays) {
+TEST_F(LocalLinkTest, EndOfFileIsBroken) {
   const auto link = open(script("exit 9"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kBroken);
-  ASSERT_TRUE(run_until(loop_, [&] {
-    siginfo_t info{};
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == -1 && errno == ECHILD;
-  })) << "the warden was not reaped";
 }
 
 TEST_F(LocalLinkTest, AMissingNodeBinaryIsNamed) {

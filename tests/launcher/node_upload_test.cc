@@ -96,6 +96,11 @@ INSTANTIATE_TEST_SUITE_P(All, LoginShells,
 
 class NodeUploadTest : public testing::Test {
  protected:
+  // Where a home will not do, the shared directories are tried: what is empty there goes away
+  // again.
+  void TearDown() override {
+    shell("rmdir /tmp/ivyrun-cache-$(id -u) /dev/shm/ivyrun-cache-$(id -u) 2>/dev/null");
+  }
   SshTestHost host_;
 };
 

@@ -66,8 +66,9 @@ class SshLinkTest : public testing::Test {
     for (std::size_t i = 0; i < size; ++i) sent[i] = static_cast<char>(i * 2654435761u >> 13);
     const int before = probe.drained;
     link_->write(sent);
-    ASSERT_TRUE(run_until(loop_, [&] { return probe.bytes.size() >= size || probe.down; }))
-        << probe.story();
+    ASSERT_TRUE(run_until(loop_, [&] {
+      return (probe.bytes.size() >= size && probe.drained > before) || probe.down;
+    })) << probe.story();
     EXPECT_TRUE(probe.bytes == sent);
     EXPECT_EQ(probe.drained, before + 1);
   }
