@@ -14,12 +14,12 @@ enum class Severity { kNote, kWarning, kError };
 
 struct Diagnostic {
   Severity severity = Severity::kError;
-  std::string id = {};  // "IVY-H003": stable, listed in launcher/README.md. Empty for notes.
-  std::string what = {};  // One sentence without a full stop.
+  std::string id = {};     // "IVY-H003": stable, listed in launcher/README.md. Empty for notes.
+  std::string what = {};   // One sentence without a full stop.
   std::string where = {};  // Host, rank, step; may be empty.
   std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.
-  std::string fix = {};  // One to three commands or actions, one a line.
-  int exit_code = 0;  // What ivyrun exits with when this ends the job.
+  std::string fix = {};    // One to three commands or actions, one a line.
+  int exit_code = 0;       // What ivyrun exits with when this ends the job.
 };
 
 // The lines above, ending with a newline. Control characters in it are escaped.

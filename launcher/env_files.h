@@ -13,6 +13,7 @@ namespace ivy {
 inline constexpr std::size_t kMaxEnvFileBytes = 1u << 20;
 
 // The variables of all files, later ones winning. Errors name the file and the line.
-Result<Environment> read_env_files(const std::vector<std::string>& paths, const Environment& caller);
+Result<Environment> read_env_files(const std::vector<std::string>& paths,
+                                   const Environment& caller);
 
 }  // namespace ivy

@@ -156,9 +156,10 @@ void HostSession::on_drained(int serial) {
 }
 
 void HostSession::pump() {
-  if ((state_ != State::kUp && state_ != State::kEnding) || !link_ || writing_ || !session_.has_bytes()) return;
-  std::string bytes =
-      session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), kWriteBytes);
+  if ((state_ != State::kUp && state_ != State::kEnding) || !link_ || writing_ ||
+      !session_.has_bytes())
+    return;
+  std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), kWriteBytes);
   if (bytes.empty()) return;
   writing_ = true;
   link_->write(std::move(bytes));
@@ -166,8 +167,7 @@ void HostSession::pump() {
 
 void HostSession::send(const Command& command) {
   if (state_ == State::kOver) return;
-  const Result<void> sent =
-      session_.send(link::FrameType::kCommand, command.SerializeAsString());
+  const Result<void> sent = session_.send(link::FrameType::kCommand, command.SerializeAsString());
   if (!sent.ok()) return lose(HostLoss::kHost, sent.error().message);
   pump();
 }

@@ -1,5 +1,6 @@
-// The conversation with one host's supervisor, whichever carrier bears it today: opens the first link,
-// redials a lost one, replays what the peer did not get, and says when the host is gone for good.
+// The conversation with one host's supervisor, whichever carrier bears it today: opens the first
+// link, redials a lost one, replays what the peer did not get, and says when the host is gone for
+// good.
 //
 // Thread: the loop's. Lifetime: outlives nothing; destroy it outside its handlers.
 #pragma once
@@ -33,11 +34,11 @@ enum class HostLoss {
 struct HostSessionOptions {
   std::uint32_t host = 0;
   std::string name;
-  bool on_this_host = false;           // No redial: its end of file is final.
+  bool on_this_host = false;  // No redial: its end of file is final.
   std::string job_id;
   std::string token;
-  std::uint64_t window_bytes = 0;      // Output bytes that may be under way from this host.
-  std::chrono::milliseconds lease{};   // Silence beyond it is a loss.
+  std::uint64_t window_bytes = 0;     // Output bytes that may be under way from this host.
+  std::chrono::milliseconds lease{};  // Silence beyond it is a loss.
   // attempt: 0 for the first link, then 1, 2...
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)> make_link;
 };
@@ -45,7 +46,7 @@ struct HostSessionOptions {
 class HostSession {
  public:
   struct Handlers {
-    std::function<void(const LinkUp&)> up;                   // Once: the first link is there.
+    std::function<void(const LinkUp&)> up;  // Once: the first link is there.
     std::function<void(const Event&)> event;
     std::function<void(const link::OutputChunk&)> output;
     std::function<void(const LinkDown&)> failed;             // It never came up. Final.

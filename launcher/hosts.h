@@ -28,15 +28,15 @@ struct Host {
 inline constexpr std::size_t kMaxHosts = 4096;
 inline constexpr std::size_t kMaxHostListBytes = 1u << 20;
 
-// "h1:4,user@h2,node[01-08,10],[::1]:2,a:22:4". Bracket ranges keep the padding of their first number;
-// several brackets expand with the last varying fastest. `host:N` is slots N; a port is written
-// "host:port=2222" or by --ssh-port. A host that appears twice is one host with both slots.
+// "h1:4,user@h2,node[01-08,10],[::1]:2,a:22:4". Bracket ranges keep the padding of their first
+// number; several brackets expand with the last varying fastest. `host:N` is slots N; a port is
+// written "host:port=2222" or by --ssh-port. A host that appears twice is one host with both slots.
 // Errors name the column and the text.
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin);
 
-// A hostfile: per line `host[:slots]`, `host slots=N [port=N] [user=NAME]` or a host range; '#' starts
-// a comment; one line per slot (PBS) adds up. Errors read "file:line:column: what". An empty file is
-// an error. `path` is only for messages.
+// A hostfile: per line `host[:slots]`, `host slots=N [port=N] [user=NAME]` or a host range; '#'
+// starts a comment; one line per slot (PBS) adds up. Errors read "file:line:column: what". An empty
+// file is an error. `path` is only for messages.
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path);
 
 // `count` pretended hosts named fake0, fake1, ...

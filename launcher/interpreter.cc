@@ -33,7 +33,8 @@ std::string given_interpreter(const std::string& given, const Environment& calle
 std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller) {
   if (!options.python.empty()) return {given_interpreter(options.python, caller)};
   const std::string* configured = find_variable(caller, "IVY_PYTHON");
-  if (configured != nullptr && !configured->empty()) return {given_interpreter(*configured, caller)};
+  if (configured != nullptr && !configured->empty())
+    return {given_interpreter(*configured, caller)};
   std::vector<std::string> candidates;
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string* prefix = find_variable(caller, name);

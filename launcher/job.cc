@@ -58,10 +58,14 @@ bool is_attended() { return isatty(STDERR_FILENO) != 0; }
 
 ProgramForm program_form(ProgramKind kind) {
   switch (kind) {
-    case ProgramKind::kAuto: return PROGRAM_AUTO;
-    case ProgramKind::kScript: return PROGRAM_SCRIPT;
-    case ProgramKind::kModule: return PROGRAM_MODULE;
-    case ProgramKind::kExecutable: return PROGRAM_EXECUTABLE;
+    case ProgramKind::kAuto:
+      return PROGRAM_AUTO;
+    case ProgramKind::kScript:
+      return PROGRAM_SCRIPT;
+    case ProgramKind::kModule:
+      return PROGRAM_MODULE;
+    case ProgramKind::kExecutable:
+      return PROGRAM_EXECUTABLE;
   }
   return PROGRAM_AUTO;
 }
@@ -117,11 +121,11 @@ void Job::open_sessions() {
     HostRecord& record = hosts_[index];
     record.host = request_.hosts[index];
     record.name = record.host.name;
-    record.on_this_host = is_this_host(record.host);
+    record.on_this_host = options_.transport != TransportChoice::kSsh && is_this_host(record.host);
     HostSessionOptions session;
     session.host = static_cast<std::uint32_t>(index);
     session.name = record.name;
-    session.on_this_host = record.on_this_host && options_.transport != TransportChoice::kSsh;
+    session.on_this_host = record.on_this_host;
     session.job_id = job_id_;
     session.token = token_;
     session.window_bytes = window;
@@ -190,8 +194,8 @@ void Job::schedule_waiting() {
   // A terminal's line may change often; a file gets a line at 5, 15, 30 and each further 30 s.
   const std::int64_t elapsed_s = (monotonic_ns() - opened_at_ns_) / 1'000'000'000;
   const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
-  const milliseconds pause = output_->has_terminal() ? milliseconds(200)
-                                                     : milliseconds((next_s - elapsed_s) * 1000);
+  const milliseconds pause =
+      output_->has_terminal() ? milliseconds(200) : milliseconds((next_s - elapsed_s) * 1000);
   waiting_timer_.expires_after(pause);
   waiting_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || (state_ != JobState::kConnecting && state_ != JobState::kChecking)) return;
@@ -208,8 +212,8 @@ void Job::say_waiting() {
     if (!host.facts && !host.failure)
       waiting.push_back({host.name, host.up ? "waiting for its answer" : host.doing});
   const std::size_t up = hosts_.size() - waiting.size();
-  const std::string line = waiting_line(up, hosts_.size(),
-                                        std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  const std::string line =
+      waiting_line(up, hosts_.size(), std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
   if (output_->has_terminal()) {
     output_->status_line(line);
   } else {
@@ -554,10 +558,8 @@ void Job::end_by_launcher(LauncherReason reason, int signal, Diagnostic diagnost
 }
 
 void Job::refuse_input(const Error& error) {
-  refuse({Diagnostic{.id = "IVY-U002",
-                     .what = error.message,
-                     .fix = error.fix,
-                     .exit_code = kExitUsage}},
+  refuse({Diagnostic{
+             .id = "IVY-U002", .what = error.message, .fix = error.fix, .exit_code = kExitUsage}},
          LauncherReason::kRefused);
 }
 

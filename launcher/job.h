@@ -25,10 +25,10 @@
 namespace ivy {
 
 struct JobRequest {
-  Options options;           // working_directory is absolute.
-  std::vector<Host> hosts;   // At least one.
+  Options options;          // working_directory is absolute.
+  std::vector<Host> hosts;  // At least one.
   Environment caller;
-  std::string node_binary;   // ivy-node of this build.
+  std::string node_binary;  // ivy-node of this build.
 };
 
 class Job {

@@ -11,19 +11,28 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A host has failed to come up: the others get this long, so that one message lists all that failed.
+// A host has failed to come up: the others get this long, so that one message lists all that
+// failed.
 constexpr milliseconds kGatherFailures{3'000};
 
 std::string step_of(LinkFailure failure) {
   switch (failure) {
-    case LinkFailure::kUnresolved: return "resolving the name";
-    case LinkFailure::kUnreachable: return "connecting";
-    case LinkFailure::kRefused: return "connecting";
-    case LinkFailure::kHostKey: return "checking the host key";
-    case LinkFailure::kAuthentication: return "logging in";
-    case LinkFailure::kBootstrap: return "starting the supervisor";
-    case LinkFailure::kNoSuchJob: return "finding the job again";
-    case LinkFailure::kBroken: return "starting the supervisor";
+    case LinkFailure::kUnresolved:
+      return "resolving the name";
+    case LinkFailure::kUnreachable:
+      return "connecting";
+    case LinkFailure::kRefused:
+      return "connecting";
+    case LinkFailure::kHostKey:
+      return "checking the host key";
+    case LinkFailure::kAuthentication:
+      return "logging in";
+    case LinkFailure::kBootstrap:
+      return "starting the supervisor";
+    case LinkFailure::kNoSuchJob:
+      return "finding the job again";
+    case LinkFailure::kBroken:
+      return "starting the supervisor";
   }
   return "";
 }
@@ -49,7 +58,8 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
   return handlers;
 }
 
-// ---- Coming up -----------------------------------------------------------------------------------
+// ---- Coming up
+// -----------------------------------------------------------------------------------
 
 void Job::host_up(std::size_t index, const LinkUp& up) {
   hosts_[index].up = up;
@@ -116,9 +126,8 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   if (host.reported) return check_reported();
   Diagnostic diagnostic;
   diagnostic.id = loss == HostLoss::kHost ? "IVY-R006" : "IVY-R007";
-  diagnostic.what = loss == HostLoss::kHost
-                        ? "host " + host.name + " was lost"
-                        : "the supervisor on host " + host.name + " was lost";
+  diagnostic.what = loss == HostLoss::kHost ? "host " + host.name + " was lost"
+                                            : "the supervisor on host " + host.name + " was lost";
   diagnostic.where = host.name;
   diagnostic.cause = message;
   diagnostic.fix = loss == HostLoss::kHost
@@ -130,9 +139,9 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   const bool first = launcher_end_.reason == LauncherReason::kNone;
   if (first && state_ != JobState::kDone)
     output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
-  end_by_launcher(loss == HostLoss::kHost ? LauncherReason::kHostLost
-                                          : LauncherReason::kSupervisorLost,
-                  0, std::move(diagnostic));
+  end_by_launcher(
+      loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost, 0,
+      std::move(diagnostic));
   apply(JobEvent::kHostLost);
   check_reported();
 }
@@ -178,24 +187,31 @@ void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
   if (all) apply(JobEvent::kAllChecked);
 }
 
-// ---- Running -------------------------------------------------------------------------------------
+// ---- Running
+// -------------------------------------------------------------------------------------
 
 void Job::on_event(std::size_t index, const Event& event) {
   switch (event.kind_case()) {
-    case Event::kHelloOk: return on_hello_ok(index, event.hello_ok());
-    case Event::kAddressChecked: return on_address_checked(index, event.address_checked());
+    case Event::kHelloOk:
+      return on_hello_ok(index, event.hello_ok());
+    case Event::kAddressChecked:
+      return on_address_checked(index, event.address_checked());
     case Event::kStarted:
       if (event.started().rank() < workers_.size())
         workers_[event.started().rank()].end.pid = event.started().pid();
       return;
-    case Event::kStartFailed: return on_start_failed(index, event.start_failed());
-    case Event::kExited: return on_exited(index, event.exited());
-    case Event::kReport: return on_report(index, event.report());
+    case Event::kStartFailed:
+      return on_start_failed(index, event.start_failed());
+    case Event::kExited:
+      return on_exited(index, event.exited());
+    case Event::kReport:
+      return on_report(index, event.report());
     case Event::kNote:
       output_->say("ivyrun: " + std::string(event.note().warning() ? "warning: " : "note: ") +
                    hosts_[index].name + ": " + event.note().text() + "\n");
       return;
-    case Event::KIND_NOT_SET: return;
+    case Event::KIND_NOT_SET:
+      return;
   }
 }
 

@@ -62,14 +62,22 @@ JobStep job_step(JobState state, JobEvent event) {
 
 const char* name(JobState state) {
   switch (state) {
-    case S::kConnecting: return "connecting";
-    case S::kChecking: return "checking";
-    case S::kRunning: return "running";
-    case S::kCollecting: return "collecting";
-    case S::kStopping: return "stopping";
-    case S::kKilling: return "killing";
-    case S::kConfirming: return "confirming";
-    case S::kDone: return "done";
+    case S::kConnecting:
+      return "connecting";
+    case S::kChecking:
+      return "checking";
+    case S::kRunning:
+      return "running";
+    case S::kCollecting:
+      return "collecting";
+    case S::kStopping:
+      return "stopping";
+    case S::kKilling:
+      return "killing";
+    case S::kConfirming:
+      return "confirming";
+    case S::kDone:
+      return "done";
   }
   return "?";
 }

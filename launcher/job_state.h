@@ -5,8 +5,8 @@
 //                                |------------------^     |          Ctrl-C, --timeout, a lost host
 //                                                         '-> killing -> done   Ctrl-C again
 //
-// `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps of a
-// collective library's watchdog, stacks.
+// `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps
+// of a collective library's watchdog, stacks.
 #pragma once
 
 namespace ivy {
@@ -40,11 +40,11 @@ enum class JobAction {
   kCheckAddresses,
   kStartWorkers,
   kCollectEvidence,
-  kStopAfterFailure,   // Stop with the short grace.
-  kStopByRequest,      // Stop with the long grace.
-  kKill,               // Stop with no grace.
-  kFinish,             // Tell every host that it may forget the job; show the summary.
-  kLeave,              // Exit at once; leases end what is left.
+  kStopAfterFailure,  // Stop with the short grace.
+  kStopByRequest,     // Stop with the long grace.
+  kKill,              // Stop with no grace.
+  kFinish,            // Tell every host that it may forget the job; show the summary.
+  kLeave,             // Exit at once; leases end what is left.
 };
 
 struct JobStep {

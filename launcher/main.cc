@@ -109,8 +109,9 @@ int run(const ivy::Options& options, const ivy::Environment& caller) {
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";
   if (access(request.node_binary.c_str(), X_OK) != 0)
-    return complain(ivy::Error{ivy::Code::kNotFound, "ivy-node is not beside ivyrun: " +
-                               request.node_binary, "build or install both"});
+    return complain(ivy::Error{ivy::Code::kNotFound,
+                               "ivy-node is not beside ivyrun: " + request.node_binary,
+                               "build or install both"});
 
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;

@@ -38,24 +38,24 @@ struct ShowRanks {
 
 struct Options {
   // Placement.
-  std::vector<Host> hosts;            // From -H, --hostfile or --fake-hosts; empty: this host.
-  std::string host_source;            // "-H", "hostfile x", "--fake-hosts", or empty.
-  std::optional<int> num_proc;        // -n
-  std::optional<int> num_nodes;       // --nnodes
-  PerHost per_host;                   // --nproc_per_node
+  std::vector<Host> hosts;       // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;       // "-H", "hostfile x", "--fake-hosts", or empty.
+  std::optional<int> num_proc;   // -n
+  std::optional<int> num_nodes;  // --nnodes
+  PerHost per_host;              // --nproc_per_node
   // Command.
   ProgramKind program_kind = ProgramKind::kAuto;
-  std::vector<std::string> command;   // Program and its arguments, byte for byte.
-  std::string python;                 // --python
-  std::string working_directory;      // --wdir; empty: where ivyrun was started.
-  std::vector<std::string> exports;   // -x K or K=V, in order.
-  std::vector<std::string> env_files; // --env-file
-  std::string stdin_choice = "0";     // --stdin 0|none
+  std::vector<std::string> command;    // Program and its arguments, byte for byte.
+  std::string python;                  // --python
+  std::string working_directory;       // --wdir; empty: where ivyrun was started.
+  std::vector<std::string> exports;    // -x K or K=V, in order.
+  std::vector<std::string> env_files;  // --env-file
+  std::string stdin_choice = "0";      // --stdin 0|none
   // Output.
-  std::string label = "auto";         // --label auto|none|rank|host|TEMPLATE
+  std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
-  std::string log_dir;                // --log-dir; empty: no files.
+  std::string log_dir;  // --log-dir; empty: no files.
   LogPlace log_to = LogPlace::kHead;
   bool raw = false;
   bool timestamps = false;
@@ -68,10 +68,10 @@ struct Options {
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
   // Network.
-  std::string interface;              // --iface
-  std::uint16_t port_low = 0;         // --port-range or --master-port
+  std::string interface;       // --iface
+  std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
-  std::string master_addr;            // --master-addr
+  std::string master_addr;  // --master-addr
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
@@ -79,7 +79,7 @@ struct Options {
   int fanout = 64;
   // Diagnosis.
   bool dry_run = false;
-  std::vector<std::string> notes;     // Flags that were accepted without effect, one sentence each.
+  std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
 
 // What to do with a command line: run a job, or print a text and exit.
@@ -89,8 +89,9 @@ struct ParsedCommandLine {
   int exit_code = 0;
 };
 
-// arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read from
-// it). Reads a --hostfile. InvalidArgument names the flag, what is wrong, and the nearest right flag.
+// arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read
+// from it). Reads a --hostfile. InvalidArgument names the flag, what is wrong, and the nearest
+// right flag.
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment);
 

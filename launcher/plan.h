@@ -14,10 +14,10 @@ namespace ivy {
 
 // One host that answered: how it was reached and what it said about itself.
 struct HostAnswer {
-  std::string name;          // Label of the host in every message.
-  std::string carrier;       // "local", "ssh", "OpenSSH client".
-  std::string peer_address;  // Numeric address by which the launcher reached it; empty for local.
-  std::string local_address; // Our own address on that connection; empty for local.
+  std::string name;           // Label of the host in every message.
+  std::string carrier;        // "local", "ssh", "OpenSSH client".
+  std::string peer_address;   // Numeric address by which the launcher reached it; empty for local.
+  std::string local_address;  // Our own address on that connection; empty for local.
   HostFacts facts;
 };
 
@@ -38,13 +38,13 @@ struct JobPlan {
   std::string job_id;
   std::vector<PlannedHost> hosts;
   int world_size = 0;
-  std::string master_address;          // Numeric text, exactly what workers are given.
+  std::string master_address;  // Numeric text, exactly what workers are given.
   std::uint16_t master_port = 0;
   std::string program;                 // As shown to people.
   std::vector<std::string> arguments;  // argv of every worker.
-  std::string rule;                    // Which rule decided the number of workers, for the plan line.
+  std::string rule;  // Which rule decided the number of workers, for the plan line.
   std::vector<Diagnostic> warnings;
-  bool same_local_size = true;         // Every host has the same number of workers.
+  bool same_local_size = true;  // Every host has the same number of workers.
 
   const PlannedHost& host_of_rank(int rank) const;
 };
@@ -56,7 +56,8 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
                           const std::vector<HostAnswer>& answers,
                           std::vector<Diagnostic>& refusals);
 
-// argv of the workers of one host: the interpreter and the path of a script may differ between hosts.
+// argv of the workers of one host: the interpreter and the path of a script may differ between
+// hosts.
 std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts);
 
 // "2 hosts x 2 = 4 ranks (…rule…)"; with --dry-run the whole table.

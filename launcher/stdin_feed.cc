@@ -34,8 +34,8 @@ void StdinFeed::start() {
   is_terminal_ = isatty(STDIN_FILENO) != 0;
   ended_ = false;
   if (!is_file_) {
-    // Asio makes what it watches non-blocking, and that flag would be shared with our caller's shell:
-    // it watches an epoll descriptor that watches standard input.
+    // Asio makes what it watches non-blocking, and that flag would be shared with our caller's
+    // shell: it watches an epoll descriptor that watches standard input.
     const int watcher = epoll_create1(EPOLL_CLOEXEC);
     epoll_event readable{};
     readable.events = EPOLLIN;

@@ -1,6 +1,6 @@
-// Standard input of ivyrun on its way to rank 0. Never changes the flags of the shared descriptor, and
-// reads a terminal only while ivyrun is in the foreground, so that a background job is not stopped.
-// Thread: the loop's.
+// Standard input of ivyrun on its way to rank 0. Never changes the flags of the shared descriptor,
+// and reads a terminal only while ivyrun is in the foreground, so that a background job is not
+// stopped. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,8 +14,8 @@ namespace ivy {
 class StdinFeed {
  public:
   struct Handlers {
-    std::function<std::size_t()> room;            // Bytes that may be read now.
-    std::function<void(std::string)> bytes;       // Empty: end of the input, once.
+    std::function<std::size_t()> room;       // Bytes that may be read now.
+    std::function<void(std::string)> bytes;  // Empty: end of the input, once.
   };
   StdinFeed(boost::asio::io_context& loop, Handlers handlers);
   // Standard input is a pipe, a socket, a file or a terminal, and not /dev/null.

@@ -12,8 +12,8 @@ struct WaitingHost {
   std::string doing;  // "ssh: connecting", "sending ivy-node (3 MB)"...
 };
 
-// "hosts 29/32 up after 12 s, waiting for node[07,19] (ssh: connecting), node31 (sending ivy-node)".
-// Hosts that do the same are folded; at most four groups are written.
+// "hosts 29/32 up after 12 s, waiting for node[07,19] (ssh: connecting), node31 (sending
+// ivy-node)". Hosts that do the same are folded; at most four groups are written.
 std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds elapsed,
                          const std::vector<WaitingHost>& waiting);
 

@@ -16,16 +16,17 @@ struct EnvironmentInputs {
   const Options* options = nullptr;
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
-  const Environment* caller = nullptr;          // Where ivyrun was typed.
-  Environment from_files;                       // --env-file, already read.
-  std::vector<std::string> interfaces;          // Per planned host: by which it reaches host 0.
+  const Environment* caller = nullptr;  // Where ivyrun was typed.
+  Environment from_files;               // --env-file, already read.
+  std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
   std::uint32_t generation = 0;
 };
 
 // -x K[=V] and the lines of --env-file ("K=V", "K", '#' comments). InvalidArgument with file:line.
 Result<Environment> parse_env_file(std::string_view content, const std::string& path,
                                    const Environment& caller);
-Result<Environment> parse_exports(const std::vector<std::string>& exports, const Environment& caller);
+Result<Environment> parse_exports(const std::vector<std::string>& exports,
+                                  const Environment& caller);
 
 // The plan of one host, ready to be sent: arguments, directory, variables of the host and of each
 // worker. On the launcher's own host the supervisor inherits the caller's environment, so only

@@ -1,4 +1,5 @@
-// Which build this is. Launcher and supervisor are always the same build: the launcher sends its own.
+// Which build this is. Launcher and supervisor are always the same build: the launcher sends its
+// own.
 #pragma once
 
 #include <string_view>

@@ -8,10 +8,11 @@
 //                                        <-------------  Event, Output frames
 //   Heartbeat every second               <------------>  Heartbeat every second
 //
-// Every frame carries {host, sequence, acknowledged, credit, sender's monotonic time, type, length}.
-// Sequenced frames are kept until the peer has acknowledged them and are sent again on the next
-// carrier, so a reconnect neither loses nor doubles anything. Flow frames (Output, Input) travel only
-// within the bytes that the receiver has granted; all other frames overtake them while they wait.
+// Every frame carries {host, sequence, acknowledged, credit, sender's monotonic time, type,
+// length}. Sequenced frames are kept until the peer has acknowledged them and are sent again on the
+// next carrier, so a reconnect neither loses nor doubles anything. Flow frames (Output, Input)
+// travel only within the bytes that the receiver has granted; all other frames overtake them while
+// they wait.
 //
 // Pure: bytes and times in, bytes and frames out. Thread: one at a time.
 #pragma once
@@ -28,19 +29,21 @@
 namespace ivy::link {
 
 enum class FrameType : std::uint16_t {
-  kAttach = 1,     // launcher -> supervisor, unsequenced, first on every carrier: encode_attach()
-  kAttached = 2,   // supervisor -> launcher, unsequenced, answers Attach: empty, or a refusal's text
-  kCommand = 3,    // launcher -> supervisor: ivy.Command (job.proto)
-  kEvent = 4,      // supervisor -> launcher: ivy.Event (job.proto)
-  kOutput = 5,     // supervisor -> launcher, flow: OutputChunk
-  kInput = 6,      // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
+  kAttach = 1,    // launcher -> supervisor, unsequenced, first on every carrier: encode_attach()
+  kAttached = 2,  // supervisor -> launcher, unsequenced, answers Attach: empty, or a refusal's text
+  kCommand = 3,   // launcher -> supervisor: ivy.Command (job.proto)
+  kEvent = 4,     // supervisor -> launcher: ivy.Event (job.proto)
+  kOutput = 5,    // supervisor -> launcher, flow: OutputChunk
+  kInput = 6,     // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
   kHeartbeat = 7,  // both ways, unsequenced, every second: empty
   kAck = 8,        // both ways, unsequenced, when acknowledgement or credit must not wait: empty
 };
 
 // Printed by a supervisor (and sent by a launcher) before its first frame on a carrier. What comes
 // before it is a login shell's noise and is skipped.
-inline constexpr std::string_view kPreamble = "\x01IVYLINK\x01" "0001\n";
+inline constexpr std::string_view kPreamble =
+    "\x01IVYLINK\x01"
+    "0001\n";
 
 inline constexpr std::size_t kHeaderBytes = 48;
 // Largest payload. A Start for 512 workers with 1 MiB of arguments and environment fits in it.
@@ -54,7 +57,7 @@ inline constexpr std::size_t kNoiseMaxBytes = 1u << 20;
 inline constexpr std::size_t kMaxUnacknowledgedBytes = 64u << 20;
 
 struct FrameHeader {
-  std::uint32_t length = 0;        // Payload bytes.
+  std::uint32_t length = 0;  // Payload bytes.
   FrameType type = FrameType::kAck;
   std::uint32_t host = 0;          // Host number in the job; there for a later tree of relays.
   std::uint64_t sequence = 0;      // 1, 2, 3... per direction; 0 for unsequenced frames.
@@ -144,19 +147,22 @@ class Session {
   void send_heartbeat() { heartbeat_due_ = true; }
   // Flow payload bytes that our owner has disposed of: raises the peer's credit.
   void grant(std::uint64_t bytes);
-  // Next bytes for the carrier: whole frames, at least one when any is due, stopping past max_bytes.
+  // Next bytes for the carrier: whole frames, at least one when any is due, stopping past
+  // max_bytes.
   std::string take_bytes(std::uint64_t now_ns, std::size_t max_bytes);
   bool has_bytes() const;
 
   // ---- receiving ----
-  // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch: call
-  // attached() and then receive({}) for what came behind it. Duplicates, heartbeats and
+  // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch:
+  // call attached() and then receive({}) for what came behind it. Duplicates, heartbeats and
   // acknowledgements do not come out. An error (DataLoss) means: drop the carrier.
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
   FrameDecoder& decoder() { return decoder_; }
   // True when the peer has acknowledged every sequenced frame.
-  bool all_acknowledged() const { return unacknowledged_.empty() && control_.empty() && flow_.empty(); }
+  bool all_acknowledged() const {
+    return unacknowledged_.empty() && control_.empty() && flow_.empty();
+  }
   std::uint64_t received_sequence() const { return received_sequence_; }
   bool is_attached() const { return attached_; }
 
@@ -188,7 +194,7 @@ class Session {
   std::uint64_t next_sequence_ = 1;
   std::uint64_t flow_bytes_sent_ = 0;  // Since the job began, each byte once.
   std::uint64_t flow_bytes_queued_ = 0;
-  std::uint64_t control_bytes_ = 0;    // Payload bytes of control frames not yet acknowledged.
+  std::uint64_t control_bytes_ = 0;  // Payload bytes of control frames not yet acknowledged.
   std::uint64_t peer_credit_ = 0;
   std::uint64_t handshake_credit_ = 0;  // In this carrier's Attach or Attached; not yet trusted.
   // Receiving.

@@ -48,7 +48,7 @@ Error errno_error(Code code, const std::string& what, int errno_value);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}   // NOLINT: by intention
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: by intention
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -100,10 +100,10 @@ class [[nodiscard]] Result<void> {
   })
 #define IVY_TRY(expression) IVY_TRY_WITH_(return, expression)
 #define IVY_CO_TRY(expression) IVY_TRY_WITH_(co_return, expression)
-#define IVY_CHECK_WITH_(return_, expression)                          \
-  do {                                                                \
-    auto ivy_check_result_ = (expression);                            \
-    if (!ivy_check_result_.ok()) return_ ivy_check_result_.error();   \
+#define IVY_CHECK_WITH_(return_, expression)                        \
+  do {                                                              \
+    auto ivy_check_result_ = (expression);                          \
+    if (!ivy_check_result_.ok()) return_ ivy_check_result_.error(); \
   } while (false)
 #define IVY_CHECK(expression) IVY_CHECK_WITH_(return, expression)
 #define IVY_CO_CHECK(expression) IVY_CHECK_WITH_(co_return, expression)

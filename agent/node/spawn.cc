@@ -160,8 +160,8 @@ void raise_limit(decltype(RLIMIT_NOFILE) resource) {
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0u)); }
 
-// Returns twice, like fork; the child shares no memory. Not CLONE_VFORK: the next worker is born while
-// this one executes its program.
+// Returns twice, like fork; the child shares no memory. Not CLONE_VFORK: the next worker is born
+// while this one executes its program.
 pid_t raw_clone(int cgroup_fd, int* pidfd) {
 #if IVY_RAW_CLONE
   clone_args arguments{};

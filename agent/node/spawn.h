@@ -50,8 +50,8 @@ SpawnResult spawn(const SpawnRequest& request);
 // program: on several cores their starts overlap.
 struct PendingSpawn {
   SpawnedProcess process;
-  SpawnFailure failure;   // Already failed: finish_spawn only hands it on.
-  int report_fd = -1;     // Owned; closed by finish_spawn, which must be called.
+  SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
+  int report_fd = -1;    // Owned; closed by finish_spawn, which must be called.
   std::string executable;
   std::string working_directory;
 };

@@ -71,8 +71,9 @@ int directory_error(const std::string& path) {
 
 void remove_variables(Environment& environment, const std::vector<std::string>& patterns) {
   std::erase_if(environment, [&](const EnvVariable& variable) {
-    return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& pattern) { return env_pattern_matches(pattern, variable.name); });
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return env_pattern_matches(pattern, variable.name);
+    });
   });
 }
 

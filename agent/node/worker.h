@@ -66,8 +66,8 @@ class Worker {
   Worker(WorkerContext& context, std::uint32_t rank);
   ~Worker();
 
-  // Gives birth to the process and returns at once; finish_start must follow. In two halves, so that
-  // all workers of a host are on their way before the first is waited for.
+  // Gives birth to the process and returns at once; finish_start must follow. In two halves, so
+  // that all workers of a host are on their way before the first is waited for.
   void begin(const WorkerGroup& group, const WorkerSpec& spec);
   // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
   // the process has ended: the owner then calls collect().

@@ -19,7 +19,7 @@ namespace ivy {
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;
-  int host_index = 0;   // Position among the planned hosts.
+  int host_index = 0;  // Position among the planned hosts.
   std::string host;
 };
 
@@ -54,8 +54,9 @@ class Output {
   // Ends partial lines and writes what is queued; calls done when all has left, or when it cannot
   // leave within the limit.
   virtual void finish(std::function<void()> done) = 0;
-  // From now on finish() waits at most so long for a reader that takes nothing. Default: without limit,
-  // because output that a paused reader has not taken is not lost; 2 s with --console-overflow=drop.
+  // From now on finish() waits at most so long for a reader that takes nothing. Default: without
+  // limit, because output that a paused reader has not taken is not lost; 2 s with
+  // --console-overflow=drop.
   virtual void limit_finish(std::chrono::milliseconds limit) = 0;
   // Lost console lines because of --console-overflow=drop, and failed file writes, for the summary.
   virtual std::vector<std::string> complaints() const = 0;

@@ -13,11 +13,11 @@ struct SummaryInputs {
   const std::vector<WorkerEnd>* ends = nullptr;
   const LauncherEnd* launcher_end = nullptr;
   const Outcome* outcome = nullptr;
-  std::int64_t started_at_ns = 0;       // When the workers were started, launcher's clock.
+  std::int64_t started_at_ns = 0;  // When the workers were started, launcher's clock.
   int world_size = 0;
   std::function<std::string(int rank)> log_path;  // Standard error file of a rank, or empty.
-  std::vector<std::string> complaints;  // Output::complaints()
-  std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  std::vector<std::string> complaints;            // Output::complaints()
+  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
 };
 
 // Text that ends with a newline, or empty when every rank ended well and there is nothing to say.

@@ -162,7 +162,8 @@ class HostSessionTest : public ::testing::Test {
     session_->open();
   }
 
-  // Up, and the supervisor has answered: from here on an end of the carrier is no failure to come up.
+  // Up, and the supervisor has answered: from here on an end of the carrier is no failure to come
+  // up.
   bool attached() {
     if (!eventually([&] { return up_; })) return false;
     host_.send_note("attached");

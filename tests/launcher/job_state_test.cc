@@ -12,9 +12,9 @@ const std::vector<JobState> kStates = {
     JobState::kConnecting, JobState::kChecking, JobState::kRunning,    JobState::kCollecting,
     JobState::kStopping,   JobState::kKilling,  JobState::kConfirming, JobState::kDone};
 const std::vector<JobEvent> kEvents = {
-    JobEvent::kAllGreeted, JobEvent::kAllChecked, JobEvent::kRefused,     JobEvent::kWorkerFailed,
-    JobEvent::kEvidenceReady, JobEvent::kAllEnded, JobEvent::kHostLost,   JobEvent::kInterrupted,
-    JobEvent::kTimeUp,     JobEvent::kAllReported};
+    JobEvent::kAllGreeted,    JobEvent::kAllChecked, JobEvent::kRefused,  JobEvent::kWorkerFailed,
+    JobEvent::kEvidenceReady, JobEvent::kAllEnded,   JobEvent::kHostLost, JobEvent::kInterrupted,
+    JobEvent::kTimeUp,        JobEvent::kAllReported};
 
 JobState after(std::vector<JobEvent> events) {
   JobState state = JobState::kConnecting;

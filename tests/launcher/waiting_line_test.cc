@@ -19,7 +19,8 @@ TEST(WaitingLineTest, FoldsHostsThatDoTheSame) {
 
 TEST(WaitingLineTest, WritesAtMostFourGroups) {
   std::vector<WaitingHost> waiting;
-  for (int i = 0; i < 6; ++i) waiting.push_back({"h" + std::to_string(i), "doing" + std::to_string(i)});
+  for (int i = 0; i < 6; ++i)
+    waiting.push_back({"h" + std::to_string(i), "doing" + std::to_string(i)});
   const std::string line = waiting_line(0, 6, seconds(5), waiting);
   EXPECT_NE(line.find("h3"), std::string::npos);
   EXPECT_EQ(line.find("h4"), std::string::npos);
