@@ -6,7 +6,6 @@ removed, so that the next one starts clean. The hosts are torn down always.
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds
 
 import leftovers  # noqa: E402  (found by way of launching)
+from namespaces import cgroup_mounts, remove_cgroup  # noqa: E402
 from testbed import Testbed, TestbedError  # noqa: E402
 
 HOST_COUNT = 6
@@ -92,13 +92,6 @@ def job_directories():
     return found
 
 
-def job_cgroups():
-    with open("/proc/self/mountinfo") as table:
-        mounts = [line.split()[4] for line in table if " - cgroup2 " in line]
-    return {directory for mount in mounts for directory, _, _ in os.walk(mount)
-            if re.match(r"ivy(run)?[-.]", os.path.basename(directory))}
-
-
 def is_alive(path):
     """Somebody else's job, which runs beside the tests: its socket is listened on."""
     with contextlib.suppress(OSError), open("/proc/net/unix") as table:
@@ -106,14 +99,15 @@ def is_alive(path):
     return False
 
 
-def local_leftovers(marker, known_directories, known_cgroups):
-    lines = [f"process {process.pid} ({process.name.decode(errors='replace')}, {process.state}): "
-             f"{process.words()}" for process in marked_processes(marker)]
-    lines += [f"job directory {path}" for path in job_directories() - known_directories
-              if not is_alive(path)]
-    lines += [f"cgroup {path}" for path in job_cgroups() - known_cgroups
-              if not leftovers.cgroup_members(path)]
-    return lines
+def make_cgroup(name):
+    """A cgroup of the test's own, where this machine lets us have one; else None."""
+    mount, _ = cgroup_mounts()
+    path = os.path.join(mount or "/nonexistent", name)
+    try:
+        os.mkdir(path)
+    except OSError:
+        return None
+    return path
 
 
 def settle(find, limit=SETTLE_SECONDS):
@@ -130,10 +124,34 @@ class LocalLauncher(Launcher):
     def __init__(self, directory):
         self.marker = uuid.uuid4().hex
         super().__init__(directory, self.marker)
-        self.known = (job_directories(), job_cgroups())
+        self.known = job_directories()
+        self.cgroup = make_cgroup(f"ivytest-{self.marker[:12]}")
+
+    def command(self, program, env):
+        argv, environment = super().command(program, env)
+        if self.cgroup:
+            # The job's cgroup is made below the one where ivyrun was started.
+            enter = f"echo $$ > {self.cgroup}/cgroup.procs; exec \"$@\""
+            argv = ["/bin/sh", "-c", enter, "sh", *argv]
+        return argv, environment
 
     def leftovers(self):
-        return local_leftovers(self.marker, *self.known)
+        lines = [f"process {process.pid} ({process.name.decode(errors='replace')}, "
+                 f"{process.state}): {process.words()}" for process in self.processes()]
+        lines += [f"job directory {path}" for path in job_directories() - self.known
+                  if not is_alive(path)]
+        if self.cgroup:
+            lines += [f"cgroup {directory}" for directory, _, _ in os.walk(self.cgroup)
+                      if directory != self.cgroup]
+        return lines
+
+    def remove(self):
+        for process in marked_processes(self.marker):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.cgroup:
+            remove_cgroup(self.cgroup)
 
     def processes(self):
         """Everything that this test has started and that has not ended."""
@@ -158,10 +176,7 @@ def local():
     launcher = LocalLauncher(directory)
     yield launcher
     left = settle(launcher.leftovers)
-    for process in marked_processes(launcher.marker):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
-    shutil.rmtree(directory, ignore_errors=True)
+    launcher.remove()
     assert not left, "left behind:\n" + "\n".join(left)
 
 
@@ -192,8 +207,8 @@ class BedLauncher(HostLauncher):
         return self.bed.leftovers()
 
     def leftovers_of_ours(self):
-        """Without sshd's own sessions: on a host that was cut off they wait for an answer, for hours
-        if need be, and nobody but that sshd can end them."""
+        """Without sshd's own sessions: on a host that was cut off they wait for an answer, hours if
+        need be, and nobody but that sshd can end them."""
         return [line for line in self.leftovers() if ": connection " not in line]
 
     def wait_clean(self, limit):

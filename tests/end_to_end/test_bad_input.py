@@ -122,8 +122,9 @@ def every_disk_full(hosts, number):
     places = ("/tmp", "/var/tmp", "/dev/shm", "/run")
     try:
         for place in places:
-            shrink = f"mount -o remount,size=$(($(df -k --output=used {place} | tail -1) + 4))k {place}"
-            hosts.run_on(number, "sh", "-c", f"{shrink}; cat /dev/zero > {place}/filler")
+            used = f"$(df -k --output=used {place} | tail -1)"
+            hosts.run_on(number, "sh", "-c", f"mount -o remount,size=$(({used} + 4))k {place}; "
+                         f"cat /dev/zero > {place}/filler")
         yield
     finally:
         for place in places:

@@ -151,14 +151,6 @@ def left_cgroups(view):
                 yield os.path.join(directory, name)
 
 
-def cgroup_members(directory):
-    try:
-        with open(os.path.join(directory, "cgroup.procs")) as file:
-            return [int(line) for line in file]
-    except OSError:
-        return []
-
-
 def is_connection(process):
     return process.words().startswith("sshd: ")
 

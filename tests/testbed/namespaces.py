@@ -1,7 +1,12 @@
 """The system calls and the cgroup paths that make one process into a host of its own."""
 
+import contextlib
 import ctypes
 import os
+import signal
+import time
+
+REMOVE_SECONDS = 10  # For killed processes to leave their cgroup.
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWCGROUP = 0x02000000
@@ -61,6 +66,31 @@ def enter_cgroup(directory):
     """Moves this process."""
     with open(os.path.join(directory, "cgroup.procs"), "w") as file:
         file.write("0")
+
+
+def cgroup_members(directory):
+    try:
+        with open(os.path.join(directory, "cgroup.procs")) as file:
+            return [int(line) for line in file]
+    except OSError:
+        return []
+
+
+def remove_cgroup(top):
+    """Ends every process in it, then removes it with everything below. False: it did not end."""
+    deadline = time.monotonic() + REMOVE_SECONDS
+    while os.path.isdir(top):
+        for directory, _, _ in os.walk(top, topdown=False):
+            for pid in cgroup_members(directory):
+                if pid != os.getpid():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def start_time(pid):

@@ -14,13 +14,13 @@ import uuid
 import host_init
 import leftovers
 from namespaces import (CLONE_NEWCGROUP, CLONE_NEWIPC, CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID,
-                        CLONE_NEWUTS, cgroup_mounts, enter_cgroup, start_time, unshare)
+                        CLONE_NEWUTS, cgroup_mounts, enter_cgroup, remove_cgroup, start_time,
+                        unshare)
 
 REPOSITORY = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 LOGIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_HOSTS = 250         # One byte of the IPv4 address.
 BOOT_SECONDS = 20       # For one host until its sshd listens; a busy machine needs a few.
-REMOVE_SECONDS = 10     # For killed processes to leave their cgroup.
 NEEDED = ("ip", "tc", "nsenter", "ssh-keygen", "/usr/sbin/sshd", "setpriv", "/bin/csh",
           "/usr/bin/fish")
 
@@ -344,7 +344,7 @@ class Testbed:
         # Its network namespace lives on as long as its dead connections try to say goodbye.
         self._in_switch("ip", "link", "del", f"p{number}")
         for path in self._cgroups(f"node{number}"):
-            self._remove_cgroup(path)
+            self._end_cgroup(path)
 
     def power_on(self, number):
         if self.is_on(number):
@@ -382,20 +382,10 @@ class Testbed:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for path in self._cgroups(""):
-            self._remove_cgroup(path.rstrip("/"))
+            self._end_cgroup(path.rstrip("/"))
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def _remove_cgroup(self, top):
-        """Ends every process in it, then removes it with everything below."""
-        deadline = time.monotonic() + REMOVE_SECONDS
-        while os.path.isdir(top):
-            for directory, _, _ in os.walk(top, topdown=False):
-                for pid in leftovers.cgroup_members(directory):
-                    if pid != os.getpid():
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(OSError):
-                    os.rmdir(directory)
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{top} cannot be removed; its processes do not end")
-            time.sleep(0.01)
+    @staticmethod
+    def _end_cgroup(path):
+        if not remove_cgroup(path):
+            raise TestbedError(f"{path} cannot be removed; its processes do not end")
