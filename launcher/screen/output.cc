@@ -48,6 +48,13 @@ bool is_same_place(int first_fd, int second_fd) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
+// A console, and what waits for it.
+struct Desk {
+  std::unique_ptr<Console> console;
+  ChunkQueue queue;
+  bool wants_flush = false;
+};
+
 class ConsoleOutput final : public Output {
  public:
   ConsoleOutput(boost::asio::io_context& loop, const Options& options, const std::string& job_id,
@@ -65,12 +72,6 @@ class ConsoleOutput final : public Output {
   std::vector<std::string> complaints() const override;
 
  private:
-  // A console, and what waits for it.
-  struct Desk {
-    std::unique_ptr<Console> console;
-    ChunkQueue queue;
-    bool wants_flush = false;
-  };
   struct RankRecord {
     std::array<Lane, 2> lanes;
     std::string tail;
@@ -158,7 +159,7 @@ ConsoleStyle ConsoleOutput::style_for(int fd) const {
   return style;
 }
 
-ConsoleOutput::Desk& ConsoleOutput::desk_of(const Lane& lane) {
+Desk& ConsoleOutput::desk_of(const Lane& lane) {
   return lane.stream == 2 && desks_[1] ? *desks_[1] : *desks_[0];
 }
 

@@ -57,8 +57,8 @@ std::vector<pid_t> start_a_stubborn_job(const std::string& job_id, int cgroup_fd
   add("fork_grandchild", "leave");
   add("ignore_term", "");
   add("fork_many", std::to_string(kMany));
-  std::ranges::sort(pids);
-  pids.erase(std::ranges::unique(pids).begin(), pids.end());
+  std::sort(pids.begin(), pids.end());
+  pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
   return pids;
 }
 
