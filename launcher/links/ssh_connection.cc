@@ -223,12 +223,18 @@ void SshConnection::answered(const SshHostKey& key, bool trusted) {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
-// Ends where a write was not possible right after a read found nothing: libssh also reads from the
-// socket while it writes, and what it has taken from there wakes nobody.
+// libssh takes whatever has arrived from the socket, for any stream, whenever it is called, and what it
+// has taken wakes nobody. So this ends only where the output was looked at last and had nothing, and
+// where a write was not possible right after that.
 bool SshConnection::move_bytes() {
   int reads = 0;
-  while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
-  while (state_ != State::kOver && read_stream(SshStream::kError)) {
+  bool looked_last = false;
+  while (!looked_last && state_ != State::kOver && reads < kReadsPerTurn) {
+    while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
+    const bool had_errors = read_stream(SshStream::kError);
+    const bool had_output = read_stream(SshStream::kOutput);
+    if (had_output) ++reads;
+    looked_last = !had_errors && !had_output;
   }
   if (state_ != State::kEntry && state_ != State::kUp) return state_ == State::kEnding;
   if (write_some()) return state_ != State::kOver;

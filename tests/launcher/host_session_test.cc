@@ -249,7 +249,7 @@ TEST_F(HostSessionTest, HostThatRefusesLivesAndIsFoundAgain) {
 }
 
 TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
-  open(milliseconds(1'000));
+  open(milliseconds(2'000));
   ASSERT_TRUE(attached());
   host_.deaf = true;
   host_.answer = FakeHost::Answer::kSilent;
