@@ -67,7 +67,7 @@ TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
   const auto link = open(
       script("echo \"$*\" >&3; x=$(for f in 0 1 2; do readlink /proc/$$/fd/$f; done); "
              "echo \"$x\" >&3; "
-             "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/$$/status >&3"));
+             "ls /proc/self/fd | tr '\\n' ' ' >&3; grep -E 'SigBlk|SigIgn' /proc/self/status >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);
   EXPECT_NE(probe_.bytes.find("warden --job " + std::string(32, 'a') +
