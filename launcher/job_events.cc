@@ -37,6 +37,13 @@ std::string step_of(LinkFailure failure) {
   return "";
 }
 
+std::string replace_all(std::string text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos;
+       at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
 }  // namespace
 
 HostSession::Handlers Job::session_handlers(std::size_t index) {
@@ -83,41 +90,40 @@ void Job::host_failed(std::size_t index, const LinkDown& down) {
 
 void Job::hosts_did_not_come_up(const std::string& what) {
   struct Group {
-    LinkDown down;
+    LinkDown down;        // Of the first of them.
+    std::string pattern;  // Its message without its name: what the others of the group say as well.
     std::vector<std::string> names;
   };
   std::vector<Group> groups;
-  std::size_t failed = 0;
   for (const HostRecord& host : hosts_) {
-    if (host.facts) continue;
-    if (!host.failure && what.empty()) continue;
-    ++failed;
+    if (!host.failure && (host.facts || what.empty())) continue;
     const LinkDown down =
         host.failure.value_or(LinkDown{LinkFailure::kUnreachable, "still: " + host.doing, ""});
-    const auto same = std::find_if(groups.begin(), groups.end(), [&down](const Group& group) {
-      return group.down.message == down.message;
+    const std::string pattern = replace_all(down.message, host.name, "%h");
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+      return group.pattern == pattern && group.down.failure == down.failure;
     });
     if (same != groups.end()) {
       same->names.push_back(host.name);
     } else {
-      groups.push_back(Group{down, {host.name}});
+      groups.push_back(Group{down, pattern, {host.name}});
     }
   }
-  if (failed == 0) groups.push_back(Group{LinkDown{LinkFailure::kUnreachable, "", ""}, {}});
   std::vector<Diagnostic> diagnostics;
   for (const Group& group : groups) {
+    const std::string names = fold_host_names(group.names);
     Diagnostic diagnostic;
     diagnostic.id = "IVY-H003";
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(hosts_.size()) +
                       (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
                       (what.empty() ? "" : " " + what);
-    diagnostic.where = fold_host_names(group.names) + ", " + step_of(group.down.failure);
-    diagnostic.cause = group.down.message;
+    diagnostic.where = names + ", " + step_of(group.down.failure);
+    diagnostic.cause = replace_all(group.pattern, "%h", names);
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
     diagnostics.push_back(std::move(diagnostic));
   }
-  refuse(std::move(diagnostics), LauncherReason::kHostsNotUp);
+  if (!diagnostics.empty()) refuse(std::move(diagnostics), LauncherReason::kHostsNotUp);
 }
 
 void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message) {
@@ -147,8 +153,16 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
 }
 
 void Job::on_hello_ok(std::size_t index, const HelloOk& hello) {
-  if (hosts_[index].facts) return;
-  hosts_[index].facts = hello.facts();
+  HostRecord& host = hosts_[index];
+  if (host.facts || host.failure) return;
+  const std::string& trouble = hello.facts().job_directory_error();
+  if (!trouble.empty()) {
+    // The supervisor lives and is told to end; to the user this host did not come up.
+    return host_failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
+                                       "make room in " + hello.facts().job_directory() + " on " +
+                                           host.name});
+  }
+  host.facts = hello.facts();
   check_greeted();
 }
 

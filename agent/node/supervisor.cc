@@ -193,7 +193,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, port_);
   // Workers could not prove themselves: better not to start than to fail later and elsewhere.
   if (!token.ok())
-    event.mutable_hello_ok()->mutable_facts()->set_program_error(token.error().message);
+    event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   send(event);
   return {};
 }

@@ -33,7 +33,7 @@ constexpr std::string_view kRemoteCommand =
 
 // Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
 // link (both are possible in /tmp), when programs may not run there, or when the bundle does not
-// fit; each try reads the whole bundle whatever becomes of it, so that the next try begins at its
+// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle whatever becomes of it, so that the next try begins at its
 // first byte.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
@@ -47,7 +47,7 @@ for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/s
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
   e=$(mktemp -d "$b/.new.XXXXXX" 2>&1) || { x "$e"; continue; }
   t=$e
-  e=$({ printf '#!/bin/sh\nexit 0\n' > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
+  e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
   e=$("$t/try" 2>&1) || { x "programs may not run there (${e##*: })"; continue; }
   if [ ! -x "$d/ivy-node" ]; then
     printf '\001ivy:send\n'
