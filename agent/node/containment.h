@@ -45,12 +45,17 @@ class Containment {
   virtual long out_of_memory_kills() const = 0;
 };
 
+// Rights, controllers, thread modes and filters of system calls agree on a cgroup only when a process
+// has been born in it. The warden takes the supervisor's word: it only ever ends what is in there.
+enum class CgroupProof { kTrialBirth, kNone };
+
 // Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.
 struct ContainmentRequest {
   std::string job_id;
   std::uint32_t host = 0;
   pid_t supervisor = 0;  // Never a member.
   pid_t warden = 0;      // Never a member; the root of the process tree.
+  CgroupProof proof = CgroupProof::kTrialBirth;
 };
 
 // Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and

@@ -187,7 +187,11 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
   grace_ns_ = hello.grace_ms() * kNanosPerMilli;
   if (!containment_)
-    containment_ = make_containment({start_.job_id, start_.host, getpid(), start_.warden_pid});
+    containment_ = make_containment({.job_id = start_.job_id,
+                                     .host = start_.host,
+                                     .supervisor = getpid(),
+                                     .warden = start_.warden_pid,
+                                     .proof = CgroupProof::kTrialBirth});
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, port_);

@@ -189,8 +189,11 @@ int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
   for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
-  const ContainmentRequest request{
-      .job_id = start.job_id, .host = start.host, .supervisor = supervisor, .warden = getpid()};
+  const ContainmentRequest request{.job_id = start.job_id,
+                                   .host = start.host,
+                                   .supervisor = supervisor,
+                                   .warden = getpid(),
+                                   .proof = CgroupProof::kNone};
   const std::unique_ptr<Containment> containment = make_containment(request);
   ProcessTree tree(request);
 
