@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "agent/node/relay.h"
 #include "agent/node/supervisor.h"
+#include "agent/node/user_scope.h"
 #include "agent/node/warden.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
@@ -28,17 +30,20 @@ int print_usage() {
 }
 
 int warden_role(int argc, char** argv) {
-  const Result<WardenStart> start = parse_warden_arguments(argc, argv);
+  const Result<WardenStart> start = parse_warden_arguments(argc - 2, argv + 2);
   if (!start.ok()) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
     return kExitUsage;
   }
+  const std::string unit =
+      "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
+  if (enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
   return run_warden(*start, run_supervisor);
 }
 
 int run(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
-  if (role == "warden") return warden_role(argc - 2, argv + 2);
+  if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();
