@@ -158,9 +158,9 @@ void Job::on_hello_ok(std::size_t index, const HelloOk& hello) {
   const std::string& trouble = hello.facts().job_directory_error();
   if (!trouble.empty()) {
     // The supervisor lives and is told to end; to the user this host did not come up.
-    return host_failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
-                                       "make room in " + hello.facts().job_directory() + " on " +
-                                           host.name});
+    return host_failed(
+        index, LinkDown{LinkFailure::kBootstrap, trouble,
+                        "make room in " + hello.facts().job_directory() + " on " + host.name});
   }
   host.facts = hello.facts();
   check_greeted();

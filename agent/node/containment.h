@@ -45,8 +45,9 @@ class Containment {
   virtual long out_of_memory_kills() const = 0;
 };
 
-// Rights, controllers, thread modes and filters of system calls agree on a cgroup only when a process
-// has been born in it. The warden takes the supervisor's word: it only ever ends what is in there.
+// Rights, controllers, thread modes and filters of system calls agree on a cgroup only when a
+// process has been born in it. The warden takes the supervisor's word: it only ever ends what is in
+// there.
 enum class CgroupProof { kTrialBirth, kNone };
 
 // Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.

@@ -35,8 +35,7 @@ int warden_role(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
     return kExitUsage;
   }
-  const std::string unit =
-      "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
+  const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
   if (enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
   return run_warden(*start, run_supervisor);
 }

@@ -1,7 +1,7 @@
-// A cgroup for an ordinary user: where the cgroup that we were born in cannot be written, but the user
-// has a systemd of his own, the warden is started again inside a transient scope with Delegate=yes.
-// What a login session's end would take along lives on in it.
-// Thread: the only one, before anything else of the role has begun.
+// A cgroup for an ordinary user: where the cgroup that we were born in cannot be written, but the
+// user has a systemd of his own, the warden is started again inside a transient scope with
+// Delegate=yes. What a login session's end would take along lives on in it. Thread: the only one,
+// before anything else of the role has begun.
 #pragma once
 
 #include <string>
@@ -14,8 +14,8 @@ enum class ScopeStep {
 };
 
 // unit: name of the scope without ".scope". arguments: argv of this process, which is run again.
-// Takes at most kScopePatienceMs, and never makes a start fail: without a scope the process tree holds
-// the job.
+// Takes at most kScopePatienceMs, and never makes a start fail: without a scope the process tree
+// holds the job.
 ScopeStep enter_user_scope(const std::string& unit, char** arguments);
 
 // systemd answers in a few milliseconds; one that is stuck must not keep the job from starting.

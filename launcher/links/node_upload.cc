@@ -33,8 +33,8 @@ constexpr std::string_view kRemoteCommand =
 
 // Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
 // link (both are possible in /tmp), when programs may not run there, or when the bundle does not
-// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle whatever becomes of it, so that the next try begins at its
-// first byte.
+// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
+// whatever becomes of it, so that the next try begins at its first byte.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=

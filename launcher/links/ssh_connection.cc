@@ -223,9 +223,9 @@ void SshConnection::answered(const SshHostKey& key, bool trusted) {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
-// libssh takes whatever has arrived from the socket, for any stream, whenever it is called, and what it
-// has taken wakes nobody. So this ends only where the output was looked at last and had nothing, and
-// where a write was not possible right after that.
+// libssh takes whatever has arrived from the socket, for any stream, whenever it is called, and
+// what it has taken wakes nobody. So this ends only where the output was looked at last and had
+// nothing, and where a write was not possible right after that.
 bool SshConnection::move_bytes() {
   int reads = 0;
   bool looked_last = false;
