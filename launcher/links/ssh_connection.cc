@@ -20,7 +20,8 @@ SshConnection::SshConnection(std::shared_ptr<CarrierContext> context, Host host,
       handlers_(std::move(handlers)),
       retry_(retry),
       socket_(context_->loop()),
-      timer_(context_->loop()) {}
+      timer_(context_->loop()),
+      nudge_timer_(context_->loop()) {}
 
 void SshConnection::open(const OpenRequest& request, NodeUpload& upload) {
   request_ = request;
@@ -34,6 +35,7 @@ void SshConnection::close() {
   state_ = State::kOver;
   ++deadline_serial_;
   timer_.cancel();
+  nudge_timer_.cancel();
   if (dial_) dial_->cancel();
   if (question_) question_->cancel();
   boost::system::error_code ignored;
@@ -238,7 +240,7 @@ bool SshConnection::move_bytes() {
   }
   if (state_ != State::kEntry && state_ != State::kUp) return state_ == State::kEnding;
   if (write_some()) return state_ != State::kOver;
-  if (reads == kReadsPerTurn && state_ != State::kOver) {
+  if (reads >= kReadsPerTurn && state_ != State::kOver) {
     asio::post(context_->loop(), [self = shared_from_this()] { self->drive(); });
   }
   return false;
@@ -362,6 +364,7 @@ void SshConnection::wait() {
                          if (!error) self->drive();
                        });
   }
+  await_nudge();
   if (!waits_write_ && session_->wants_write()) {
     waits_write_ = true;
     socket_.async_wait(asio::posix::stream_descriptor::wait_write,
@@ -370,6 +373,19 @@ void SshConnection::wait() {
                          if (!error) self->drive();
                        });
   }
+}
+
+// What libssh has taken from the socket while it did something else wakes nobody. Where the far end
+// waits for us, we look again without being woken; once the session is up its heartbeat does the
+// same.
+void SshConnection::await_nudge() {
+  if (waits_nudge_ || (state_ != State::kEntry && written_ == outgoing_.size())) return;
+  waits_nudge_ = true;
+  nudge_timer_.expires_after(kNudge);
+  nudge_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    self->waits_nudge_ = false;
+    if (!error) self->drive();
+  });
 }
 
 void SshConnection::set_deadline(std::chrono::steady_clock::duration limit,

@@ -87,6 +87,7 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void ended();
   // ---- waiting ----
   void wait();
+  void await_nudge();
   void set_deadline(std::chrono::steady_clock::duration limit, std::function<void()> expired);
   void fail(const LinkDown& down);
   void give_up(const std::string& because);
@@ -96,6 +97,7 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   static constexpr std::size_t kWriteBytes = 32u << 10;
   // Reads in a row before others get their turn.
   static constexpr int kReadsPerTurn = 32;
+  static constexpr std::chrono::milliseconds kNudge{50};
   static constexpr std::size_t kErrorKeptBytes = 4096;
 
   std::shared_ptr<CarrierContext> context_;
@@ -114,6 +116,8 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   std::optional<RemoteEntry> entry_;
   boost::asio::posix::stream_descriptor socket_;  // A copy of libssh's descriptor, to wait on.
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer nudge_timer_;
+  bool waits_nudge_ = false;
   int deadline_serial_ = 0;
   int tries_ = 0;
   bool waits_read_ = false;
