@@ -520,7 +520,10 @@ void Job::conclude() {
       worker.end.stderr_tail = output_->stderr_tail(worker.end.rank);
       ends.push_back(worker.end);
     }
-    const Outcome outcome = judge(ends, launcher_end_);
+    Outcome outcome = judge(ends, launcher_end_);
+    // Nobody may take a result for whole that is not.
+    const bool is_cut = outcome.exit_code == 0 && !output_->console_failure().empty();
+    if (is_cut) outcome.exit_code = kExitInternal;
     SummaryInputs inputs;
     inputs.ends = &ends;
     inputs.launcher_end = &launcher_end_;
@@ -536,6 +539,9 @@ void Job::conclude() {
           overwritten_master_address(ends, plan_.hosts.front().name, plan_.master_address);
       if (hint) text = render(*hint) + text;
     }
+    if (is_cut)
+      text += "ivyrun: error[IVY-O003]: every rank ended well, but " + output_->console_failure() +
+              "\nivyrun: exit code " + std::to_string(kExitInternal) + " (origin: launcher)\n";
     if (!text.empty()) output_->say(text);
     output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
   });

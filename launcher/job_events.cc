@@ -44,6 +44,31 @@ std::string replace_all(std::string text, const std::string& from, const std::st
   return text;
 }
 
+// Numeric addresses differ from host to host where the trouble is the same: "10.0.0.7" and
+// "(fd77::7)" are left out.
+std::string without_addresses(const std::string& text) {
+  std::string kept;
+  std::string word;
+  const auto flush = [&](const std::string& separator) {
+    const auto dots = std::count(word.begin(), word.end(), '.');
+    const auto colons = std::count(word.begin(), word.end(), ':');
+    const bool is_address = word.find_first_not_of("0123456789abcdef.:()[]") == std::string::npos &&
+                            (dots == 3 || colons >= 2);
+    kept += is_address ? "its address" : word;
+    kept += separator;
+    word.clear();
+  };
+  for (const char c : text) {
+    if (c == ' ' || c == '\n' || c == ',') {
+      flush(std::string(1, c));
+    } else {
+      word += c;
+    }
+  }
+  flush("");
+  return kept;
+}
+
 }  // namespace
 
 HostSession::Handlers Job::session_handlers(std::size_t index) {
@@ -97,9 +122,10 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   std::vector<Group> groups;
   for (const HostRecord& host : hosts_) {
     if (!host.failure && (host.facts || what.empty())) continue;
-    const LinkDown down =
-        host.failure.value_or(LinkDown{LinkFailure::kUnreachable, "still: " + host.doing, ""});
-    const std::string pattern = replace_all(down.message, host.name, "%h");
+    const LinkDown down = host.failure.value_or(LinkDown{
+        LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
+        "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
+    const std::string pattern = without_addresses(replace_all(down.message, host.name, "%h"));
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.pattern == pattern && group.down.failure == down.failure;
     });
@@ -118,7 +144,8 @@ void Job::hosts_did_not_come_up(const std::string& what) {
                       (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
                       (what.empty() ? "" : " " + what);
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause = replace_all(group.pattern, "%h", names);
+    diagnostic.cause =
+        group.names.size() == 1 ? group.down.message : replace_all(group.pattern, "%h", names);
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
     diagnostics.push_back(std::move(diagnostic));

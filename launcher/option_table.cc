@@ -378,7 +378,7 @@ std::string full_help() {
       "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
       "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
       "  141 the reader of the output went away\n"
-      "The last line on standard error says whose code it is.\n";
+      "After a job that did not end well, the last line on standard error says whose code it is.\n";
   return out;
 }
 

@@ -207,8 +207,10 @@ void check_directory(Planner& planner, const JobPlan& plan) {
 }
 
 void check_program(Planner& planner, const JobPlan& plan) {
-  const Sayings said =
-      sayings(plan, planner, [](const HostFacts& facts) { return facts.program_error(); });
+  const Sayings said = sayings(plan, planner, [](const HostFacts& facts) {
+    // A relative program is missing wherever its directory is: that has been said.
+    return facts.working_directory_error().empty() ? facts.program_error() : std::string();
+  });
   for (const auto& [error, names] : said) {
     const auto host =
         std::find_if(plan.hosts.begin(), plan.hosts.end(),

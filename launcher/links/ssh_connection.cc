@@ -66,7 +66,10 @@ void SshConnection::dial() {
 }
 
 void SshConnection::dial_failed(const LinkDown& down) {
-  if (down.failure == LinkFailure::kRefused && try_again(down, kMaxRefusedTries)) return;
+  // A host that boots is refused, or has no route yet; silence has had its own long time-out.
+  const bool is_quick = down.failure == LinkFailure::kRefused ||
+                        down.message.find("No route to host") != std::string::npos;
+  if (is_quick && try_again(down, kMaxRefusedTries)) return;
   fail(down);
 }
 

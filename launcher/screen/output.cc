@@ -70,6 +70,7 @@ class ConsoleOutput final : public Output {
   void finish(std::function<void()> done) override;
   void limit_finish(std::chrono::milliseconds limit) override;
   std::vector<std::string> complaints() const override;
+  std::string console_failure() const override { return console_failure_; }
 
  private:
   struct RankRecord {
@@ -112,6 +113,7 @@ class ConsoleOutput final : public Output {
   std::vector<Lane*> waiting_;                // Lanes with an unfinished line.
   LogFiles files_;
   std::vector<std::string> complaints_;
+  std::string console_failure_;
   std::map<int, std::uint64_t> owed_;  // Consumed bytes by host, not yet reported.
   bool report_scheduled_ = false;
   bool closed_reported_ = false;
@@ -387,7 +389,7 @@ void ConsoleOutput::console_failed(std::size_t index, int errno_value) {
     complaints_.push_back(
         errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
         "; what workers printed from then on is lost");
-    if (is_output && desks_[1]) say("ivyrun: warning: " + complaints_.back() + "\n");
+    if (console_failure_.empty()) console_failure_ = complaints_.back();
   }
   check_finished();
 }

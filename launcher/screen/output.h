@@ -60,6 +60,9 @@ class Output {
   virtual void limit_finish(std::chrono::milliseconds limit) = 0;
   // Lost console lines because of --console-overflow=drop, and failed file writes, for the summary.
   virtual std::vector<std::string> complaints() const = 0;
+  // Why the console could not take what workers printed (a full disk behind it, say); empty when it
+  // took everything, or when its reader went away. Log files do not count: the console has it all.
+  virtual std::string console_failure() const = 0;
 };
 
 }  // namespace ivy
