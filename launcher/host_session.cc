@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstdint>
 #include <cstdio>
 
 #include "launcher/clock.h"
@@ -61,7 +62,7 @@ std::unique_ptr<HostLink> HostSession::dial(bool reattach) {
 }
 
 void HostSession::on_up(int serial, const LinkUp& up) {
-  if (state_ == State::kOver || serial != dialing_serial_) return;
+  if (state_ == State::kOver || state_ == State::kEnding || serial != dialing_serial_) return;
   // The new way is there before the old one is given up: a supervisor must not see an end between.
   retire(std::move(link_));
   link_ = std::move(dialing_);
@@ -69,8 +70,9 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   dialing_serial_ = -1;
   writing_ = false;
   const bool first = !was_attached_;
-  last_heard_ns_ = monotonic_ns();
-  attach_sent_ns_ = last_heard_ns_;
+  attach_sent_ns_ = monotonic_ns();
+  // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
+  if (first) last_heard_ns_ = attach_sent_ns_;
   session_.carrier_up();
   session_.send_handshake(
       link::FrameType::kAttach,
@@ -156,11 +158,13 @@ void HostSession::on_drained(int serial) {
 }
 
 void HostSession::pump() {
-  if ((state_ != State::kUp && state_ != State::kEnding) || !link_ || writing_ ||
+  if ((state_ != State::kUp && state_ != State::kEnding) || !link_ || writing_ || paused_ ||
       !session_.has_bytes())
     return;
-  std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), kWriteBytes);
+  std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
+                                          pausing_ ? SIZE_MAX : kWriteBytes);
   if (bytes.empty()) return;
+  paused_ = pausing_;
   writing_ = true;
   link_->write(std::move(bytes));
 }
@@ -169,6 +173,21 @@ void HostSession::send(const Command& command) {
   if (state_ == State::kOver) return;
   const Result<void> sent = session_.send(link::FrameType::kCommand, command.SerializeAsString());
   if (!sent.ok()) return lose(HostLoss::kHost, sent.error().message);
+  pump();
+}
+
+void HostSession::pause() {
+  if (state_ != State::kUp) return;
+  Command command;
+  command.mutable_pause();
+  pausing_ = session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok();
+  pump();
+}
+
+void HostSession::resume() {
+  pausing_ = false;
+  paused_ = false;
+  session_.send_heartbeat();
   pump();
 }
 
@@ -233,7 +252,9 @@ void HostSession::redial_failed(const LinkDown& down) {
       return lose(HostLoss::kSupervisor, down.message);
     case LinkFailure::kHostKey:
     case LinkFailure::kAuthentication:
-      return lose(HostLoss::kHost, down.message);
+      // The silent old carrier may still come back; without one nobody can.
+      if (state_ == State::kRedialing) return lose(HostLoss::kHost, down.message);
+      break;
     case LinkFailure::kRefused:
       if (state_ == State::kRedialing && now - carrier_lost_ns_ > kRefusedPatienceNs)
         return lose(HostLoss::kHost, down.message);
@@ -273,7 +294,7 @@ void HostSession::tick() {
     // Half the lease of silence: try another way while the old one stays open.
     if (was_attached_ && state_ == State::kUp && silence > to_ns(options_.lease) / 2) redial();
   }
-  session_.send_heartbeat();
+  if (!pausing_) session_.send_heartbeat();
   pump();
 }
 
@@ -302,6 +323,8 @@ void HostSession::expect_end(std::function<void()> over) {
     return over();
   }
   state_ = State::kEnding;
+  dialing_serial_ = -1;
+  retire(std::move(dialing_));
   over_ = std::move(over);
 }
 

@@ -70,6 +70,11 @@ class HostSession {
   // The host has been told to forget the job: its end of file is what is expected now. Calls `over`
   // when it has come (at once when there is no carrier), and nothing else any more.
   void expect_end(std::function<void()> over);
+  // We are about to be suspended: says so to the host as our last word until resume().
+  void pause();
+  void resume();
+  // When the host was last heard, on our clock.
+  std::int64_t last_heard_ns() const { return last_heard_ns_; }
   // Ends the conversation without waiting; nothing is called any more.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
@@ -106,6 +111,8 @@ class HostSession {
   int dialing_serial_ = -1;
   int next_serial_ = 0;
   bool writing_ = false;
+  bool pausing_ = false;  // Pause is queued...
+  bool paused_ = false;   // ...and has left: any later frame would take it back.
   bool was_attached_ = false;
   std::int64_t last_heard_ns_ = 0;
   std::int64_t last_ticked_ns_ = 0;

@@ -26,6 +26,8 @@ constexpr milliseconds kGraceByRequest{30'000};
 constexpr milliseconds kLeaseOnTerminal{10'000};
 constexpr milliseconds kLeaseUnattended{60'000};
 constexpr milliseconds kCheckTimeout{5'000};
+// A supervisor names what it cannot end 30 s after KILL; one that has not even done that is stuck.
+constexpr milliseconds kStopPatience{45'000};
 // After a kill the console has this long to take what is still queued.
 constexpr milliseconds kDrainAfterKill{2'000};
 // Hosts have proved that nothing is left; this long they may take to close the connection.
@@ -83,7 +85,9 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       waiting_timer_(loop),
       timeout_timer_(loop),
       drain_timer_(loop),
-      finish_timer_(loop) {}
+      finish_timer_(loop),
+      suspend_timer_(loop),
+      stop_timer_(loop) {}
 
 Job::~Job() = default;
 
@@ -114,8 +118,7 @@ void Job::start(std::function<void(int, int)> over) {
 }
 
 void Job::open_sessions() {
-  const std::uint64_t window =
-      std::clamp(kWindowOfAllHosts / request_.hosts.size(), kWindowLeast, kWindowMost);
+  window_bytes_ = std::clamp(kWindowOfAllHosts / request_.hosts.size(), kWindowLeast, kWindowMost);
   hosts_.resize(request_.hosts.size());
   for (std::size_t index = 0; index < hosts_.size(); ++index) {
     HostRecord& record = hosts_[index];
@@ -128,7 +131,7 @@ void Job::open_sessions() {
     session.on_this_host = record.on_this_host;
     session.job_id = job_id_;
     session.token = token_;
-    session.window_bytes = window;
+    session.window_bytes = window_bytes_;
     session.lease = lease();
     session.make_link = [this, index](const HostLink::Handlers& handlers, int attempt) {
       return make_link(carriers_, hosts_[index].host, handlers, attempt);
@@ -307,11 +310,18 @@ void Job::show_dry_run() {
 }
 
 void Job::send_plans(const EnvironmentInputs& inputs) {
-  std::vector<HostPlan> plans;
+  std::vector<Command> commands;
   for (const PlannedHost& planned : plan_.hosts) {
     Result<HostPlan> plan = make_host_plan(inputs, planned);
     if (!plan.ok()) return refuse_input(plan.error());
-    plans.push_back(std::move(plan).value());
+    Command& command = commands.emplace_back();
+    *command.mutable_start()->mutable_plan() = std::move(plan).value();
+    if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
+    return refuse_input(Error{Code::kResourceExhausted,
+                              "arguments and environment of the workers on " + planned.name +
+                                  " take " + std::to_string(command.ByteSizeLong()) +
+                                  " bytes; the limit is " + std::to_string(link::kMaxPayloadBytes),
+                              "pass less with -x and --env-file, or put it into a file"});
   }
   if (!prepare_output(inputs)) return;
   workers_.resize(static_cast<std::size_t>(plan_.world_size));
@@ -324,11 +334,8 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
       record.end.host = planned.name;
     }
   started_at_ns_ = monotonic_ns();
-  for (std::size_t index = 0; index < plans.size(); ++index) {
-    Command command;
-    *command.mutable_start()->mutable_plan() = std::move(plans[index]);
-    hosts_[plan_.hosts[index].host_index].session->send(command);
-  }
+  for (std::size_t index = 0; index < commands.size(); ++index)
+    hosts_[plan_.hosts[index].host_index].session->send(commands[index]);
   for (HostRecord& host : hosts_) {
     if (host.plan_index >= 0) continue;
     Command command;
@@ -429,26 +436,52 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
       host.lost = true;
     }
   }
-  if (state_ == JobState::kKilling) {
-    drain_timer_.expires_after(kDrainAfterKill);
+  // Whoever asked for an end in time gets it, even if nobody reads the output.
+  if (state_ == JobState::kKilling || launcher_end_.reason == LauncherReason::kTimeout) {
+    drain_timer_.expires_after(grace_period + kDrainAfterKill);
     drain_timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
-      output_may_be_cut_ = true;
-      output_->limit_finish(kDrainAfterKill);
-      check_reported();
+      give_up_output();
     });
   }
+  stop_timer_.expires_after(grace_period + kStopPatience);
+  stop_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) hosts_did_not_stop();
+  });
   boost::asio::post(loop_, [this] { check_reported(); });
+}
+
+void Job::give_up_output() {
+  output_may_be_cut_ = true;
+  output_->limit_finish(kDrainAfterKill);
+  // What fills the window is not going to be read: more credit lets the hosts send, and us drop,
+  // the rest, so that they come to their report.
+  for (HostRecord& host : hosts_)
+    if (host.session->is_open()) host.session->grant(window_bytes_);
+  check_reported();
+}
+
+void Job::hosts_did_not_stop() {
+  for (std::size_t index = 0; index < hosts_.size(); ++index) {
+    HostRecord& host = hosts_[index];
+    if (host.reported || host.lost) continue;
+    host.session->close();
+    host_lost(index, HostLoss::kSupervisor, "it did not confirm that the job has ended");
+  }
 }
 
 void Job::interrupt(int signal) {
   const std::string called = signal_name(signal);
-  if (state_ == JobState::kDone) return leave();
+  ++interrupts_;
+  // Everything has ended; only the console still takes what was printed.
+  if (state_ == JobState::kDone) return output_->limit_finish(milliseconds(100));
   end_by_launcher(LauncherReason::kInterrupted, signal,
                   Diagnostic{.severity = Severity::kNote,
                              .id = "IVY-R003",
                              .what = "interrupted by " + called,
                              .exit_code = 128 + signal});
+  // A kill that is under way for another reason is what the first one asks for.
+  if (state_ == JobState::kKilling && interrupts_ == 1) return;
   const JobState before = state_;
   apply(JobEvent::kInterrupted);
   if (state_ == JobState::kStopping && before != JobState::kStopping) {
@@ -471,24 +504,25 @@ void Job::forward_signal(int signal) {
 
 void Job::suspend(std::function<void()> ready) {
   forward_signal(SIGSTOP);
-  Command command;
-  command.mutable_pause();
-  for (HostRecord& host : hosts_)
-    if (host.session->is_open()) host.session->send(command);
+  for (HostRecord& host : hosts_) host.session->pause();
   // The loop needs a moment to push it out to the carriers.
-  finish_timer_.expires_after(milliseconds(100));
-  finish_timer_.async_wait([ready = std::move(ready)](const boost::system::error_code& error) {
+  suspend_timer_.expires_after(milliseconds(100));
+  suspend_timer_.async_wait([ready = std::move(ready)](const boost::system::error_code& error) {
     if (!error) ready();
   });
 }
 
-void Job::resume() { forward_signal(SIGCONT); }
+void Job::resume() {
+  for (HostRecord& host : hosts_) host.session->resume();
+  forward_signal(SIGCONT);
+}
 
 // ---- The end ------------------------------------------------------------------------------------
 
 void Job::finish() {
   timeout_timer_.cancel();
   drain_timer_.cancel();
+  stop_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
   Command command;
   command.mutable_finish();
@@ -514,44 +548,51 @@ void Job::conclude() {
   concluded_ = true;
   finish_timer_.cancel();
   output_->finish([this] {
-    std::vector<WorkerEnd> ends;
-    for (WorkerRecord& worker : workers_) {
-      if (!worker.ended) continue;
-      worker.end.stderr_tail = output_->stderr_tail(worker.end.rank);
-      ends.push_back(worker.end);
-    }
-    Outcome outcome = judge(ends, launcher_end_);
-    // Nobody may take a result for whole that is not.
-    const bool is_cut = outcome.exit_code == 0 && !output_->console_failure().empty();
-    if (is_cut) outcome.exit_code = kExitInternal;
-    SummaryInputs inputs;
-    inputs.ends = &ends;
-    inputs.launcher_end = &launcher_end_;
-    inputs.outcome = &outcome;
-    inputs.started_at_ns = started_at_ns_;
-    inputs.world_size = plan_.world_size;
-    inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
-    inputs.complaints = output_->complaints();
-    inputs.unclean = unclean_;
-    std::string text = summary(inputs);
-    if (plan_.hosts.size() > 1) {
-      const auto hint =
-          overwritten_master_address(ends, plan_.hosts.front().name, plan_.master_address);
-      if (hint) text = render(*hint) + text;
-    }
-    if (is_cut)
-      text += "ivyrun: error[IVY-O003]: every rank ended well, but " + output_->console_failure() +
-              "\nivyrun: exit code " + std::to_string(kExitInternal) + " (origin: launcher)\n";
-    if (!text.empty()) output_->say(text);
+    const Outcome outcome = say_summary();
     output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
   });
 }
 
+Outcome Job::say_summary() {
+  std::vector<WorkerEnd> ends;
+  for (WorkerRecord& worker : workers_) {
+    if (!worker.ended) continue;
+    worker.end.stderr_tail = output_->stderr_tail(worker.end.rank);
+    ends.push_back(worker.end);
+  }
+  Outcome outcome = judge(ends, launcher_end_);
+  std::string text;
+  if (plan_.hosts.size() > 1) {
+    const auto hint =
+        overwritten_master_address(ends, plan_.hosts.front().name, plan_.master_address);
+    if (hint) text += render(*hint);
+  }
+  // Nobody may take a result for whole that is not.
+  if (outcome.exit_code == 0 && !output_->console_failure().empty()) {
+    outcome.exit_code = kExitInternal;
+    text +=
+        "ivyrun: error[IVY-O003]: every rank ended well, but " + output_->console_failure() + "\n";
+  }
+  SummaryInputs inputs;
+  inputs.ends = &ends;
+  inputs.launcher_end = &launcher_end_;
+  inputs.outcome = &outcome;
+  inputs.started_at_ns = started_at_ns_;
+  inputs.world_size = plan_.world_size;
+  inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
+  inputs.complaints = output_->complaints();
+  inputs.unclean = unclean_;
+  text += summary(inputs);
+  if (!text.empty()) output_->say(text);
+  return outcome;
+}
+
 void Job::leave() {
   output_->say("ivyrun: leaving now; the workers' hosts end what is left within their lease\n");
-  const int code = launcher_end_.signal != 0 ? 128 + launcher_end_.signal : kExitInternal;
+  const Outcome outcome = say_summary();
   for (HostRecord& host : hosts_) host.session->close();
-  over_(code, launcher_end_.signal);
+  output_->limit_finish(milliseconds(100));
+  output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
 }
 
 void Job::end_by_launcher(LauncherReason reason, int signal, Diagnostic diagnostic) {

@@ -83,6 +83,9 @@ class Job {
   void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
   void finish();
   void conclude();
+  void give_up_output();
+  void hosts_did_not_stop();
+  Outcome say_summary();
   void leave();
 
   // ---- what hosts say (job_events.cc) ----
@@ -138,6 +141,8 @@ class Job {
   std::int64_t started_at_ns_ = 0;
   std::size_t workers_running_ = 0;
   bool concluded_ = false;
+  int interrupts_ = 0;
+  std::uint64_t window_bytes_ = 0;  // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
   boost::asio::steady_timer start_timer_;
   boost::asio::steady_timer gather_timer_;
@@ -145,6 +150,8 @@ class Job {
   boost::asio::steady_timer timeout_timer_;
   boost::asio::steady_timer drain_timer_;
   boost::asio::steady_timer finish_timer_;
+  boost::asio::steady_timer suspend_timer_;
+  boost::asio::steady_timer stop_timer_;
 };
 
 }  // namespace ivy

@@ -121,7 +121,8 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   };
   std::vector<Group> groups;
   for (const HostRecord& host : hosts_) {
-    if (!host.failure && (host.facts || what.empty())) continue;
+    const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
+    if (!host.failure && (is_here || what.empty())) continue;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
         "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
@@ -175,6 +176,9 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   end_by_launcher(
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost, 0,
       std::move(diagnostic));
+  // It was lost when it fell silent, not when the lease was over: what peers did in between
+  // follows.
+  if (first && loss == HostLoss::kHost) launcher_end_.at_ns = host.session->last_heard_ns();
   apply(JobEvent::kHostLost);
   check_reported();
 }
@@ -300,7 +304,11 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
     hosts_[index].session->grant(chunk.bytes.size());
     return;
   }
-  output_->worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes, chunk.end);
+  if (output_may_be_cut_) {
+    hosts_[index].session->grant(chunk.bytes.size());
+  } else {
+    output_->worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes, chunk.end);
+  }
   if (!chunk.end) return;
   --workers_[chunk.rank].open_streams;
   check_reported();
@@ -309,6 +317,9 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
 void Job::on_report(std::size_t index, const Report& report) {
   HostRecord& host = hosts_[index];
   host.reported = true;
+  // A worker that was never started has no streams to wait for.
+  for (WorkerRecord& worker : workers_)
+    if (worker.host == index && worker.end.pid == 0) worker.open_streams = 0;
   for (const Leftover& leftover : report.leftovers())
     unclean_.push_back(host.name + ": pid " + std::to_string(leftover.pid()) + " (" +
                        leftover.name() + ") cannot be ended: " + leftover.state() + " in " +

@@ -229,8 +229,11 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
 
 Result<void> Supervisor::on_start(const HostPlan& plan) {
   if (!containment_) return out_of_turn("Start before Hello");
-  if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers)
-    return Error{Code::kInvalidArgument, "a plan without program, or with too many workers"};
+  // Answered, not cut off: a frame that was received is never sent again.
+  if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers) {
+    refuse_start(plan);
+    return {};
+  }
   if (!workers_.empty() && plan.generation() == generation_) return {};
   if (!workers_.empty() || ending_.stopping() || ending_.reported()) {
     refuse_start(plan);

@@ -386,10 +386,16 @@ void ConsoleOutput::console_failed(std::size_t index, int errno_value) {
     if (is_output && !std::exchange(closed_reported_, true) && handlers_.closed) handlers_.closed();
   } else {
     const std::string which = is_output ? "standard output" : "standard error";
-    complaints_.push_back(
+    const std::string failure =
         errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
-        "; what workers printed from then on is lost");
-    if (console_failure_.empty()) console_failure_ = complaints_.back();
+        "; what workers printed from then on is lost";
+    if (console_failure_.empty()) console_failure_ = failure;
+    // Said at once where it can be said: the job may go on for hours.
+    if (is_output && desks_[1]) {
+      say("ivyrun: warning: " + failure + "\n");
+    } else {
+      complaints_.push_back(failure);
+    }
   }
   check_finished();
 }

@@ -306,14 +306,23 @@ TEST(PlanTest, OnlyHostsWithWorkersAreChecked) {
 TEST(PlanTest, SaysEverythingAtOnce) {
   Paper paper;
   HostFacts& facts = paper.host("a");
-  facts.set_working_directory_error("gone");
   facts.set_program_error("gone");
   facts.set_program_errno(ENOENT);
   facts.set_interpreter_error("gone");
   facts.set_reserved_port(0);
   facts.set_reserved_port_error("bind: Address already in use");
+  paper.host("b").set_working_directory_error("gone");
   paper.plan();
   EXPECT_EQ(paper.refusals.size(), 4u);
+}
+
+TEST(PlanTest, AMissingDirectoryIsNotAMissingProgramToo) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  facts.set_working_directory_error("gone");
+  facts.set_program_error("gone");
+  facts.set_program_errno(ENOENT);
+  EXPECT_EQ(paper.refusal().id, "IVY-P003");
 }
 
 TEST(PlanTest, AnArgumentThatLinuxRefusesIsRefusedBefore) {
