@@ -11,8 +11,9 @@ namespace {
 constexpr std::int64_t kSecond = 1'000'000'000;
 // A scheduler that ends a job signals workers and ivyrun one after the other.
 constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
-// A host is declared lost after its lease; until then its peers fail with broken connections.
-constexpr std::int64_t kLossWindow = 15 * kSecond;
+// A host is lost from the moment it was last heard, a supervisor from the end of its connection;
+// peers may see broken connections a heartbeat earlier.
+constexpr std::int64_t kLossWindow = 2 * kSecond;
 
 // How much an end says about the cause, within the clocks' error.
 enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
