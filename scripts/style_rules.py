@@ -31,17 +31,23 @@ COMM_MAY_SEE = re.compile(
 
 # Header -> the only files that may include it.
 HOMES = (
-    (r"^CLI/", r"^launcher/options\.cc$", "CLI11 lives in launcher/options.cc"),
+    (
+        r"^CLI/",
+        r"^(launcher/(ctl_)?options|agent/daemon/options)\.cc$",
+        "CLI11 lives in the options files",
+    ),
     (r"^libssh/", r"^launcher/links/ssh_\w+\.(h|cc)$", "libssh lives in launcher/links/ssh_*"),
     (
         r"^grpc(pp)?/|\.grpc\.pb\.h$",
-        r"^(launcher/links/agent_link|agent/daemon/agent_service)\.(h|cc)$",
-        "gRPC lives in agent_link and agent_service",
+        r"^(launcher/links/agent_\w+|agent/daemon/agent_\w+|tests/agent/\w+)\.(h|cc)$",
+        "gRPC lives in launcher/links/agent_* and agent/daemon/agent_*",
     ),
     (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
     (r"^r?nccl", r"^comm/nccl/", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
-    (r"^openssl/", r"^(proto/handshake|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
+    (r"^openssl/", r"^(proto/(handshake|agent_certificate)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
+    (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),
+    (r"^systemd/", r"^agent/daemon/service_manager\.cc$", "libsystemd lives in service_manager"),
 )
 
 # Values in, values out. Stems of a header and its source.

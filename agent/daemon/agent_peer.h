@@ -1,0 +1,26 @@
+// Who is at the other end of a call, decided once per connection: by credentials of the Unix socket
+// or by the certificate of the TLS handshake. Thread: any; values only.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <string>
+
+#include "proto/agent_certificate.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+struct AgentPeer {
+  bool local = false;            // On the Unix socket: the agent's own user or root.
+  CertificateIdentity identity;  // Only when it came over TCP.
+  std::string address;           // "10.77.0.1:41234", or "unix socket".
+  // "user/alice serial 4f02" or "unix socket": for the audit line and List.
+  std::string certificate() const;
+};
+
+// PermissionDenied when the certificate is one that may not launch here: another user's, revoked or
+// expired since the connection was made. Every refusal has been logged with its reason.
+Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context);
+
+}  // namespace ivy

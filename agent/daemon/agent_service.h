@@ -1,0 +1,66 @@
+// The calls of agent.proto. Reactions of gRPC's threads only post to the loop; everything that has
+// a state lives there.
+//
+// Thread: construction, drain and destruction on the loop's; gRPC calls from its own. Lifetime:
+// outlives the gRPC server, is outlived by the loop.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "proto/agent.grpc.pb.h"
+#include "proto/agent_config.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+struct AgentServiceOptions {
+  std::string state_directory;   // 0700: records of jobs, tombstones.
+  std::string bundle_directory;  // As SSH uses: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
+  std::string jobs_cgroup;       // Supervisors are born here; empty: in the agent's own.
+  std::string containment;       // For Facts.
+  std::string version;
+  // For warm connections on behalf of our user; read again when it has changed.
+  Environment environment;
+  // Certificate of this agent, for Opened and Facts; 0: none.
+  std::function<std::int64_t()> certificate_expires_at;
+  // Something to say to the service manager: "3 jobs".
+  std::function<void(const std::string&)> status;
+};
+
+class AgentService final : public agent::v1::Agent::CallbackService {
+ public:
+  // Reads what an agent before us has left: jobs that still run are served again, those that ended
+  // meanwhile get their audit line now. Unavailable when another agent uses the state directory.
+  static Result<std::unique_ptr<AgentService>> make(boost::asio::io_context& loop,
+                                                    AgentServiceOptions options);
+  ~AgentService() override;
+
+  // Hangs up every carrier, so that supervisors wait for the next agent. Call before the server's
+  // Shutdown, whose calls then end by themselves.
+  void stop();
+
+ private:
+  class Core;
+  explicit AgentService(std::shared_ptr<Core> core);
+
+  grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* Open(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerReadReactor<agent::v1::PutRequest>* Put(grpc::CallbackServerContext* context,
+                                                      agent::v1::PutReply* reply) override;
+  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context,
+                                 const agent::v1::ListRequest* request,
+                                 agent::v1::ListReply* reply) override;
+  grpc::ServerUnaryReactor* Facts(grpc::CallbackServerContext* context,
+                                  const agent::v1::FactsRequest* request,
+                                  agent::v1::FactsReply* reply) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
+                                  const agent::v1::DrainRequest* request,
+                                  agent::v1::DrainReply* reply) override;
+
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace ivy

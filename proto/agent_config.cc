@@ -1,0 +1,1 @@
+#include "proto/agent_config.h"
