@@ -1,0 +1,78 @@
+// A client of the store: blocking, with deadlines and cancellation, on plain POSIX sockets. It is
+// what comm and the tests use; no Asio, no protobuf.
+//
+// Threads: any number may call at once; they share one connection, each call gets its own reply.
+// cancel() may be called from any thread and makes every call, present and to come, return
+// Cancelled. Lifetime: no call may be under way when it is destroyed.
+//
+// Reconnecting: a lost connection is dialled again for as long as the call's deadline allows, but
+// only for operations that may be repeated (set, set_once, get, wait, check, multi_get, multi_set,
+// delete, list, count, queue_length, barrier). add, append, compare_set, push and pop fail with
+// Unavailable: whether they happened is not known. A store that has lost its contents (another
+// epoch) fails everything with Aborted "EpochLost".
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy::store {
+
+struct ClientOptions {
+  std::string address;  // "10.0.0.1:4123", "[fd00::1]:4123", "unix:/path".
+  std::string job_id;
+  std::string token;
+  std::uint32_t generation = 0;
+  std::optional<std::uint32_t> rank;
+  std::chrono::milliseconds connect_timeout{30'000};
+};
+
+class Client {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  Result<void> set(std::string_view key, std::string_view value);
+  Result<void> set_once(std::string_view key, std::string_view value);
+  Result<std::string> get(std::string_view key);  // NotFound.
+  Result<std::string> wait_get(std::string_view key, Milliseconds timeout);
+  Result<void> wait(const std::vector<std::string>& keys, Milliseconds timeout);
+  Result<bool> check(const std::vector<std::string>& keys);
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta);
+  // The value afterwards (nothing: missing), and whether it was stored.
+  Result<std::pair<bool, std::optional<std::string>>> compare_set(
+      std::string_view key, const std::optional<std::string>& expected, std::string_view desired);
+  Result<std::uint64_t> append(std::string_view key, std::string_view value);
+  Result<bool> remove(std::string_view key);
+  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys);
+  Result<void> multi_set(const std::vector<std::pair<std::string, std::string>>& entries);
+  Result<std::uint64_t> push(std::string_view queue, std::string_view value);
+  Result<std::string> pop(std::string_view queue, Milliseconds timeout);
+  Result<std::uint64_t> queue_length(std::string_view queue);
+  Result<std::vector<std::string>> list(std::string_view prefix);
+  Result<std::uint64_t> count(std::string_view prefix);
+  // Returns the number of the round, from 1.
+  Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
+                                Milliseconds timeout);
+  Result<std::string> why();
+  Result<void> ping();
+
+  void cancel();
+
+ private:
+  struct State;
+  explicit Client(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ivy::store

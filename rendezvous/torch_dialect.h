@@ -1,0 +1,41 @@
+// torch's TCPStore protocol on the engine: bytes of one connection in, engine calls and bytes out.
+// Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are told apart by the first byte;
+// others are refused in one line. Facts and quirks: the protocol table in rendezvous/README.md.
+//
+// A connection's requests are answered in order; only CANCEL_WAIT overtakes. Requests may arrive in
+// any cut and pipelined; each is applied once, when its last byte is there. Lengths are checked
+// before anything is allocated.
+//
+// Pure. Thread: one at a time. Lifetime: the engine outlives it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proto/status.h"
+#include "rendezvous/engine.h"
+
+namespace ivy::store {
+
+class TorchDialect {
+ public:
+  // Joins the engine as a client of the torch space at the first byte.
+  TorchDialect(Engine& engine, std::uint32_t generation, std::string address);
+  ~TorchDialect();  // Leaves.
+
+  // Bytes from the client. Own replies and those of other connections land in `out` (of the
+  // engine); the owner hands each to its connection's reply(). An error ends the connection; its
+  // message is for the log.
+  Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
+  // A reply of the engine to this connection: appends bytes for the client.
+  void reply(const Reply& reply, std::string& bytes);
+  ClientId client() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ivy::store
