@@ -106,8 +106,13 @@ struct Count {
 struct Barrier {
   std::string name;
   std::uint32_t size = 0;
-  std::uint32_t member = 0;
+  std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
+  std::uint64_t call = 0;    // Of this arrival: asked again after its round, it is answered again.
   std::uint64_t deadline_ns = kNever;
+};
+struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
+  std::string key;
+  std::int64_t at_least = 0;
 };
 struct Watch {
   std::string prefix;
@@ -118,7 +123,7 @@ struct Cancel {
 
 using Request =
     std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet, MultiSet,
-                 QueuePush, QueuePop, QueueLength, List, Count, Barrier, Watch, Cancel>;
+                 QueuePush, QueuePop, QueueLength, List, Count, Barrier, AddAndWait, Watch, Cancel>;
 
 // ---- Replies ------------------------------------------------------------------------------------
 struct Done {};
@@ -139,7 +144,8 @@ struct Keys {
   std::vector<std::string> keys;
   bool more = false;
 };
-struct Changed {  // A watch's; the request stays open.
+struct Changed {  // A watch's; the request stays open. A session whose client does not read sends
+                  // one kOverflow instead and cancels the watch.
   enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
   What what = What::kSet;
   std::string key, value;
@@ -174,7 +180,6 @@ struct Picture {
 struct EngineLimits {
   std::size_t store_bytes = kMaxStoreBytes;
   std::size_t keys = kMaxKeys;
-  std::size_t watch_backlog = 1024;  // Changes that a watch may be behind; then one kOverflow.
   std::size_t waits_per_client = 4096;
 };
 

@@ -1,0 +1,491 @@
+#include "rendezvous/torch_dialect.h"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace ivy::store {
+namespace {
+
+// Numbers of dialect C; those of A are mapped to them.
+enum class TorchOp : std::uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kCount = 7,
+  kDelete = 8,
+  kAppend = 9,
+  kMultiGet = 10,
+  kMultiSet = 11,
+  kCancelWait = 12,
+  kPing = 13,
+  kQueuePush = 14,
+  kQueuePop = 15,
+  kQueueLength = 16,
+  kListKeys = 17,
+  kBarrier = 18,
+  kWatchKey = 19,  // Of dialect A only; not a number on the wire.
+};
+
+// The fields behind the opcode: k key, v value, n 64-bit number, u 32-bit number; "*" reads a count
+// and then that many times what follows.
+constexpr std::array<std::string_view, 20> kFields = {"u",  "kv", "kvv", "k",  "kn",  "*k", "*k",
+                                                      "",   "k",  "kv",  "*k", "*kv", "",   "u",
+                                                      "kv", "k",  "k",   "",   "kn",  "k"};
+
+constexpr std::array<TorchOp, 9> kDialectA = {
+    TorchOp::kSet,  TorchOp::kCompareSet, TorchOp::kGet,      TorchOp::kAdd,   TorchOp::kCheck,
+    TorchOp::kWait, TorchOp::kCount,      TorchOp::kWatchKey, TorchOp::kDelete};
+
+constexpr std::uint32_t kValidateMagic = 0x3C85F7CE;
+constexpr char kStopWaiting = 0;
+constexpr char kWaitCanceled = 1;
+constexpr char kKeyWatched = 3;
+constexpr std::size_t kCompactBytes = 64u << 10;
+
+std::uint64_t little(std::string_view bytes) {
+  std::uint64_t value = 0;
+  for (std::size_t i = bytes.size(); i-- > 0;)
+    value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+void put_number(std::string& out, std::int64_t value) {
+  put_u64(out, static_cast<std::uint64_t>(value));
+}
+
+void put_bytes(std::string& out, std::string_view bytes) {
+  put_u64(out, bytes.size());
+  out.append(bytes);
+}
+
+Error damaged(const std::string& what) { return Error{Code::kDataLoss, "torch store: " + what}; }
+
+}  // namespace
+
+struct TorchDialect::State {
+  enum class Dialect { kUnknown, kA, kC };
+  // A request that has not wholly arrived.
+  struct Incoming {
+    std::optional<TorchOp> op;
+    std::size_t field = 0;   // Index into kFields[op], behind any '*'.
+    bool counted = false;    // The count has been read.
+    std::uint64_t left = 1;  // Repetitions that have not been read.
+    std::vector<std::string> texts;
+    std::int64_t number = 0;
+    std::size_t bytes = 0;
+  };
+
+  State(Engine& engine_, std::uint32_t generation_, std::string address_)
+      : engine(engine_), generation(generation_), address(std::move(address_)) {}
+
+  Result<bool> recognize();
+  Result<bool> read_request();
+  Result<bool> read_field(char kind);
+  Result<void> serve(std::uint64_t now_ns, Replies& out);
+  void apply(TorchOp op, Request request, std::uint64_t now_ns, Replies& out) {
+    const RequestId id = upcoming_id(op);
+    requests += 1;
+    engine.apply(client, id, std::move(request), now_ns, out);
+  }
+  void compare_set(std::uint64_t now_ns, Replies& out);
+  void queue_pop(std::uint64_t now_ns, Replies& out);
+  void watch(std::uint64_t now_ns, Replies& out);
+  Request request_of(TorchOp op);
+  Result<void> encode(TorchOp op, const Reply& reply, std::string& bytes);
+  void changed(const Changed& change, std::string& bytes);
+  // The number of a request says what it was, so that its reply needs no table.
+  RequestId upcoming_id(TorchOp op) const {
+    return (requests + 1) << 8 | static_cast<RequestId>(op);
+  }
+  std::string_view rest() const { return std::string_view(buffer).substr(consumed); }
+  std::string text(std::size_t index) { return std::move(incoming.texts[index]); }
+  // Only CANCEL_WAIT may be read while a request waits.
+  bool next_is_cancel() const {
+    return dialect == Dialect::kC && !rest().empty() &&
+           static_cast<unsigned char>(rest()[0]) == static_cast<unsigned>(TorchOp::kCancelWait);
+  }
+
+  Engine& engine;
+  const std::uint32_t generation;
+  const std::string address;
+  ClientId client = 0;
+  Dialect dialect = Dialect::kUnknown;
+  bool validated = false;
+  std::string buffer;
+  std::size_t consumed = 0;
+  Incoming incoming;
+  RequestId requests = 0;
+  RequestId waiting = 0;  // The request that holds up those behind it.
+  // What replies need to know of their requests.
+  std::map<RequestId, std::string> expected;                  // COMPARE_SET.
+  std::map<RequestId, std::int64_t> numbers;                  // QUEUE_POP's length, PING's nonce.
+  std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
+};
+
+// ---- Bytes to requests --------------------------------------------------------------------------
+
+// True when the dialect is known.
+Result<bool> TorchDialect::State::recognize() {
+  const std::string_view bytes = rest();
+  if (bytes.empty()) return false;
+  const unsigned first = static_cast<unsigned char>(bytes[0]);
+  if (first == 0) {
+    // VALIDATE of C, or a SET of A with a length that nobody sends.
+    if (bytes.size() < 5) return false;
+    const bool is_c = little(bytes.substr(1, 4)) == kValidateMagic;
+    dialect = is_c ? Dialect::kC : Dialect::kA;
+    return true;
+  }
+  if (bytes.size() < 4 && first == (kValidateMagic & 0xff)) return false;
+  if (bytes.size() >= 4 && little(bytes.substr(0, 4)) == kValidateMagic) {
+    return damaged(
+        "a development version of torch from 2023 speaks here; use 2.0 or before, or "
+        "2.2 or later");
+  }
+  if (first < kDialectA.size()) {
+    dialect = Dialect::kA;
+    return true;
+  }
+  if (first <= static_cast<unsigned>(TorchOp::kBarrier)) {
+    return damaged(
+        "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 "
+        "or before, or 2.2 or later");
+  }
+  return damaged("the first byte is " + std::to_string(first) + ": this is no torch store client");
+}
+
+// True when `incoming` is whole.
+Result<bool> TorchDialect::State::read_request() {
+  if (!incoming.op) {
+    if (rest().empty()) return false;
+    const unsigned number = static_cast<unsigned char>(rest()[0]);
+    const bool known = dialect == Dialect::kA ? number < kDialectA.size()
+                                              : number <= static_cast<unsigned>(TorchOp::kBarrier);
+    if (!known) return damaged("request number " + std::to_string(number) + " is unknown");
+    incoming.op = dialect == Dialect::kA ? kDialectA[number] : static_cast<TorchOp>(number);
+    if (dialect == Dialect::kC && validated == (incoming.op == TorchOp::kValidate)) {
+      return damaged(validated ? "a second greeting" : "the first request is no greeting");
+    }
+    consumed += 1;
+  }
+  std::string_view fields = kFields[static_cast<std::size_t>(*incoming.op)];
+  if (fields.starts_with('*')) {
+    fields.remove_prefix(1);
+    if (!incoming.counted) {
+      if (rest().size() < 8) return false;
+      incoming.left = little(rest().substr(0, 8));
+      if (incoming.left > kMaxKeysPerRequest) {
+        return damaged("a request with " + std::to_string(incoming.left) + " keys; at most " +
+                       std::to_string(kMaxKeysPerRequest));
+      }
+      incoming.counted = true;
+      consumed += 8;
+    }
+  }
+  while (!fields.empty() && incoming.left > 0) {
+    const Result<bool> whole = read_field(fields[incoming.field]);
+    if (!whole.ok() || !*whole) return whole;
+    if (++incoming.field == fields.size()) {
+      incoming.field = 0;
+      incoming.left -= 1;
+    }
+  }
+  return true;
+}
+
+Result<bool> TorchDialect::State::read_field(char kind) {
+  if (kind == 'n' || kind == 'u') {
+    const std::size_t size = kind == 'n' ? 8 : 4;
+    if (rest().size() < size) return false;
+    incoming.number = static_cast<std::int64_t>(little(rest().substr(0, size)));
+    consumed += size;
+    return true;
+  }
+  if (rest().size() < 8) return false;
+  const std::uint64_t length = little(rest().substr(0, 8));
+  const std::size_t limit = kind == 'k' ? kMaxKeyBytes : kMaxValueBytes;
+  if (length > limit) {
+    return damaged(std::string(kind == 'k' ? "a key" : "a value") + " of " +
+                   std::to_string(length) + " bytes is longer than " + std::to_string(limit));
+  }
+  if (incoming.bytes + length > kMaxTorchRequestBytes) {
+    return damaged("a request is longer than " + std::to_string(kMaxTorchRequestBytes) + " bytes");
+  }
+  if (rest().size() < 8 + length) return false;
+  incoming.texts.emplace_back(rest().substr(8, length));
+  incoming.bytes += length;
+  consumed += 8 + length;
+  return true;
+}
+
+Result<void> TorchDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
+  State& state = *state_;
+  if (state.consumed == state.buffer.size() || state.consumed >= kCompactBytes) {
+    state.buffer.erase(0, state.consumed);
+    state.consumed = 0;
+  }
+  state.buffer.append(bytes);
+  if (state.dialect == State::Dialect::kUnknown && !IVY_TRY(state.recognize())) return {};
+  while (state.waiting == 0 || state.incoming.op || state.next_is_cancel()) {
+    if (!IVY_TRY(state.read_request())) break;
+    IVY_CHECK(state.serve(now_ns, out));
+    state.incoming = {};
+  }
+  if (state.waiting != 0 && state.rest().size() > kMaxTorchRequestBytes)
+    return damaged("requests pile up behind one that waits");
+  return {};
+}
+
+// ---- Requests to the engine ---------------------------------------------------------------------
+
+Request TorchDialect::State::request_of(TorchOp op) {
+  switch (op) {
+    case TorchOp::kSet:
+      return Set{text(0), text(1)};
+    case TorchOp::kGet:
+      // Clients wait for a key before they get it; if it was deleted since, they wait again.
+      return Get{text(0), kNever};
+    case TorchOp::kAdd:
+      return Add{text(0), incoming.number};
+    case TorchOp::kCheck:
+      return Check{std::move(incoming.texts)};
+    case TorchOp::kWait:
+      return Wait{std::move(incoming.texts)};
+    case TorchOp::kDelete:
+      return Delete{text(0)};
+    case TorchOp::kAppend:
+      return Append{text(0), text(1)};
+    case TorchOp::kMultiGet:
+      return MultiGet{std::move(incoming.texts)};
+    case TorchOp::kMultiSet: {
+      MultiSet set;
+      for (std::size_t i = 0; i + 1 < incoming.texts.size(); i += 2)
+        set.entries.emplace_back(text(i), text(i + 1));
+      return set;
+    }
+    case TorchOp::kQueuePush:
+      return QueuePush{text(0), text(1)};
+    case TorchOp::kQueueLength:
+      return QueueLength{text(0)};
+    case TorchOp::kListKeys:
+      return List{};
+    case TorchOp::kBarrier:
+      return AddAndWait{text(0), incoming.number};
+    default:
+      return Count{};
+  }
+}
+
+Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
+  if (client == 0) {
+    ClientInfo info;
+    info.space = Space::kTorch;
+    info.generation = generation;
+    info.address = address;
+    client = IVY_TRY(engine.join(std::move(info), now_ns));
+  }
+  const TorchOp op = *incoming.op;
+  switch (op) {
+    case TorchOp::kValidate:
+      if (incoming.number != kValidateMagic) return damaged("a greeting with a wrong number");
+      validated = true;
+      return {};
+    case TorchOp::kCompareSet:
+      compare_set(now_ns, out);
+      return {};
+    case TorchOp::kCancelWait:
+      apply(op, Cancel{std::exchange(waiting, 0)}, now_ns, out);
+      return {};
+    case TorchOp::kPing:
+      engine.describe(client, static_cast<std::uint32_t>(incoming.number), std::nullopt);
+      // The engine has no ping: its answer to an empty check comes at the right place among others.
+      numbers[upcoming_id(op)] = incoming.number;
+      apply(op, Check{}, now_ns, out);
+      return {};
+    case TorchOp::kQueuePop:
+      queue_pop(now_ns, out);
+      return {};
+    case TorchOp::kWatchKey:
+      watch(now_ns, out);
+      return {};
+    default:
+      break;
+  }
+  const std::size_t before = out.size();
+  const RequestId id = upcoming_id(op);
+  apply(op, request_of(op), now_ns, out);
+  for (std::size_t i = before; i < out.size(); ++i) {
+    if (out[i].client == client && out[i].request == id) return {};
+  }
+  waiting = id;
+  return {};
+}
+
+// The key is expected to have a value; an empty one also stands for a key that is missing.
+void TorchDialect::State::compare_set(std::uint64_t now_ns, Replies& out) {
+  std::string key = text(0);
+  std::string wanted = text(1);
+  std::string desired = text(2);
+  const std::size_t before = out.size();
+  const bool may_be_missing = wanted.empty();
+  CompareSet request{key, may_be_missing ? std::nullopt : std::optional(wanted), desired};
+  expected[upcoming_id(TorchOp::kCompareSet)] = wanted;
+  apply(TorchOp::kCompareSet, std::move(request), now_ns, out);
+  const auto* compared = std::get_if<Compared>(&out[before].body);
+  if (!may_be_missing || compared == nullptr || compared->stored || !compared->current->empty())
+    return;
+  // It is there, and empty.
+  out.resize(before);
+  expected.clear();
+  apply(TorchOp::kCompareSet, CompareSet{std::move(key), std::string(), std::move(desired)}, now_ns,
+        out);
+}
+
+// The reply begins with how long the queue was.
+void TorchDialect::State::queue_pop(std::uint64_t now_ns, Replies& out) {
+  const std::string key = text(0);
+  const std::size_t before = out.size();
+  apply(TorchOp::kQueueLength, QueueLength{key}, now_ns, out);
+  const auto* length = std::get_if<Number>(&out[before].body);
+  const std::int64_t count = length == nullptr ? 0 : length->value;
+  out.resize(before);
+  numbers[upcoming_id(TorchOp::kQueuePop)] = count;
+  apply(TorchOp::kQueuePop, QueuePop{key, std::nullopt}, now_ns, out);
+}
+
+void TorchDialect::State::watch(std::uint64_t now_ns, Replies& out) {
+  const std::string key = text(0);
+  const std::size_t before = out.size();
+  apply(TorchOp::kGet, Get{key, std::nullopt}, now_ns, out);
+  const auto* value = std::get_if<Value>(&out[before].body);
+  watched[key] = value == nullptr ? std::nullopt : std::optional(value->bytes);
+  out.resize(before);
+  apply(TorchOp::kWatchKey, Watch{key}, now_ns, out);
+}
+
+// ---- Replies to bytes ---------------------------------------------------------------------------
+
+Result<void> TorchDialect::reply(const Reply& reply, std::string& bytes) {
+  State& state = *state_;
+  const auto op = static_cast<TorchOp>(reply.request & 0xff);
+  if (reply.request == state.waiting) state.waiting = 0;
+  if (const auto* error = std::get_if<Error>(&reply.body)) {
+    if (error->code == Code::kCancelled) return {};  // CANCEL_WAIT's own reply says it.
+    if (op == TorchOp::kQueuePop) {
+      state.numbers.erase(reply.request);
+      put_number(bytes, 0);
+      return {};
+    }
+    return damaged(error->message);
+  }
+  return state.encode(op, reply, bytes);
+}
+
+Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::string& bytes) {
+  switch (op) {
+    case TorchOp::kSet:
+    case TorchOp::kAppend:
+    case TorchOp::kMultiSet:
+    case TorchOp::kQueuePush:
+    case TorchOp::kValidate:
+      return {};  // Nothing is said about pure writes.
+    case TorchOp::kCompareSet: {
+      const auto& compared = std::get<Compared>(reply.body);
+      const auto wanted = expected.extract(reply.request);
+      put_bytes(bytes, compared.current ? *compared.current : wanted.mapped());
+      return {};
+    }
+    case TorchOp::kGet:
+      put_bytes(bytes, std::get<Value>(reply.body).bytes);
+      return {};
+    case TorchOp::kAdd:
+    case TorchOp::kCount:
+    case TorchOp::kDelete:
+    case TorchOp::kQueueLength:
+      put_number(bytes, std::get<Number>(reply.body).value);
+      return {};
+    case TorchOp::kCheck:
+      bytes.push_back(std::get<Number>(reply.body).value == 1 ? 0 : 1);
+      return {};
+    case TorchOp::kWait:
+    case TorchOp::kBarrier:
+      bytes.push_back(kStopWaiting);
+      return {};
+    case TorchOp::kMultiGet:
+      for (const std::string& value : std::get<Values>(reply.body).bytes) put_bytes(bytes, value);
+      return {};
+    case TorchOp::kCancelWait:
+      bytes.push_back(kWaitCanceled);
+      return {};
+    case TorchOp::kPing:
+      put_u32(bytes, static_cast<std::uint32_t>(numbers.extract(reply.request).mapped()));
+      return {};
+    case TorchOp::kQueuePop:
+      put_number(bytes, numbers.extract(reply.request).mapped());
+      put_bytes(bytes, std::get<Value>(reply.body).bytes);
+      return {};
+    case TorchOp::kListKeys: {
+      const auto& keys = std::get<Keys>(reply.body).keys;
+      put_number(bytes, static_cast<std::int64_t>(keys.size()));
+      for (const std::string& key : keys) put_bytes(bytes, key);
+      return {};
+    }
+    case TorchOp::kWatchKey:
+      if (const auto* change = std::get_if<Changed>(&reply.body)) {
+        changed(*change, bytes);
+      } else {
+        bytes.push_back(kKeyWatched);
+      }
+      return {};
+  }
+  return damaged("a reply of no known kind");
+}
+
+// A watch of the engine is for a prefix, one of torch's is for a key.
+void TorchDialect::State::changed(const Changed& change, std::string& bytes) {
+  const auto found = watched.find(change.key);
+  if (found == watched.end()) return;
+  enum : char { kUpdated = 0, kCreated = 1, kDeleted = 2 };
+  const bool deleted = change.what == Changed::What::kDeleted;
+  bytes.push_back(deleted ? kDeleted : found->second ? kUpdated : kCreated);
+  put_bytes(bytes, change.key);
+  put_bytes(bytes, found->second.value_or(std::string()));
+  put_bytes(bytes, change.value);
+  found->second = deleted ? std::nullopt : std::optional(change.value);
+}
+
+// ---- TorchDialect -------------------------------------------------------------------------------
+
+TorchDialect::TorchDialect(Engine& engine, std::uint32_t generation, std::string address)
+    : state_(std::make_unique<State>(engine, generation, std::move(address))) {}
+
+TorchDialect::~TorchDialect() {
+  if (state_->client != 0) state_->engine.leave(state_->client);
+}
+
+bool TorchDialect::has_more() const {
+  return state_->waiting == 0 && !state_->rest().empty() &&
+         state_->dialect != State::Dialect::kUnknown;
+}
+
+ClientId TorchDialect::client() const { return state_->client; }
+
+std::string_view TorchDialect::dialect() const {
+  switch (state_->dialect) {
+    case State::Dialect::kA:
+      return "torch 2.0 or before";
+    case State::Dialect::kC:
+      return "torch 2.2 or later";
+    case State::Dialect::kUnknown:
+      break;
+  }
+  return {};
+}
+
+}  // namespace ivy::store
