@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/worker_environment.h"
+#include "launcher/env_file_grammar.h"
 
 namespace ivy {
 

@@ -12,7 +12,8 @@ namespace ivy {
 // Larger files are not lists of variables.
 inline constexpr std::size_t kMaxEnvFileBytes = 1u << 20;
 
-// The variables of all files, later ones winning. Errors name the file and the line.
+// The variables of all files, later ones winning. Errors name the file, the line and the
+// column; the grammar: env_file_grammar.h.
 Result<Environment> read_env_files(const std::vector<std::string>& paths,
                                    const Environment& caller);
 

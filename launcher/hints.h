@@ -1,6 +1,7 @@
 // Advice that only the launcher can give, because it alone sees all ranks. Pure; thread: any.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +11,21 @@
 
 namespace ivy {
 
-// On several hosts, workers away from host 0 that time out or are refused at localhost: the script
-// has most likely overwritten MASTER_ADDR. Nothing when that is not what happened.
+// Where workers were told to find rank 0.
+struct MasterPlace {
+  std::string host;     // Of rank 0, by its name.
+  std::string address;  // MASTER_ADDR
+  std::uint16_t port = 0;
+};
+
+// On several hosts, a script that overwrites MASTER_ADDR (or MASTER_PORT), as many tutorials do.
+// What gives it away is what a worker on another host than rank 0's says when it cannot connect:
+//  - it tried its own host (localhost): every rank has overwritten it;
+//  - it tried the place that it was given, and nobody listened there though rank 0 was running:
+//    rank 0 alone has.
+// Nothing when rank 0 may have ended first, which refuses its peers too, nor when all hosts are one
+// machine, where localhost is right.
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
-                                                     const std::string& first_host,
-                                                     const std::string& master_address);
+                                                     const MasterPlace& master);
 
 }  // namespace ivy

@@ -45,7 +45,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
 
 HostSession::~HostSession() { *alive_ = false; }
 
-void HostSession::open() { dialing_ = dial(false); }
+void HostSession::open() { dialing_ = dial(options_.takeover != 0); }
 
 std::unique_ptr<HostLink> HostSession::dial(bool reattach) {
   const int serial = next_serial_++;
@@ -76,7 +76,8 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   session_.carrier_up();
   session_.send_handshake(
       link::FrameType::kAttach,
-      link::encode_attach({options_.job_id, options_.token, std::string(build_name())}));
+      link::encode_attach({options_.job_id, options_.token, std::string(build_name()),
+                           options_.takeover}));
   // Nothing was said before, so nothing has to wait for what the peer already has.
   if (first) IVY_ASSERT(session_.attached(0).ok());
   state_ = State::kUp;
@@ -291,8 +292,11 @@ void HostSession::tick() {
       const std::string why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
       return lose(HostLoss::kHost, "nothing was heard for " + seconds_text(silence) + why);
     }
-    // Half the lease of silence: try another way while the old one stays open.
-    if (was_attached_ && state_ == State::kUp && silence > to_ns(options_.lease) / 2) redial();
+    // Half the lease of silence: try another way while the old one stays open. A way that is new
+    // has a quarter of the lease to bring an answer.
+    if (was_attached_ && state_ == State::kUp && silence > to_ns(options_.lease) / 2 &&
+        now - attach_sent_ns_ > to_ns(options_.lease) / 4)
+      redial();
   }
   if (!pausing_) session_.send_heartbeat();
   pump();

@@ -37,6 +37,9 @@ struct HostSessionOptions {
   bool on_this_host = false;  // No redial: its end of file is final.
   std::string job_id;
   std::string token;
+  // Not 0: the job runs already and this launcher takes it over (proto/link.h); the first link
+  // reattaches, and the first event is TakenOver.
+  std::uint32_t takeover = 0;
   std::uint64_t window_bytes = 0;     // Output bytes that may be under way from this host.
   std::chrono::milliseconds lease{};  // Silence beyond it is a loss.
   // attempt: 0 for the first link, then 1, 2...

@@ -181,7 +181,9 @@ Result<std::vector<std::string>> entry_names(const Piece& piece, const Origin& o
   for (const std::string& name : names) {
     if (!is_safe_host_name(name))
       return origin.error(piece.column, quoted(name) + " is not a host name",
-                          "a host name has letters, digits and \".-_\" only");
+                          name.find(' ') == std::string::npos
+                              ? "a host name has letters, digits and \".-_\" only"
+                              : "hosts are separated by commas");
     // Bracket numbers alone ("[1-4]") are almost always a slip.
     if (text.front() == '[')
       return origin.error(piece.column, quoted(text) + " has no name before its bracket");
@@ -292,6 +294,15 @@ Error too_long(const std::string& origin) {
 
 // ---- Host files -----------------------------------------------------------------------------
 
+// What stands at the name and what stands behind it may not contradict each other.
+Error written_twice(const Piece& word, const Origin& origin, const Host& host,
+                    const std::string& earlier) {
+  return origin.error(
+      word.column,
+      quoted(word.text) + " contradicts " + earlier + ", written before for " + host.name,
+      "write it once");
+}
+
 // "slots=4" and its relatives behind the name.
 Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
@@ -302,14 +313,26 @@ Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> 
   const Piece value = word.sub(equals + 1);
   if (key == "slots" || key == "gpus") {
     const int slots = IVY_TRY(parse_slots(value, origin));
-    for (Host& host : hosts) host.slots = slots;
+    for (Host& host : hosts) {
+      if (host.slots.value_or(slots) != slots)
+        return written_twice(word, origin, host, "slots=" + std::to_string(*host.slots));
+      host.slots = slots;
+    }
   } else if (key == "port") {
     const std::uint16_t port = IVY_TRY(parse_port(value, origin));
-    for (Host& host : hosts) host.port = port;
+    for (Host& host : hosts) {
+      if (host.port != 0 && host.port != port)
+        return written_twice(word, origin, host, "port=" + std::to_string(host.port));
+      host.port = port;
+    }
   } else if (key == "user") {
     if (!is_safe_user_name(value.text))
       return origin.error(value.column, quoted(value.text) + " is not a user name");
-    for (Host& host : hosts) host.user = value.text;
+    for (Host& host : hosts) {
+      if (!host.user.empty() && host.user != value.text)
+        return written_twice(word, origin, host, "user=" + host.user);
+      host.user = value.text;
+    }
   } else if (key == "max_slots" || key == "max-slots") {
     // Open MPI's bound for oversubscription, which we never do: the slots are the bound.
     IVY_CHECK(parse_slots(value, origin));

@@ -35,8 +35,8 @@ inline constexpr std::size_t kMaxHostListBytes = 1u << 20;
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin);
 
 // A hostfile: per line `host[:slots]`, `host slots=N [port=N] [user=NAME]` or a host range; '#'
-// starts a comment; one line per slot (PBS) adds up. Errors read "file:line:column: what". An empty
-// file is an error. `path` is only for messages.
+// starts a comment; one line per slot (PBS) adds up; "h:1 slots=2" is refused. Errors read
+// "file:line:column: what". An empty file is an error. `path` is only for messages.
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path);
 
 // `count` pretended hosts named fake0, fake1, ...

@@ -45,6 +45,7 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
     std::string found = find_in_path(name, caller);
     if (!found.empty()) candidates.push_back(std::move(found));
   }
+  if (candidates.empty()) return {"python3", "python"};
   return candidates;
 }
 

@@ -12,6 +12,7 @@
 #include "launcher/env_files.h"
 #include "launcher/hints.h"
 #include "launcher/interpreter.h"
+#include "launcher/screen/log_files.h"
 #include "launcher/screen/summary.h"
 #include "launcher/waiting_line.h"
 #include "proto/log.h"
@@ -74,12 +75,16 @@ ProgramForm program_form(ProgramKind kind) {
 
 }  // namespace
 
+JobIdentity make_job_identity() {
+  return JobIdentity{hexadecimal(random_bytes(16)), random_bytes(32)};
+}
+
 Job::Job(boost::asio::io_context& loop, JobRequest request)
     : loop_(loop),
       request_(std::move(request)),
       options_(request_.options),
-      job_id_(hexadecimal(random_bytes(16))),
-      token_(random_bytes(32)),
+      job_id_(request_.identity.job_id),
+      token_(request_.identity.token),
       start_timer_(loop),
       gather_timer_(loop),
       waiting_timer_(loop),
@@ -87,7 +92,9 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       drain_timer_(loop),
       finish_timer_(loop),
       suspend_timer_(loop),
-      stop_timer_(loop) {}
+      stop_timer_(loop),
+      socket_timer_(loop),
+      record_timer_(loop) {}
 
 Job::~Job() = default;
 
@@ -96,25 +103,17 @@ Job::~Job() = default;
 void Job::start(std::function<void(int, int)> over) {
   over_ = std::move(over);
   opened_at_ns_ = monotonic_ns();
-  Output::Handlers handlers;
-  handlers.consumed = [this](int host_index, std::uint64_t bytes) {
-    const std::size_t host = plan_.hosts[static_cast<std::size_t>(host_index)].host_index;
-    if (hosts_[host].session) hosts_[host].session->grant(bytes);
-  };
-  handlers.closed = [this] {
-    end_by_launcher(LauncherReason::kOutputClosed, 0,
-                    Diagnostic{.severity = Severity::kNote,
-                               .id = "IVY-O001",
-                               .what = "the reader of the output went away; the job was stopped",
-                               .exit_code = kExitOutputClosed});
-    apply(JobEvent::kTimeUp);
-  };
-  output_ = Output::make(loop_, options_, job_id_, std::move(handlers));
+  output_ = make_output();
   for (const std::string& note : options_.notes)
     if (!options_.quiet) output_->say("ivyrun: note: " + note + "\n");
   carriers_ = make_carrier_context(loop_, options_, request_.node_binary);
+  set_note_handler(carriers_, [this](const std::string& text) {
+    if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
+  });
+  if (request_.record) return resume_job();
   open_sessions();
   start_timers();
+  schedule_job_socket();
 }
 
 void Job::open_sessions() {
@@ -124,13 +123,15 @@ void Job::open_sessions() {
     HostRecord& record = hosts_[index];
     record.host = request_.hosts[index];
     record.name = record.host.name;
-    record.on_this_host = options_.transport != TransportChoice::kSsh && is_this_host(record.host);
+    record.on_this_host = is_carried_locally(options_, record.host);
     HostSessionOptions session;
     session.host = static_cast<std::uint32_t>(index);
     session.name = record.name;
-    session.on_this_host = record.on_this_host;
+    // A job that was taken over is reached by a relay here too.
+    session.on_this_host = record.on_this_host && takeover_ == 0;
     session.job_id = job_id_;
     session.token = token_;
+    session.takeover = takeover_;
     session.window_bytes = window_bytes_;
     session.lease = lease();
     session.make_link = [this, index](const HostLink::Handlers& handlers, int attempt) {
@@ -161,16 +162,17 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
   hello.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
   hello.set_grace_ms(static_cast<std::uint32_t>(grace(kGraceAfterFailure).count()));
   hello.set_interface(options_.interface);
+  hello.set_outlives_launcher(outlives_launcher());
   return command;
 }
 
 milliseconds Job::grace(milliseconds usual) const {
-  return options_.shutdown_timeout.value_or(usual);
+  return requested_grace_.value_or(options_.shutdown_timeout.value_or(usual));
 }
 
 milliseconds Job::lease() const {
   if (options_.lease) return *options_.lease;
-  return is_attended() ? kLeaseOnTerminal : kLeaseUnattended;
+  return is_attended() && request_.detachment == nullptr ? kLeaseOnTerminal : kLeaseUnattended;
 }
 
 void Job::start_timers() {
@@ -181,7 +183,7 @@ void Job::start_timers() {
   });
   schedule_waiting();
   if (!options_.timeout) return;
-  timeout_timer_.expires_after(*options_.timeout);
+  timeout_timer_.expires_after(*options_.timeout - request_.timeout_passed);
   timeout_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || state_ == JobState::kDone) return;
     const std::string seconds = std::to_string(options_.timeout->count() / 1000);
@@ -316,6 +318,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     if (!plan.ok()) return refuse_input(plan.error());
     Command& command = commands.emplace_back();
     *command.mutable_start()->mutable_plan() = std::move(plan).value();
+    command.mutable_start()->set_is_last(true);
     if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
     return refuse_input(Error{Code::kResourceExhausted,
                               "arguments and environment of the workers on " + planned.name +
@@ -324,15 +327,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
                               "pass less with -x and --env-file, or put it into a file"});
   }
   if (!prepare_output(inputs)) return;
-  workers_.resize(static_cast<std::size_t>(plan_.world_size));
-  workers_running_ = workers_.size();
-  for (const PlannedHost& planned : plan_.hosts)
-    for (const PlannedWorker& worker : planned.workers) {
-      WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];
-      record.host = planned.host_index;
-      record.end.rank = worker.rank;
-      record.end.host = planned.name;
-    }
+  make_worker_records();
   started_at_ns_ = monotonic_ns();
   for (std::size_t index = 0; index < commands.size(); ++index)
     hosts_[plan_.hosts[index].host_index].session->send(commands[index]);
@@ -345,13 +340,29 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
   feed_stdin();
 }
 
-bool Job::prepare_output(const EnvironmentInputs& inputs) {
-  std::vector<RankPlace> places;
+void Job::make_worker_records() {
+  workers_.resize(static_cast<std::size_t>(plan_.world_size));
+  workers_running_ = workers_.size();
+  for (const PlannedHost& planned : plan_.hosts)
+    for (const PlannedWorker& worker : planned.workers) {
+      WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];
+      record.host = planned.host_index;
+      record.end.rank = worker.rank;
+      record.end.host = planned.name;
+    }
+}
+
+std::vector<RankPlace> Job::places() const {
+  std::vector<RankPlace> all;
   for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
     for (const PlannedWorker& worker : plan_.hosts[index].workers)
-      places.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(index),
-                                 plan_.hosts[index].name});
-  const Result<void> begun = output_->begin(generation_, places);
+      all.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(index),
+                              plan_.hosts[index].name});
+  return all;
+}
+
+bool Job::prepare_output(const EnvironmentInputs& inputs) {
+  const Result<void> begun = output_->begin(generation_, places());
   if (!begun.ok()) {
     refuse({Diagnostic{.id = "IVY-O002",
                        .what = begun.error().message,
@@ -521,7 +532,8 @@ void Job::resume() {
 
 void Job::finish() {
   timeout_timer_.cancel();
-  drain_timer_.cancel();
+  // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
+  if (drain_timer_.cancel() > 0) output_->limit_finish(kDrainAfterKill);
   stop_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
   Command command;
@@ -549,7 +561,9 @@ void Job::conclude() {
   finish_timer_.cancel();
   output_->finish([this] {
     const Outcome outcome = say_summary();
-    output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
+    output_->finish([this, outcome] {
+      tell_end(outcome, [this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
+    });
   });
 }
 
@@ -563,8 +577,8 @@ Outcome Job::say_summary() {
   Outcome outcome = judge(ends, launcher_end_);
   std::string text;
   if (plan_.hosts.size() > 1) {
-    const auto hint =
-        overwritten_master_address(ends, plan_.hosts.front().name, plan_.master_address);
+    const auto hint = overwritten_master_address(
+        ends, {plan_.hosts.front().name, plan_.master_address, plan_.master_port});
     if (hint) text += render(*hint);
   }
   // Nobody may take a result for whole that is not.
@@ -580,10 +594,19 @@ Outcome Job::say_summary() {
   inputs.started_at_ns = started_at_ns_;
   inputs.world_size = plan_.world_size;
   inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
+  inputs.quiet = options_.quiet;
+  if (started_at_ns_ != 0 && !options_.log_dir.empty()) {
+    const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
+    if (options_.log_to != LogPlace::kNode) inputs.head_logs = folder;
+    if (options_.log_to != LogPlace::kHead)
+      inputs.node_logs =
+          folder.starts_with('/') ? folder : options_.working_directory + "/" + folder;
+  }
   inputs.complaints = output_->complaints();
   inputs.unclean = unclean_;
   text += summary(inputs);
   if (!text.empty()) output_->say(text);
+  summary_text_ = text;
   return outcome;
 }
 
@@ -592,7 +615,9 @@ void Job::leave() {
   const Outcome outcome = say_summary();
   for (HostRecord& host : hosts_) host.session->close();
   output_->limit_finish(milliseconds(100));
-  output_->finish([this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
+  output_->finish([this, outcome] {
+    tell_end(outcome, [this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
+  });
 }
 
 void Job::end_by_launcher(LauncherReason reason, int signal, Diagnostic diagnostic) {

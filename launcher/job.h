@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "launcher/detach.h"
 #include "launcher/host_session.h"
+#include "launcher/job_socket.h"
 #include "launcher/job_state.h"
 #include "launcher/links/carrier.h"
 #include "launcher/options.h"
@@ -24,12 +26,29 @@
 
 namespace ivy {
 
+// Names a job, and proves that a launcher is its own.
+struct JobIdentity {
+  std::string job_id;  // 32 hexadecimal digits.
+  std::string token;   // 32 bytes.
+};
+JobIdentity make_job_identity();
+
 struct JobRequest {
   Options options;          // working_directory is absolute.
   std::vector<Host> hosts;  // At least one.
   Environment caller;
   std::string node_binary;  // ivy-node of this build.
+  JobIdentity identity;
+  std::string started_in;  // Where ivyrun was called; --log-dir may be relative to it.
+  Detachment* detachment = nullptr;  // --detach; outlives the job.
+  // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
+  // job_record.h made of it.
+  std::optional<ctl::JobRecord> record;
+  std::chrono::milliseconds timeout_passed{0};  // Of --timeout, under the launchers before.
 };
+
+class DetachedOutput;
+class FollowedOutput;
 
 class Job {
  public:
@@ -78,6 +97,8 @@ class Job {
   void check_addresses();
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
+  void make_worker_records();
+  std::vector<RankPlace> places() const;
   bool prepare_output(const EnvironmentInputs& inputs);
   void collect_evidence();
   void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
@@ -104,6 +125,28 @@ class Job {
   void check_greeted();
   void check_reported();
   bool everything_is_here() const;
+
+  // ---- what ivyctl asks for, and the background (job_control.cc) ----
+  std::unique_ptr<Output> make_output();
+  void schedule_job_socket();
+  void open_job_socket();
+  ctl::JobDescription description() const;
+  Result<void> signal_by_request(int signal);
+  Result<void> stop_by_request(const ctl::StopJob& stop);
+  void worker_started(WorkerRecord& worker, int pid);
+  void leave_foreground();
+  void tell_end(const Outcome& outcome, std::function<void()> told);
+  bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
+
+  // ---- taking a job over (job_resume.cc) ----
+  void write_record();
+  void renew_record();
+  void resume_job();
+  void restore_plan(const ctl::JobRecord& record);
+  void resume_failed(std::size_t index, const LinkDown& down);
+  void on_taken_over(std::size_t index, const TakenOver& taken);
+  void host_answered();
+  void give_up_resuming(const std::string& why);
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;
@@ -134,12 +177,22 @@ class Job {
   std::vector<WorkerRecord> workers_;  // By rank.
   JobPlan plan_;
   std::unique_ptr<Output> output_;
+  FollowedOutput* followed_output_ = nullptr;  // The outermost of output_.
+  DetachedOutput* detached_output_ = nullptr;  // Inside it, with --detach.
+  std::unique_ptr<JobSocket> job_socket_;
+  std::string summary_text_;
+  std::optional<std::chrono::milliseconds> requested_grace_;  // ivyctl stop --grace
+  std::int64_t opened_unix_ms_ = 0;
   std::unique_ptr<StdinFeed> stdin_feed_;
   LauncherEnd launcher_end_;
   std::vector<std::string> unclean_;
   std::int64_t opened_at_ns_ = 0;
   std::int64_t started_at_ns_ = 0;
   std::size_t workers_running_ = 0;
+  std::size_t workers_started_ = 0;
+  std::uint32_t takeover_ = 0;         // Which launcher of the job this is.
+  std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
+  std::vector<std::pair<std::size_t, Event>> deferred_events_;
   bool concluded_ = false;
   int interrupts_ = 0;
   std::uint64_t window_bytes_ = 0;  // Of one host.
@@ -152,6 +205,8 @@ class Job {
   boost::asio::steady_timer finish_timer_;
   boost::asio::steady_timer suspend_timer_;
   boost::asio::steady_timer stop_timer_;
+  boost::asio::steady_timer socket_timer_;
+  boost::asio::steady_timer record_timer_;
 };
 
 }  // namespace ivy

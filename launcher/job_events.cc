@@ -95,10 +95,12 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
 
 void Job::host_up(std::size_t index, const LinkUp& up) {
   hosts_[index].up = up;
+  if (takeover_ != 0) return;
   hosts_[index].session->send(hello_for(hosts_[index], index));
 }
 
 void Job::host_failed(std::size_t index, const LinkDown& down) {
+  if (hosts_to_take_over_ != 0) return resume_failed(index, down);
   hosts_[index].failure = down;
   hosts_[index].lost = true;
   log::debug(hosts_[index].name + ": " + down.message);
@@ -173,6 +175,10 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   const bool first = launcher_end_.reason == LauncherReason::kNone;
   if (first && state_ != JobState::kDone)
     output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
+  // Another reason is the cause; what is not known about this host has to be said all the same.
+  if (!first)
+    unclean_.push_back(host.name + ": " + message +
+                       "; nobody knows whether its workers have ended");
   end_by_launcher(
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost, 0,
       std::move(diagnostic));
@@ -189,9 +195,11 @@ void Job::on_hello_ok(std::size_t index, const HelloOk& hello) {
   const std::string& trouble = hello.facts().job_directory_error();
   if (!trouble.empty()) {
     // The supervisor lives and is told to end; to the user this host did not come up.
-    return host_failed(
-        index, LinkDown{LinkFailure::kBootstrap, trouble,
-                        "make room in " + hello.facts().job_directory() + " on " + host.name});
+    const std::string& directory = hello.facts().job_directory();
+    // The job's own directory goes with the job: what is full is the place where all of them are.
+    return host_failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
+                                       "make room in " + directory.substr(0, directory.rfind('/')) +
+                                           " on " + host.name});
   }
   host.facts = hello.facts();
   check_greeted();
@@ -236,14 +244,20 @@ void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
 // -------------------------------------------------------------------------------------
 
 void Job::on_event(std::size_t index, const Event& event) {
+  if (hosts_to_take_over_ != 0 && !event.has_taken_over()) {
+    deferred_events_.emplace_back(index, event);
+    return;
+  }
   switch (event.kind_case()) {
+    case Event::kTakenOver:
+      return on_taken_over(index, event.taken_over());
     case Event::kHelloOk:
       return on_hello_ok(index, event.hello_ok());
     case Event::kAddressChecked:
       return on_address_checked(index, event.address_checked());
     case Event::kStarted:
       if (event.started().rank() < workers_.size())
-        workers_[event.started().rank()].end.pid = event.started().pid();
+        worker_started(workers_[event.started().rank()], event.started().pid());
       return;
     case Event::kStartFailed:
       return on_start_failed(index, event.start_failed());

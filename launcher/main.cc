@@ -1,14 +1,19 @@
 // ivyrun: one command starts one worker per accelerator on every host.
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <memory>
 
+#include "launcher/detach.h"
 #include "launcher/job.h"
 #include "launcher/options.h"
 #include "proto/log.h"
@@ -86,6 +91,28 @@ class Signals {
   boost::asio::signal_set set_;
 };
 
+// The warden of this host leaves right behind its supervisor. Where the first process never reaps,
+// as in many containers, one that nobody waits for stays a zombie for good. It is on its way: this
+// is a bound for a machine that has no time for it, and for children that are not ours.
+constexpr std::chrono::milliseconds kReapPatience{5};
+void reap_children() {
+  using Clock = std::chrono::steady_clock;
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  const Clock::time_point deadline = Clock::now() + kReapPatience;
+  for (;;) {
+    pid_t ended = 0;
+    while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
+    }
+    const std::chrono::nanoseconds left = deadline - Clock::now();
+    if (ended < 0 || left.count() <= 0) return;
+    const timespec patience{0, static_cast<long>(left.count())};
+    sigtimedwait(&child_ended, nullptr, &patience);
+  }
+}
+
 // A shell looks at how its child died: an interrupted ivyrun dies of the signal itself.
 [[noreturn]] void die_of(int signal, int exit_code) {
   std::fflush(nullptr);
@@ -94,8 +121,46 @@ class Signals {
   _exit(exit_code);
 }
 
+// The background has no standard input and no console.
+void prepare_to_detach(ivy::JobRequest& request) {
+  ivy::Options& options = request.options;
+  options.stdin_choice = "none";
+  if (options.log_dir.empty()) options.log_dir = "ivyrun-" + request.identity.job_id.substr(0, 12);
+  options.log_dir = absolute_directory(options.log_dir);
+}
+
+int run_job(ivy::JobRequest request) {
+  std::unique_ptr<ivy::Detachment> detachment;
+  if (request.options.detach && !request.options.dry_run) {
+    auto begun = ivy::Detachment::begin({request.identity.job_id, request.options.log_dir});
+    if (!begun.ok()) return complain(begun.error());
+    detachment = std::move(begun).value();
+    request.detachment = detachment.get();
+  }
+
+  boost::asio::io_context loop(1);
+  int exit_code = ivy::kExitInternal;
+  int death = 0;
+  ivy::Job job(loop, std::move(request));
+  Signals signals(loop, job);
+  job.start([&](int code, int raise_signal) {
+    exit_code = code;
+    death = raise_signal;
+    signals.stop();
+    loop.stop();
+  });
+  loop.run();
+  reap_children();
+  if (death != 0) die_of(death, exit_code);
+  std::fflush(nullptr);
+  // Everything has been said and every host has ended: nothing is left that a destructor must do.
+  _exit(exit_code);
+}
+
 int run(const ivy::Options& options, const ivy::Environment& caller) {
   ivy::JobRequest request;
+  request.identity = ivy::make_job_identity();
+  request.started_in = absolute_directory("");
   request.options = options;
   request.hosts = options.hosts;
   if (request.hosts.empty()) {
@@ -113,22 +178,8 @@ int run(const ivy::Options& options, const ivy::Environment& caller) {
                                "ivy-node is not beside ivyrun: " + request.node_binary,
                                "build or install both"});
 
-  boost::asio::io_context loop(1);
-  int exit_code = ivy::kExitInternal;
-  int death = 0;
-  ivy::Job job(loop, std::move(request));
-  Signals signals(loop, job);
-  job.start([&](int code, int raise_signal) {
-    exit_code = code;
-    death = raise_signal;
-    signals.stop();
-    loop.stop();
-  });
-  loop.run();
-  if (death != 0) die_of(death, exit_code);
-  std::fflush(nullptr);
-  // Everything has been said and every host has ended: nothing is left that a destructor must do.
-  _exit(exit_code);
+  if (options.detach && !options.dry_run) prepare_to_detach(request);
+  return run_job(std::move(request));
 }
 
 }  // namespace

@@ -17,7 +17,18 @@ Error usage_error(const std::string& message, const std::string& fix = {}) {
 
 // ---- Scan -----------------------------------------------------------------------------------
 
+// "-nproc_per_node 2": one dash before a long name means that name, as in Open MPI.
+std::optional<OptionSpelling> find_flag(const std::string& typed) {
+  std::optional<OptionSpelling> spelling = find_option(typed);
+  if (!spelling && typed.size() > 2 && typed[1] != '-') spelling = find_option("-" + typed);
+  return spelling;
+}
+
 Error unknown_flag(const std::string& typed) {
+  const std::size_t blank = typed.find(' ');
+  if (blank != std::string::npos && find_flag(typed.substr(0, blank)))
+    return usage_error("unknown flag \"" + typed + "\"",
+                       "a flag and its value are two words, or one with a = between them");
   const std::string nearest = nearest_option(typed);
   return usage_error("unknown flag " + typed,
                      nearest.empty() ? "ivyrun --help lists every flag; the program's own flags "
@@ -25,13 +36,34 @@ Error unknown_flag(const std::string& typed) {
                                      : "did you mean " + nearest + "?");
 }
 
+// "-Host" and "-NP": a long name with other capitals, and not a letter with its value.
+bool is_misspelt_case(const std::string& typed) {
+  std::string lower = typed;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower == typed || typed.size() <= 2) return false;
+  return find_flag(lower).has_value();
+}
+
+// "--nproc-per-node N|auto|gpu|cpu", as the help writes it.
+std::string wanted_form(const std::string& typed) {
+  const std::optional<OptionSpelling> spelling = find_flag(typed);
+  return typed + " " + (spelling ? std::string(spelling->entry->value) : "VALUE");
+}
+
+// U+2010 to U+2015 and the minus sign: what word processors and web pages make of "-" and "--".
+bool begins_with_typographic_dash(const std::string& token) {
+  const bool is_dash =
+      token.starts_with("\xe2\x80") && token.size() > 2 && token[2] >= '\x90' && token[2] <= '\x95';
+  return is_dash || token.starts_with("\xe2\x88\x92");
+}
+
 // A value that is itself a flag is nearly always a forgotten value.
 Result<std::string> following_value(const std::vector<std::string>& arguments, std::size_t& at,
                                     const std::string& typed) {
-  if (at + 1 >= arguments.size()) return usage_error(typed + " needs a value", typed + " VALUE");
+  if (at + 1 >= arguments.size()) return usage_error(typed + " needs a value", wanted_form(typed));
   const std::string& next = arguments[at + 1];
   if (next == "--" || (next.size() > 1 && next.front() == '-' &&
-                       find_option(next.substr(0, next.find('='))).has_value()))
+                       find_flag(next.substr(0, next.find('='))).has_value()))
     return usage_error(typed + " needs a value, but " + next + " follows",
                        "if " + next + " is the value: " + typed + "=" + next);
   ++at;
@@ -45,15 +77,29 @@ Result<void> add_setting(const OptionSpelling& spelling, const std::string& type
   Setting setting{spelling.entry, "true", typed};
   if (spelling.takes_value()) {
     setting.value = joined ? *joined : IVY_TRY(following_value(arguments, at, typed));
+    setting.is_next_word = !joined;
     if (setting.value.empty()) return usage_error(typed + " has an empty value");
   } else {
-    const bool on =
-        !joined || spelling.entry->kind != OptionKind::kHonoured || IVY_TRY(parse_switch(*joined));
-    if (!on) return {};
+    const bool reads_value =
+        joined && spelling.entry->kind == OptionKind::kHonoured && spelling.entry->name != "help";
+    if (reads_value) {
+      const Result<bool> on = parse_switch(*joined);
+      if (!on.ok())
+        return usage_error(typed + " takes no value: " + on.error().message, "write " + typed);
+      if (!on.value()) return {};
+    }
     if (!spelling.implied_value.empty()) setting.value = spelling.implied_value;
   }
   out.settings.push_back(std::move(setting));
   return {};
+}
+
+// The value of a number flag that is joined to its letter begins as a number does, so "-nproc" is a
+// name that was mistyped, and not the letter n with the value "proc".
+bool can_be_joined(const OptionSpelling& spelling, std::string_view rest) {
+  const std::string_view wanted = spelling.entry->value;
+  const bool is_number = wanted == "N" || wanted.starts_with("0..");
+  return !is_number || rest.find_first_of("0123456789+-") == 0;
 }
 
 // "-n4", "-vv", "-lv": letters until one takes the rest as its value.
@@ -63,10 +109,17 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
   for (std::size_t i = 1; i < token.size(); ++i) {
     const std::string typed{'-', token[i]};
     const std::optional<OptionSpelling> spelling = find_option(typed);
-    if (!spelling) return unknown_flag(token);
+    if (!spelling) return unknown_flag(token.substr(0, token.find('=')));
     std::optional<std::string> rest;
-    if (spelling->takes_value() && i + 1 < token.size())
-      rest = token.substr(token[i + 1] == '=' ? i + 2 : i + 1);
+    if (spelling->takes_value() && i + 1 < token.size()) {
+      const bool has_equals = token[i + 1] == '=';
+      rest = token.substr(has_equals ? i + 2 : i + 1);
+      if (!has_equals && !can_be_joined(*spelling, *rest))
+        return unknown_flag(token.substr(0, token.find('=')));
+    }
+    // "-mpkg" is not about a flag -p that nobody typed.
+    if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
+      return unknown_flag(token.substr(0, token.find('=')));
     IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
     if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRefused) break;
   }
@@ -84,14 +137,17 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
       ++at;
       break;
     }
+    if (begins_with_typographic_dash(token))
+      return usage_error("\"" + token + "\" begins with a typographic dash",
+                         "write - or --, as on a keyboard; a program of that name comes after --");
     if (token.size() < 2 || token.front() != '-') break;
     const std::size_t equals = token.find('=');
     const std::string typed = token.substr(0, equals);
     std::optional<std::string> joined;
     if (equals != std::string::npos) joined = token.substr(equals + 1);
-    if (const std::optional<OptionSpelling> spelling = find_option(typed)) {
+    if (const std::optional<OptionSpelling> spelling = find_flag(typed)) {
       IVY_CHECK(add_setting(*spelling, typed, joined, arguments, at, out));
-    } else if (token[1] == '-') {
+    } else if (token[1] == '-' || is_misspelt_case(typed)) {
       return unknown_flag(typed);
     } else {
       IVY_CHECK(scan_letters(arguments, at, out));

@@ -14,8 +14,9 @@ namespace ivy {
 
 struct Setting {
   const OptionEntry* entry = nullptr;
-  std::string value;  // "true" for a switch.
-  std::string shown;  // As the user wrote it: "--npernode", "IVY_NNODES".
+  std::string value;          // "true" for a switch.
+  std::string shown;          // As the user wrote it: "--npernode", "IVY_NNODES".
+  bool is_next_word = false;  // The value was a word of its own: "-n 4", not "-n4".
 };
 
 struct Scanned {
@@ -23,8 +24,9 @@ struct Scanned {
   std::vector<std::string> command;  // The program and its arguments, byte for byte.
 };
 
-// arguments: argv without argv[0]. Flags end at the first word that is none, or after "--". Unknown
-// flags are errors with the nearest right one.
+// arguments: argv without argv[0]. Flags end at the first word that is none, or after "--". A long
+// name may have one dash ("-nproc_per_node 2"). Unknown flags are errors with the nearest right
+// one.
 Result<Scanned> scan_command_line(const std::vector<std::string>& arguments);
 
 // Adds IVY_<FLAG> and, for torchrun's flags, PET_<FLAG>. IVY_* counts more than PET_*; a typed

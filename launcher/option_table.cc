@@ -1,7 +1,10 @@
 #include "launcher/option_table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
+
+#include "launcher/edit_distance.h"
 
 namespace ivy {
 namespace {
@@ -29,6 +32,8 @@ constexpr OptionEntry kTable[] = {
      "use the first N hosts"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "pretend that this machine is N hosts (for trying things out)"},
+    {"bynode", "-bynode --byslot -byslot --bycore -bycore", "", kPlacement, kLater, kOurs,
+     "ranks fill the hosts in the order of -H"},
     {"-N", "-N", "", kPlacement, kRefused, kOurs,
      "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"},
     {"include", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
@@ -45,6 +50,21 @@ constexpr OptionEntry kTable[] = {
     {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
      "the order of -H or of the hostfile is the order of ranks"},
     {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
+    {"workers", "--num-workers --nprocs --ranks --processes --gpus --gpus-per-node --gres -G", "",
+     kPlacement, kRefused, kOurs,
+     "-n N starts N workers in all, --nproc-per-node N starts N on each host"},
+    {"world-size", "--rank --local-rank", "", kPlacement, kRefused, kOurs,
+     "every worker is given its rank and the world size: -n N starts N workers in all"},
+    {"nodelist", "-w --nodefile", "", kPlacement, kRefused, kOurs,
+     "-H h1,h2,... or --hostfile FILE names the hosts"},
+    {"-f", "-f", "", kPlacement, kRefused, kOurs, "--hostfile FILE reads the hosts from a file"},
+    {"partition", "--account -A --qos --reservation --constraint -C --job-name -J --mem "
+     "--exclusive --jobid", "", kPlacement, kRefused, kOurs,
+     "hosts are allocated with sbatch or salloc; call ivyrun inside"},
+    {"cpus-per-task", "-c --num-cpu-threads-per-process", "", kPlacement, kRefused, kOurs,
+     "workers keep the cores that ivyrun was given; -x OMP_NUM_THREADS=N limits threads"},
+    {"use-hwthread-cpus", "-use-hwthread-cpus", "", kPlacement, kIgnored, kOurs,
+     "workers keep the cores that ivyrun was given"},
 
     // ---- Command.
     {"module", "-m", "", kCommand, kHonoured, kTorchrun,
@@ -53,12 +73,13 @@ constexpr OptionEntry kTable[] = {
      "run the program itself even if its name ends in .py"},
     {"python", "", "PATH", kCommand, kHonoured, kOurs,
      "interpreter for scripts and modules (default: the caller's)"},
-    {"wdir", "-wdir --chdir --cwd", "DIR", kCommand, kHonoured, kOurs,
+    {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kOurs,
      "working directory on every host (default: this one)"},
     {"export", "-x", "K[=V]", kCommand, kHonoured, kOurs,
      "give workers a variable; K* passes all that begin with K; may be repeated"},
     {"env-file", "", "FILE", kCommand, kHonoured, kOurs,
-     "give workers the variables of a file of K=V lines; may be repeated"},
+     "give workers the variables of a file: NAME, NAME=VALUE, NAME='VALUE' or NAME=\"VALUE\" per "
+     "line, `export` and # comments allowed; may be repeated"},
     {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
      "which rank reads standard input (default 0)"},
     {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
@@ -88,15 +109,22 @@ constexpr OptionEntry kTable[] = {
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
     {"prefix", "-prefix", "", kCommand, kRefused, kOurs,
      "nothing has to be installed on the hosts"},
-    {"mixed-precision", "--dynamo-backend --use-fsdp --use-deepspeed --config-file --tpu --cpu "
+    {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --config-file --tpu --cpu "
      "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
      kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
+    {"gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
+     "--mpi-args --jsrun", "", kCommand, kRefused, kOurs,
+     "Horovod reads its own variables: -x HOROVOD_...=VALUE"},
+    {"mpi", "", "", kCommand, kLater, kOurs,
+     "programs that are started through PMI need mpirun or srun"},
+    {"-D", "-D", "", kCommand, kRefused, kOurs, "--wdir DIR names the working directory"},
     {"multi-gpu", "", "", kCommand, kIgnored, kOurs, "one worker per accelerator is the default"},
 
     // ---- Output.
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
      "KIND", kOutput, kHonoured, kOurs,
-     "auto (default), none, rank, host, or a template such as '%r %h'; -l alone: rank"},
+     "auto (default), none, rank, host, or a template of %r rank, %R padded, %h host, %l local "
+     "rank, %s stream, %a attempt, %j job, %%; -l alone: rank"},
     {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "",
      kOutput,
      kHonoured, kOurs, "put the time before each line"},
@@ -121,6 +149,8 @@ constexpr OptionEntry kTable[] = {
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
     {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kLater, kOurs,
      "use --log-dir DIR"},
+    {"error", "-e --merge-stderr-to-stdout", "", kOutput, kRefused, kOurs,
+     "--log-dir DIR keeps both streams of every rank, --label names them on the console"},
     {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
      "use --label with a template, such as --label '%r %h'"},
     {"duplicate-stdout-filters", "--duplicate-stderr-filters", "", kOutput, kLater, kTorchrun,
@@ -148,6 +178,7 @@ constexpr OptionEntry kTable[] = {
      "the kernel reports a worker's end at once"},
     {"kill-on-bad-exit", "-K", "", kLifecycle, kIgnored, kOurs,
      "the first failure always ends the job"},
+    {"time", "", "", kLifecycle, kRefused, kOurs, "--timeout TIME, such as 30m, ends the job"},
     {"restart-policy", "", "", kLifecycle, kLater, kOurs, "call ivyrun again in a loop"},
     {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
      "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kLater, kOurs, kNoElastic},
@@ -158,19 +189,20 @@ constexpr OptionEntry kTable[] = {
     {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
      "the first failure ends the job: let the script return 0 where it may go on"},
     {"stall-timeout", "--stall-check", "", kLifecycle, kLater, kOurs, "use --timeout"},
-    {"detach", "", "", kLifecycle, kLater, kOurs,
-     "use nohup ivyrun ... & or a terminal multiplexer"},
+    {"detach", "", "", kLifecycle, kHonoured, kOurs,
+     "go into the background once all workers run: their output goes to the files of --log-dir "
+     "(default ./ivyrun-JOB), ivyctl follows and stops the job"},
 
     // ---- Network.
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
      "interface whose addresses workers use (default: by route)"},
-    {"master-addr", "--main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
+    {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
      "MASTER_ADDR of the workers (default: chosen and tested)"},
     {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
      "MASTER_PORT of the workers (default: reserved on the first host)"},
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
-    {"transport", "--launcher", "auto|local|ssh", kNetwork, kHonoured, kOurs,
-     "how hosts are reached (default: auto)"},
+    {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
+     "how hosts are reached (default auto: by their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
     {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
      "use this OpenSSH client instead of the built-in one"},
@@ -194,8 +226,14 @@ constexpr OptionEntry kTable[] = {
     {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
     {"same-network", "", "", kNetwork, kIgnored, kOurs, "addresses are tested"},
     {"allow-run-as-root", "-allow-run-as-root", "", kNetwork, kIgnored, kOurs, ""},
-    {"-p", "-p", "", kNetwork, kRefused, kOurs, "use --ssh-port PORT"},
-    {"-i", "-i", "", kNetwork, kRefused, kOurs, "use --ssh-args '-i FILE'"},
+    {"-p", "-p", "", kNetwork, kRefused, kOurs,
+     "--ssh-port PORT is the port of SSH; a partition is chosen with sbatch or salloc"},
+    {"-i", "-i", "", kNetwork, kRefused, kOurs,
+     "--ssh-args '-i FILE' gives ssh a key, --stdin 0|none chooses who reads standard input"},
+    {"ssh-key", "--identity-file --ssh-identity-file", "", kNetwork, kRefused, kOurs,
+     "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
+    {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
+     "write it before the host: -H user@host"},
     {"wal", "--store-proxy", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
 
     // ---- Diagnosis.
@@ -208,6 +246,7 @@ constexpr OptionEntry kTable[] = {
     {"preflight", "--network-check", "", kDiagnosis, kLater, kOurs, "use --dry-run"},
     {"check-build", "", "", kDiagnosis, kLater, kOurs, "use --version -v"},
     {"explain-env", "", "", kDiagnosis, kLater, kOurs, "run `env` as the program"},
+    {"debug", "-debug", "", kDiagnosis, kRefused, kOurs, "-vv shows what ivyrun does"},
     {"policy", "", "", kDiagnosis, kLater, kOurs, "give the flags themselves"},
     // clang-format on
 };
@@ -231,20 +270,11 @@ std::string normalised(std::string_view typed) {
   return text;
 }
 
-// Edits (insert, delete, replace, swap of neighbours) from one text to the other.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
-  for (std::size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      cost[i][j] = std::min({replaced, cost[i - 1][j] + 1, cost[i][j - 1] + 1});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
-    }
-  }
-  return cost[a.size()][b.size()];
+// "--Nproc_per_node" and "-nproc-per-node" as "nproc-per-node".
+std::string bare_name(std::string_view typed) {
+  std::string text = normalised(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())));
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
 }
 
 std::string_view group_title(OptionGroup group) {
@@ -318,23 +348,30 @@ std::optional<OptionSpelling> find_option(std::string_view typed) {
 std::string nearest_option(std::string_view typed) {
   // A name longer than any of ours by half is not a slip of the fingers.
   constexpr std::size_t kMaxTypedBytes = 64;
-  if (typed.size() > kMaxTypedBytes) return {};
-  const std::string wanted = normalised(typed);
+  // A letter alone says nothing about a name.
+  if (typed.size() > kMaxTypedBytes || typed.size() <= 2) return {};
+  const std::string wanted = bare_name(typed);
+  const std::size_t limit = wanted.size() <= 4 ? 1 : std::max<std::size_t>(2, wanted.size() / 4);
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
+  std::size_t best_distance = limit + 1;
+  std::string longer;  // The first name that begins as what was typed: "--nproc".
   for (const OptionEntry& entry : kTable) {
     if (entry.kind != kHonoured) continue;
     for (const std::string& spelling : spellings(entry)) {
       const std::string known = spelling.substr(0, spelling.find('='));
       // Letters are too near to each other to suggest one for another.
       if (known.size() == 2) continue;
-      const std::size_t distance = edit_distance(wanted, known);
+      const std::string name = bare_name(known);
+      const bool is_canonical = name == entry.name;
+      if (longer.empty() && is_canonical && wanted.size() >= 3 && name.starts_with(wanted))
+        longer = known;
+      const std::size_t distance = edit_distance(wanted, name);
       if (distance >= best_distance) continue;
       best_distance = distance;
       best = known;
     }
   }
-  return best;
+  return best_distance > 1 && !longer.empty() ? longer : best;
 }
 
 std::string short_help() {

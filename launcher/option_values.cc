@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "launcher/screen/label.h"
+
 namespace ivy {
 namespace {
 
@@ -82,6 +84,44 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
   std::sort(result.ranks.begin(), result.ranks.end());
   result.ranks.erase(std::unique(result.ranks.begin(), result.ranks.end()), result.ranks.end());
   return result;
+}
+
+Result<std::string> parse_label(std::string_view text) {
+  for (const std::string_view word : {"auto", "none", "rank", "host"})
+    if (text == word) return std::string(text);
+  const std::string known =
+      "%r rank, %R padded rank, %h host, %l local rank, %s stream, %a attempt, %j job, %% a "
+      "percent sign";
+  if (text.find('%') == std::string_view::npos) {
+    Error error = invalid(text, "a label");
+    error.fix = "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank";
+    return error;
+  }
+  for (std::size_t at = text.find('%'); at != std::string_view::npos; at = text.find('%', at + 2)) {
+    const std::string_view placeholder = text.substr(at, 2);
+    if (placeholder.size() == 2 &&
+        kLabelPlaceholders.find(placeholder[1]) != std::string_view::npos)
+      continue;
+    Error error = invalid(placeholder, "a placeholder of a label");
+    error.fix = known;
+    return error;
+  }
+  return std::string(text);
+}
+
+Result<std::string> parse_streams(std::string_view text) {
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    const std::size_t colon = part.find(':');
+    const bool has_rank = colon != std::string_view::npos;
+    const bool is_right =
+        parse_number(part.substr(has_rank ? colon + 1 : 0), 0, 3).ok() &&
+        (!has_rank || parse_number(part.substr(0, colon), 0, kMaxWorkers - 1).ok());
+    if (!is_right) return invalid(text, "0, 1 (standard output), 2 (standard error) or 3 (both)");
+    if (part.size() == rest.size()) return std::string(text);
+    rest.remove_prefix(part.size() + 1);
+  }
 }
 
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text) {

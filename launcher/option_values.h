@@ -31,6 +31,12 @@ Result<PerHost> parse_per_host(std::string_view text);
 // "all", "first-per-host", "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 
+// A kind of label (auto, none, rank, host), or a template whose placeholders are all known.
+Result<std::string> parse_label(std::string_view text);
+
+// torchrun's --redirects and --tee: "0" to "3", or for local ranks "0:3,1:2".
+Result<std::string> parse_streams(std::string_view text);
+
 // "A-B" or "A".
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
 

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "launcher/option_scan.h"
 #include "launcher/option_table.h"
@@ -83,6 +84,7 @@ class Binder {
   // A flag whose last value counts. take returns Result<void>, or stores and returns nothing.
   template <class Take>
   void value(const std::string& name, Take take) {
+    if (!is_wanted(name)) return;
     app_.add_option_function<std::string>("--" + name,
                                           [this, name, take](const std::string& text) {
                                             const Result<void> taken = take(text);
@@ -102,13 +104,17 @@ class Binder {
   }
 
   void text(const std::string& name, std::string& place) {
-    app_.add_option("--" + name, place)->take_last();
+    if (is_wanted(name)) app_.add_option("--" + name, place)->take_last();
   }
   void list(const std::string& name, std::vector<std::string>& place) {
-    app_.add_option("--" + name, place)->allow_extra_args(false)->take_all();
+    if (is_wanted(name)) app_.add_option("--" + name, place)->allow_extra_args(false)->take_all();
   }
-  void on(const std::string& name, bool& place) { app_.add_flag("--" + name, place); }
-  void count(const std::string& name, int& place) { app_.add_flag("--" + name, place); }
+  void on(const std::string& name, bool& place) {
+    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  }
+  void count(const std::string& name, int& place) {
+    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  }
 
   template <class T>
   void choice(const std::string& name, T& place,
@@ -128,8 +134,7 @@ class Binder {
 
   Result<void> run() {
     for (const OptionEntry& entry : option_table())
-      IVY_ASSERT(entry.kind != OptionKind::kHonoured ||
-                 app_.get_option_no_throw("--" + std::string(entry.name)) != nullptr);
+      IVY_ASSERT(entry.kind != OptionKind::kHonoured || bound_.contains(entry.name));
     // CLI11 takes the tokens from the back.
     std::reverse(tokens_.begin(), tokens_.end());
     try {
@@ -149,7 +154,15 @@ class Binder {
   }
 
  private:
+  // CLI11 compares each new option with all before it, so it hears only of those that were given:
+  // all of them would cost a quarter of a millisecond of every start.
+  bool is_wanted(const std::string& name) {
+    bound_.insert(name);
+    return shown_.contains(name);
+  }
+
   CLI::App app_;
+  std::set<std::string, std::less<>> bound_;
   std::map<std::string, std::string> shown_;
   std::vector<std::string> tokens_;
 };
@@ -198,15 +211,7 @@ void bind_command(Binder& binder, Options& options, Raw& raw) {
 }
 
 void bind_output(Binder& binder, Options& options, Raw& raw) {
-  binder.value("label", [&](const std::string& text) -> Result<void> {
-    const bool is_word = text == "auto" || text == "none" || text == "rank" || text == "host";
-    if (!is_word && text.find('%') == std::string::npos)
-      return usage_error(
-          "\"" + text + "\" is not a label",
-          "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank");
-    options.label = text;
-    return {};
-  });
+  binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
   binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
   binder.value("local-ranks-filter", [&](const std::string& text) -> Result<void> {
@@ -219,8 +224,8 @@ void bind_output(Binder& binder, Options& options, Raw& raw) {
   binder.choice<LogPlace>(
       "log-to", options.log_to,
       {{"head", LogPlace::kHead}, {"node", LogPlace::kNode}, {"both", LogPlace::kBoth}});
-  binder.text("redirects", raw.redirects);
-  binder.text("tee", raw.tee);
+  binder.parsed("redirects", raw.redirects, parse_streams);
+  binder.parsed("tee", raw.tee, parse_streams);
   binder.on("raw", options.raw);
   binder.choice<ColorChoice>("color", options.color,
                              {{"auto", ColorChoice::kAuto},
@@ -238,6 +243,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
   binder.parsed("timeout", options.timeout, parse_duration);
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
   binder.parsed("lease", options.lease, parse_duration);
+  binder.on("detach", options.detach);
   binder.value("max-restarts", [](const std::string& text) -> Result<void> {
     if (IVY_TRY(parse_number(text, 0, kMaxWorkers)) == 0) return {};
     return usage_error("restarts are not available yet",
@@ -260,12 +266,12 @@ void bind_network(Binder& binder, Options& options) {
     return {};
   });
   binder.value("transport", [&](const std::string& text) -> Result<void> {
-    if (text == "agent" || text == "slurm")
-      return usage_error("\"" + text + "\" is not available yet", "use ssh");
-    if (text != "auto" && text != "local" && text != "ssh")
-      return usage_error("\"" + text + "\" is not one of auto, local, ssh");
+    if (text == "slurm") return usage_error("\"slurm\" is not available yet", "use ssh");
+    if (text != "auto" && text != "local" && text != "agent" && text != "ssh")
+      return usage_error("\"" + text + "\" is not one of auto, local, agent, ssh");
     options.transport = text == "auto"    ? TransportChoice::kAuto
                         : text == "local" ? TransportChoice::kLocal
+                        : text == "agent" ? TransportChoice::kAgent
                                           : TransportChoice::kSsh;
     return {};
   });
@@ -279,7 +285,8 @@ void bind_network(Binder& binder, Options& options) {
   binder.parsed("fanout", options.fanout, number_between(1, 512));
   binder.value("node-rank", [&](const std::string& text) -> Result<void> {
     if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
-      options.notes.push_back("--node-rank has no effect: one ivyrun starts every host");
+      options.notes.push_back(binder.shown("node-rank") +
+                              " has no effect: one ivyrun starts every host");
       return {};
     }
     return usage_error("ivyrun is started once, not on every host",
@@ -324,22 +331,66 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, Options& options
     options.hosts = IVY_TRY(parse_host_list(list, binder.shown("hosts")));
     return {};
   }
-  const std::string content = IVY_TRY(read_hostfile(path));
-  options.hosts = IVY_TRY(parse_hostfile(content, path));
+  const Result<std::string> content = read_hostfile(path);
+  if (!content.ok()) return content.error().context(sources[0]);
+  options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
   options.host_source = "hostfile " + path;
   if (!raw.hosts.empty())
     options.notes.push_back(sources[0] + " " + raw.hosts.front() + " is read as a hostfile");
   return {};
 }
 
+Error no_program(const Scanned& scanned) {
+  Error error = usage_error("no program given", "ivyrun [flags] program [arguments]");
+  if (scanned.settings.empty() || !scanned.settings.back().is_next_word) return error;
+  const Setting& last = scanned.settings.back();
+  error.fix = last.shown + " " + std::string(last.entry->value) + " " + last.value;
+  error.message += ": \"" + last.value + "\" was taken as the value of " + last.shown;
+  return error;
+}
+
+// What is easily meant otherwise, but may be meant so: a note, and the job runs.
+void note_odd_commands(Options& options) {
+  const std::string& program = options.command.front();
+  const std::string name = program.substr(program.rfind('/') + 1);
+  for (const std::string_view launcher :
+       {"torchrun", "mpirun", "mpiexec", "srun", "deepspeed", "accelerate", "horovodrun", "ivyrun"})
+    if (name == launcher)
+      options.notes.push_back(name +
+                              " is a launcher itself: every worker runs one of its own; "
+                              "give ivyrun the script instead");
+  for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
+    const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
+    const bool is_placement =
+        flag && word->starts_with("--") &&
+        (flag->entry->name == "nproc-per-node" || flag->entry->name == "nnodes");
+    if (!is_placement) continue;
+    options.notes.push_back(*word + " is an argument of the program, because it comes after it");
+    break;
+  }
+  if (std::find(options.command.begin() + 1, options.command.end(), ":") != options.command.end())
+    options.notes.push_back(
+        "the word : and what follows it are arguments of the program: one ivyrun starts one "
+        "program");
+}
+
+Result<void> check_module(const Binder& binder, const std::string& module) {
+  const bool is_file = module.ends_with(".py") || module.find('/') != std::string::npos;
+  if (!is_file) return {};
+  std::string name = module.substr(0, module.size() - (module.ends_with(".py") ? 3 : 0));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return usage_error(binder.shown("module") + ": " + module + " is a file, not a module",
+                     "leave out " + binder.shown("module") + ", or write the module's name: " +
+                         name.substr(std::min(name.find_first_not_of('.'), name.size())));
+}
+
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
-  if (options.command.empty())
-    return usage_error("no program given", "ivyrun [flags] program [arguments]");
   if (options.command.front().empty()) return usage_error("the program's name is empty");
   if (raw.is_module && raw.no_python)
     return usage_error(
         binder.shown("module") + " and " + binder.shown("no-python") + " contradict each other",
         "keep one of them");
+  if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
   if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
   if (!options.working_directory.empty()) {
@@ -348,6 +399,7 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
         std::filesystem::absolute(options.working_directory, error).lexically_normal();
     if (error) return usage_error("--wdir: " + error.message());
   }
+  note_odd_commands(options);
   return {};
 }
 
@@ -433,6 +485,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     parsed.text_to_print = version_text(options);
     return parsed;
   }
+  if (scanned.command.empty()) return no_program(scanned);
   options.command = std::move(scanned.command);
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, options));

@@ -18,7 +18,7 @@ enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
-enum class TransportChoice { kAuto, kLocal, kSsh };
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh };
 
 // Workers per host: a number, or a word that facts decide.
 struct PerHost {
@@ -67,6 +67,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
+  bool detach = false;  // Go into the background once all workers run.
   // Network.
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port

@@ -1,17 +1,16 @@
 #include "launcher/plan.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <functional>
-#include <map>
 
+#include "launcher/plan_checks.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
 namespace {
 
-// Linux refuses a longer argument or variable (MAX_ARG_STRLEN, with its final NUL).
-constexpr std::size_t kMaxStringBytes = (128u << 10) - 1;
+// More workers than any host has use for; a supervisor takes no more (agent/node/supervisor.cc).
+constexpr int kMaxWorkersPerHost = 4096;
 
 // How many workers each host offers, and which rule said so.
 struct Offer {
@@ -134,7 +133,9 @@ void take_first(Planner& planner, int workers, Offer& offer) {
                    "asked for " + std::to_string(workers) + " processes, hosts offer " +
                        std::to_string(total) + " (" + places_text(planner, offer) + ")",
                    "", "",
-                   "-n " + std::to_string(total) + "\nor more hosts, or more slots for them");
+                   "-n " + std::to_string(total) +
+                       "\nor more hosts, or more slots for them (-H host:slots)" +
+                       "\nor --nproc-per-node N, which starts N on each host whatever its slots");
     return;
   }
   int left = workers;
@@ -167,6 +168,23 @@ Offer place_workers(Planner& planner) {
   return offer;
 }
 
+// Refused hosts keep as many workers as they may have, so that the plan stays small.
+void limit_places(Planner& planner, Offer& offer) {
+  std::vector<std::string> names;
+  int most = 0;
+  for (std::size_t i = 0; i < offer.places.size(); ++i) {
+    if (offer.places[i] <= kMaxWorkersPerHost) continue;
+    names.push_back(planner.answers[i].name);
+    most = std::max(most, offer.places[i]);
+    offer.places[i] = kMaxWorkersPerHost;
+  }
+  if (names.empty()) return;
+  planner.refuse("IVY-P015", kExitUsage,
+                 "asked for " + std::to_string(most) + " processes on one host, at most " +
+                     std::to_string(kMaxWorkersPerHost) + " are possible",
+                 fold_host_names(names), "", "fewer processes, or more hosts for them");
+}
+
 void number_workers(const Planner& planner, const Offer& offer, JobPlan& plan) {
   for (std::size_t i = 0; i < offer.places.size(); ++i) {
     if (offer.places[i] == 0) continue;
@@ -183,101 +201,7 @@ void number_workers(const Planner& planner, const Offer& offer, JobPlan& plan) {
   }
 }
 
-// ---- What every host said about the program ---------------------------------------------------
-
-// The hosts that said the same thing, for one message about all of them.
-using Sayings = std::map<std::string, std::vector<std::string>>;
-
-Sayings sayings(const JobPlan& plan, const Planner& planner,
-                const std::function<std::string(const HostFacts&)>& say) {
-  Sayings result;
-  for (const PlannedHost& host : plan.hosts) {
-    const std::string said = say(planner.facts(host.host_index));
-    if (!said.empty()) result[said].push_back(host.name);
-  }
-  return result;
-}
-
-void check_directory(Planner& planner, const JobPlan& plan) {
-  const Sayings said = sayings(
-      plan, planner, [](const HostFacts& facts) { return facts.working_directory_error(); });
-  for (const auto& [error, names] : said)
-    planner.refuse("IVY-P003", kExitRefused, "the working directory cannot be entered",
-                   fold_host_names(names), error, "make it there, or name another one: --wdir DIR");
-}
-
-void check_program(Planner& planner, const JobPlan& plan) {
-  const Sayings said = sayings(plan, planner, [](const HostFacts& facts) {
-    // A relative program is missing wherever its directory is: that has been said.
-    return facts.working_directory_error().empty() ? facts.program_error() : std::string();
-  });
-  for (const auto& [error, names] : said) {
-    const auto host =
-        std::find_if(plan.hosts.begin(), plan.hosts.end(),
-                     [&, first = names.front()](const PlannedHost& h) { return h.name == first; });
-    const HostFacts& facts = planner.facts(host->host_index);
-    const std::string where = fold_host_names(names);
-    if (facts.program_errno() == ENOENT || facts.program_errno() == ENOTDIR) {
-      planner.refuse("IVY-P004", kExitNotFound, "program not found: " + plan.program, where, error,
-                     "write a path that exists on every host");
-      continue;
-    }
-    planner.refuse(
-        "IVY-P005", kExitNotExecutable, "program cannot be run: " + plan.program, where, error,
-        facts.program_errno() == EISDIR ? "name a program or a script in it"
-                                        : "chmod +x, or put its interpreter in front of it");
-  }
-}
-
-void check_interpreter(Planner& planner, JobPlan& plan) {
-  const Sayings missing =
-      sayings(plan, planner, [](const HostFacts& facts) { return facts.interpreter_error(); });
-  for (const auto& [error, names] : missing)
-    planner.refuse("IVY-P006", kExitNotFound, "no interpreter for " + plan.program,
-                   fold_host_names(names), error,
-                   "install Python there, or name the interpreter: --python PATH");
-  const Sayings versions =
-      sayings(plan, planner, [](const HostFacts& facts) { return facts.interpreter_version(); });
-  if (versions.size() < 2) return;
-  std::string cause;
-  for (const auto& [version, names] : versions)
-    cause += (cause.empty() ? "" : "\n") + version + " on " + fold_host_names(names);
-  plan.warnings.push_back(Diagnostic{Severity::kWarning, "IVY-P008",
-                                     "hosts have different versions of the interpreter", "", cause,
-                                     "--python PATH names one that is equal everywhere", 0});
-}
-
-// The text that most hosts have counts as right; among equals, the first host's.
-void check_script(Planner& planner, const JobPlan& plan) {
-  const Sayings hashes =
-      sayings(plan, planner, [](const HostFacts& facts) { return facts.program_sha256(); });
-  if (hashes.size() < 2) return;
-  std::string right = planner.facts(plan.hosts.front().host_index).program_sha256();
-  for (const auto& [hash, names] : hashes)
-    if (!hashes.contains(right) || names.size() > hashes.at(right).size()) right = hash;
-  std::vector<std::string> others;
-  for (const PlannedHost& host : plan.hosts) {
-    const std::string& hash = planner.facts(host.host_index).program_sha256();
-    if (!hash.empty() && hash != right) others.push_back(host.name);
-  }
-  const std::string& name = plan.program;
-  planner.refuse("IVY-P007", kExitRefused,
-                 name.substr(name.rfind('/') + 1) + " differs on " + fold_host_names(others),
-                 planner.facts(plan.hosts.front().host_index).program_path(),
-                 "its content is not that of " + fold_host_names(hashes.at(right)),
-                 "copy the same file to every host, or use a shared directory");
-}
-
-void check_arguments(Planner& planner, const JobPlan& plan) {
-  for (std::size_t i = 0; i < plan.arguments.size(); ++i) {
-    if (plan.arguments[i].size() <= kMaxStringBytes) continue;
-    planner.refuse("IVY-P012", kExitRefused,
-                   "argument " + std::to_string(i) + " has " +
-                       std::to_string(plan.arguments[i].size()) + " bytes, Linux allows " +
-                       std::to_string(kMaxStringBytes),
-                   "", plan.arguments[i].substr(0, 60) + "...", "put it into a file");
-  }
-}
+// ---- Accelerators ---------------------------------------------------------------------------
 
 void warn_shared_accelerators(const Planner& planner, JobPlan& plan) {
   std::vector<std::string> names;
@@ -334,6 +258,9 @@ std::string choose_master_address(Planner& planner, const JobPlan& plan) {
                                    [](const PlannedHost& h) { return h.carrier != "local"; });
   if (remote == plan.hosts.end()) return "127.0.0.1";
   const HostAnswer& answer = planner.answers[first.host_index];
+  // This very host, by its own agent's Unix socket.
+  if (plan.hosts.size() == 1 && first.carrier == "agent" && answer.peer_address.empty())
+    return "127.0.0.1";
   const std::string& reached = first.carrier == "local"
                                    ? planner.answers[remote->host_index].local_address
                                    : answer.peer_address;
@@ -390,16 +317,13 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   JobPlan plan;
   plan.job_id = job_id;
   plan.program = options.command.front();
-  const Offer offer = place_workers(planner);
+  Offer offer = place_workers(planner);
+  limit_places(planner, offer);
   plan.rule = offer.rule;
   number_workers(planner, offer, plan);
   if (!plan.hosts.empty()) {
     plan.arguments = worker_arguments(options, planner.facts(plan.hosts.front().host_index));
-    check_directory(planner, plan);
-    check_program(planner, plan);
-    check_interpreter(planner, plan);
-    check_script(planner, plan);
-    check_arguments(planner, plan);
+    check_plan(options, answers, plan, refusals);
     choose_master(planner, plan);
     warn_shared_accelerators(planner, plan);
   }

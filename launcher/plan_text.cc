@@ -73,6 +73,23 @@ Row host_row(const PlannedHost& host, const HostAnswer& answer) {
       facts.interpreter().empty() ? "-" : facts.interpreter() + " " + facts.interpreter_version()};
 }
 
+// ", by agent"; ", 3 by agent, 1 by ssh" where hosts differ; nothing for this machine alone.
+std::string carriers_text(const JobPlan& plan) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const PlannedHost& host : plan.hosts) {
+    auto known = std::find_if(counts.begin(), counts.end(),
+                              [&](const auto& count) { return count.first == host.carrier; });
+    if (known == counts.end()) known = counts.insert(counts.end(), {host.carrier, 0});
+    ++known->second;
+  }
+  if (counts.empty() || (counts.size() == 1 && counts.front().first == "local")) return "";
+  if (counts.size() == 1) return ", by " + counts.front().first;
+  std::string text;
+  for (const auto& [carrier, count] : counts)
+    text += ", " + std::to_string(count) + (carrier == "local" ? " " : " by ") + carrier;
+  return text;
+}
+
 }  // namespace
 
 std::string plan_line(const JobPlan& plan) {
@@ -82,7 +99,8 @@ std::string plan_line(const JobPlan& plan) {
   } else {
     line += ", ";
   }
-  return line + plural(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule + ")";
+  return line + plural(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule + ")" +
+         carriers_text(plan);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,

@@ -28,7 +28,7 @@ Error refused_name(const std::string& name) {
 Result<void> add_checked(Environment& out, const std::string& name, std::string value) {
   if (!is_env_name(name))
     return Error{Code::kInvalidArgument, "\"" + name + "\" is not the name of a variable",
-                 "write NAME or NAME=VALUE"};
+                 "write NAME or NAME=VALUE, one for each variable"};
   if (env_rule(name) == EnvRule::kSet) return refused_name(name);
   if (value.find('\0') != std::string::npos)
     return Error{Code::kInvalidArgument, "the value of " + name + " holds a NUL byte"};
@@ -41,7 +41,8 @@ Result<void> add_checked(Environment& out, const std::string& name, std::string 
   return {};
 }
 
-// "K=V", "K" (the caller's value) or "K*" (all of the caller's that begin so).
+}  // namespace
+
 Result<void> add_export(Environment& out, std::string_view text, const Environment& caller) {
   const std::size_t equals = text.find('=');
   const std::string name(text.substr(0, equals));
@@ -63,6 +64,8 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
                  name + "=VALUE gives it a value"};
   return add_checked(out, name, value == nullptr ? "" : *value);
 }
+
+namespace {
 
 // ---- One host ----------------------------------------------------------------------------------
 
@@ -284,23 +287,6 @@ bool is_login_name(std::string_view name) {
 }
 
 }  // namespace
-
-Result<Environment> parse_env_file(std::string_view content, const std::string& path,
-                                   const Environment& caller) {
-  Environment out;
-  for (std::size_t line = 1; !content.empty(); ++line) {
-    const std::size_t end = std::min(content.find('\n'), content.size());
-    std::string_view text = content.substr(0, end);
-    content.remove_prefix(std::min(end + 1, content.size()));
-    if (text.ends_with('\r')) text.remove_suffix(1);
-    text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
-    if (text.empty() || text.front() == '#') continue;
-    if (text.starts_with("export ")) text.remove_prefix(7);
-    const Result<void> added = add_export(out, text, caller);
-    if (!added.ok()) return added.error().context(path + ":" + std::to_string(line));
-  }
-  return out;
-}
 
 Result<Environment> parse_exports(const std::vector<std::string>& exports,
                                   const Environment& caller) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/options.h"
@@ -22,9 +23,10 @@ struct EnvironmentInputs {
   std::uint32_t generation = 0;
 };
 
-// -x K[=V] and the lines of --env-file ("K=V", "K", '#' comments). InvalidArgument with file:line.
-Result<Environment> parse_env_file(std::string_view content, const std::string& path,
-                                   const Environment& caller);
+// Adds what -x or a line of an --env-file asks for: "K=V", "K" (the caller's value) or "K*" (all of
+// the caller's that begin so). InvalidArgument names the variable.
+Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
+// The values of all -x, in order.
 Result<Environment> parse_exports(const std::vector<std::string>& exports,
                                   const Environment& caller);
 

@@ -1,17 +1,19 @@
 // How a client and the store (later: two ranks) prove to each other that they know the job's token,
 // without showing it. Nothing else is parsed before.
 //
-//   client → server   Hello     magic, version, purpose, job id, generation, rank, pid, client
-//   nonce server → client   Challenge server nonce, epoch, HMAC(key, "server" | Hello | nonce |
-//   epoch) client → server   Proof     HMAC(key, "client" | Hello | Challenge)
+// clang-format off
+//   client to server  Hello      magic, version, purpose, job id, generation, rank, pid, client nonce
+//   server to client  Challenge  server nonce, epoch, HMAC(key, "server" | Hello | nonce | epoch)
+//   client to server  Proof      HMAC(key, "client" | Hello | Challenge)
+// clang-format on
 //
 // key = HKDF-SHA-256(token, salt = job id, info = "ivy " + purpose). The whole transcript and the
-// direction are under the MAC, both nonces are fresh: nothing can be replayed or reflected. MACs
-// are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, as
+// direction are under the MAC, and both nonces are fresh: nothing can be replayed or reflected.
+// MACs are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, as
 // agent_certificate.
 //
-// The bytes on the wire are not encrypted: an active attacker on the path can alter them
-// afterwards. Thread: any; everything is a value.
+// What follows is not encrypted: an active attacker on the path can alter it.
+// Thread: any; everything is a value.
 #pragma once
 
 #include <cstdint>

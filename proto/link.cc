@@ -75,6 +75,7 @@ std::string encode_attach(const AttachRequest& request) {
     put(out, static_cast<std::uint16_t>(field->size()));
     out += *field;
   }
+  put(out, request.takeover);
   return out;
 }
 
@@ -88,7 +89,9 @@ Result<AttachRequest> decode_attach(std::string_view payload) {
     field->assign(payload.substr(0, length));
     payload.remove_prefix(length);
   }
-  if (!payload.empty()) return data_loss("attach request has bytes after its end");
+  if (payload.size() != sizeof request.takeover)
+    return data_loss("attach request does not end where it should");
+  request.takeover = get<std::uint32_t>(payload, 0);
   return request;
 }
 
@@ -208,6 +211,35 @@ Result<void> Session::attached(std::uint64_t acknowledged) {
   if (!attached_) resend_index_ = 0;
   attached_ = true;
   return {};
+}
+
+std::vector<OutputChunk> Session::take_over() {
+  carrier_down();
+  std::deque<Stored> waiting;
+  for (std::deque<Stored>* queue : {&unacknowledged_, &flow_})
+    for (Stored& stored : *queue)
+      if (is_flow(stored.type)) waiting.push_back(std::move(stored));
+  flow_ = std::move(waiting);
+  unacknowledged_.clear();
+  control_.clear();
+  resend_index_ = 0;
+  next_sequence_ = 1;
+  control_bytes_ = 0;
+  flow_bytes_sent_ = 0;
+  flow_bytes_queued_ = 0;
+  peer_credit_ = 0;
+  received_sequence_ = 0;
+  acknowledged_sent_ = 0;
+  granted_ = window_bytes_;
+  granted_sent_ = 0;
+  unacknowledged_received_bytes_ = 0;
+  std::vector<OutputChunk> chunks;
+  for (const Stored& stored : flow_) {
+    flow_bytes_queued_ += stored.payload.size();
+    const Result<OutputChunk> chunk = decode_output(stored.payload);
+    if (chunk.ok()) chunks.push_back(*chunk);
+  }
+  return chunks;
 }
 
 Result<void> Session::acknowledge(std::uint64_t sequence) {

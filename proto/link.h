@@ -103,6 +103,9 @@ struct AttachRequest {
   std::string job_id;  // 32 hexadecimal digits.
   std::string token;   // 32 bytes.
   std::string build;   // Build of the launcher; launcher and supervisor are always the same build.
+  // Which launcher of the job this is: 0 started it, each that takes it over from a dead one counts
+  // one more. A supervisor begins anew with a higher number and refuses a lower one.
+  std::uint32_t takeover = 0;
 };
 std::string encode_attach(const AttachRequest& request);
 Result<AttachRequest> decode_attach(std::string_view payload);
@@ -136,6 +139,12 @@ class Session {
   // DataLoss when it acknowledges what was never sent or what is gone.
   Result<void> attached(std::uint64_t acknowledged);
   void carrier_down();
+
+  // ---- another launcher ----
+  // The peer is gone for good and another takes its place, from the first sequence on: forgets what
+  // was received and every control frame, and queues again all flow frames that were not
+  // acknowledged. Returns these, in order; the views hold until the next call. As supervisor only.
+  std::vector<OutputChunk> take_over();
 
   // ---- sending ----
   // Queues a frame that never waits for output. ResourceExhausted beyond kMaxUnacknowledgedBytes.

@@ -7,6 +7,7 @@ constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kHeadBytes = 1 + 4;  // What the length counts besides the payload.
 // Consumed bytes are cut off when they are as many as this, so that each byte moves once or less.
 constexpr std::size_t kCompactBytes = 64u << 10;
+constexpr std::size_t kKeptBytes = 64u << 10;
 
 std::uint64_t read_little(std::string_view bytes) {
   std::uint64_t value = 0;
@@ -22,6 +23,7 @@ void put_little(std::string& out, std::uint64_t value, std::size_t bytes) {
 }  // namespace
 
 void append_frame(std::string& out, FrameHead head, std::string_view payload) {
+  IVY_ASSERT(payload.size() + kHeadBytes <= kMaxFrameBytes);
   put_u32(out, static_cast<std::uint32_t>(payload.size() + kHeadBytes));
   put_u8(out, head.kind);
   put_u32(out, head.id);
@@ -29,7 +31,12 @@ void append_frame(std::string& out, FrameHead head, std::string_view payload) {
 }
 
 void WireDecoder::feed(std::string_view bytes) {
-  if (consumed_ >= kCompactBytes || consumed_ == buffer_.size()) {
+  if (consumed_ == buffer_.size()) {
+    // A large frame must not keep its memory for the life of the connection.
+    if (buffer_.capacity() > kKeptBytes) buffer_ = {};
+    buffer_.clear();
+    consumed_ = 0;
+  } else if (consumed_ >= kCompactBytes) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
   }

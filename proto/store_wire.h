@@ -2,35 +2,41 @@
 // (proto/handshake.h), requests with ids of the client's choice, pipelined at will; replies come in
 // the order in which they become known, so a wait holds nobody up.
 //
+// clang-format off
 //   request  u32 length | u8 op     | u32 id | payload       length counts what follows itself
-//   reply    u32 length | u8 status | u32 id | payload       status: 0, or a Code of proto/status.h
+//   reply    u32 length | u8 status | u32 id | payload       status: 0, or a Code of status.h
 //
-// Integers are little endian. `text` is u32 length and bytes. An error's payload is one text.
+// The first reply has the number 0: the welcome, or why there is none. Requests begin at 1.
 //
-//   op             payload of the request                          payload of the reply
-//   SET            key, value                                      -
-//   SET_ONCE       key, value                                      -           AlreadyExists unless
-//   equal GET            key                                             value       NotFound WAIT
-//   u64 timeout_ms, u32 n, n keys                   -           DeadlineExceeded names missing keys
-//   WAIT_GET       u64 timeout_ms, key                             value
-//   CHECK          u32 n, n keys                                   u8 1: all exist
-//   ADD            key, i64 delta                                  i64 new value
-//   COMPARE_SET    key, u8 expects, expected, desired              u8 stored, current value
-//   APPEND         key, value                                      u64 new length
-//   DELETE         key                                             u8 1: it was there
-//   MULTI_GET      u32 n, n keys                                   n values    NotFound names the
-//   first missing MULTI_SET      u32 n, n (key, value)                           -           all or
-//   nothing QUEUE_PUSH     key, value                                      u64 new length QUEUE_POP
-//   u64 timeout_ms, key                             value QUEUE_LENGTH   key u64 LIST prefix, u32
-//   limit, after                        u8 more, u32 n, n keys, in order, behind `after` COUNT
-//   prefix                                          u64 BARRIER        u64 timeout_ms, name, u32
-//   size, u32 member      u64 round   reusable; a member counts once per round WATCH prefix -, then
-//   one reply per change with this id:
-//                                                                  u8 1 set 2 deleted 3 overflow,
-//                                                                  key, value
-//   CANCEL         u32 id                                          -           that request answers
-//   Cancelled first PING           text                                            the same WHY -
-//   text: explanation (engine.h), for ivyctl
+// Integers are little endian. A text (key, value, name, prefix) is u32 length and bytes. An error's
+// payload is one text.
+//
+//   op            payload of the request                 payload of the reply
+//   SET           key, value                             -
+//   SET_ONCE      key, value                             -     AlreadyExists unless equal
+//   GET           key                                    value; NotFound
+//   WAIT          u64 timeout_ms, u32 n, n keys          -     DeadlineExceeded names missing keys
+//   WAIT_GET      u64 timeout_ms, key                    value
+//   CHECK         u32 n, n keys                          u8 1: all exist
+//   ADD           key, i64 delta                         i64 new value
+//   COMPARE_SET   key, u8 expects, expected, desired     u8 stored, u8 exists, current
+//   APPEND        key, value                             u64 new length
+//   DELETE        key                                    u8 1: it was there
+//   MULTI_GET     u32 n, n keys                          n values; NotFound names the first missing
+//   MULTI_SET     u32 n, n (key, value)                  -     all or nothing
+//   QUEUE_PUSH    key, value                             u64 new length
+//   QUEUE_POP     u64 timeout_ms, key                    value
+//   QUEUE_LENGTH  key                                    u64
+//   LIST          prefix, u32 limit, after               u8 more, u32 n, n keys in order, behind after
+//   COUNT         prefix                                 u64
+//   BARRIER       u64 timeout_ms, name, u32 size,        u64 round; reusable; a member counts once
+//                 u32 member, u64 call
+//   WATCH         prefix                                 -, then one reply per change with this id:
+//                                                        u8 1 set 2 deleted 3 overflow, key, value
+//   CANCEL        u32 id                                 -     that request answers Cancelled first
+//   PING          text                                   text
+//   WHY           -                                      text: who waits for whom
+// clang-format on
 //
 // Pure. Thread: any.
 #pragma once
@@ -76,6 +82,10 @@ inline constexpr std::size_t kMaxKeyBytes = 8u << 10;
 inline constexpr std::size_t kMaxValueBytes = 8u << 20;
 inline constexpr std::size_t kMaxKeysPerRequest = 128u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;
+// What the values, or the keys, of one reply may cost together: a text's length and its bytes each.
+// Torch's lengths have eight bytes; a little is left for the head.
+inline constexpr std::size_t kReplyTextBytes = 8;
+inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxUnauthenticatedBytes = 512;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
@@ -119,6 +129,7 @@ class PayloadReader {
   std::uint64_t u64();
   std::int64_t i64() { return static_cast<std::int64_t>(u64()); }
   std::string_view text();
+  void skip_rest() { rest_ = {}; }
   bool ok() const { return ok_; }
   bool done() const { return ok_ && rest_.empty(); }
 

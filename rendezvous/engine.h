@@ -105,7 +105,7 @@ struct Count {
 };
 struct Barrier {
   std::string name;
-  std::uint32_t size = 0;
+  std::uint32_t size = 0;    // May change between rounds; within one it is the first member's.
   std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
   std::uint64_t call = 0;    // Of this arrival: asked again after its round, it is answered again.
   std::uint64_t deadline_ns = kNever;
@@ -116,6 +116,7 @@ struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_lea
 };
 struct Watch {
   std::string prefix;
+  bool exact = false;  // Of this key only.
 };
 struct Cancel {
   RequestId request = 0;
@@ -158,6 +159,13 @@ struct Reply {
 };
 using Replies = std::vector<Reply>;
 
+// A connection's turn ends when what it has caused costs this much; it is given another one
+// (has_more) when its replies have left. So no client fills the memory or holds up the others by
+// sending much at once. A request costs kRequestCost and the bytes of the replies.
+inline constexpr std::size_t kTurnBytes = 1u << 20;
+inline constexpr std::size_t kRequestCost = 256;
+std::size_t cost_of(const Reply& reply);
+
 // ---- Who waits for whom -------------------------------------------------------------------------
 struct Waiting {
   ClientInfo client;
@@ -181,6 +189,10 @@ struct EngineLimits {
   std::size_t store_bytes = kMaxStoreBytes;
   std::size_t keys = kMaxKeys;
   std::size_t waits_per_client = 4096;
+  std::size_t watches_per_client = 1024;  // Every write looks at all of them.
+  // Keys that requests wait for, kept until they are answered.
+  std::size_t waiting_bytes_per_client = 64u << 20;
+  std::size_t waiting_bytes = 1u << 30;
 };
 
 class Engine {
@@ -204,6 +216,8 @@ class Engine {
   // time at which something will be due, or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out);
 
+  // As a Cancel of it, without an answer.
+  void end_watch(ClientId client, RequestId request);
   void begin_generation(std::uint32_t generation, Replies& out);
   std::uint32_t generation() const;
 
@@ -211,6 +225,9 @@ class Engine {
   std::size_t bytes() const;
   std::size_t key_count() const;
   std::size_t open_requests() const;
+  std::size_t waiting_bytes() const;
+  // Grows with every write and every wait that was satisfied: whether the job gets on.
+  std::uint64_t changes() const;
 
  private:
   struct State;

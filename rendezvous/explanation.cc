@@ -12,8 +12,7 @@ constexpr std::size_t kMaxLines = 64;
 constexpr std::size_t kNamedPerLine = 8;
 
 std::string seconds(std::uint64_t from_ns, std::uint64_t to_ns) {
-  const std::uint64_t tenths = to_ns > from_ns ? (to_ns - from_ns) / 100'000'000 : 0;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+  return shown_seconds(to_ns > from_ns ? to_ns - from_ns : 0);
 }
 
 // A client is who its rank is; one that has not said its rank is a process at an address. The same
@@ -31,33 +30,25 @@ Person person(const ClientInfo& info) {
   return {"a client at " + info.address};
 }
 
-std::string list_of(const std::vector<std::string>& names) {
+std::string list_of(const std::vector<std::string>& names, std::size_t count) {
   std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kNamedPerLine; ++i)
-    text += (i == 0 ? "" : ", ") + names[i];
-  if (names.size() > kNamedPerLine)
-    text += " and " + std::to_string(names.size() - kNamedPerLine) + " more";
-  return text;
-}
-
-// Keys are names that programs chose: what a terminal would obey is not shown.
-std::string shown(std::string_view key) {
-  constexpr std::size_t kShownBytes = 120;
-  std::string text;
-  for (const char c : key.substr(0, kShownBytes)) text.push_back(c >= ' ' && c != 0x7f ? c : '?');
-  if (key.size() > kShownBytes) text += "...";
+  const std::size_t named = std::min(names.size(), kNamedPerLine);
+  for (std::size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (count > named) text += " and " + std::to_string(count - named) + " more";
   return text;
 }
 
 struct Wanted {
   std::map<Person, std::uint64_t> waiting;  // Since when.
-  std::vector<std::uint32_t> absent;        // Of a barrier.
+  std::vector<std::uint32_t> absent;        // Of a barrier; the first of absent_count.
+  std::size_t absent_count = 0;
 };
 
 std::string absent_members(const Wanted& wanted) {
   std::vector<std::string> members;
   for (const std::uint32_t member : wanted.absent) members.push_back(std::to_string(member));
-  return "have not come: " + list_of(members);
+  return (wanted.absent_count == 1 ? "this member has not come: " : "these members have not come: ") +
+         list_of(members, wanted.absent_count);
 }
 
 // Who is connected, does not wait for this, and how long each has been silent.
@@ -67,10 +58,10 @@ std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& pe
   for (const auto& [name, seen] : people) {
     if (wanted.waiting.contains(name)) continue;
     names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
-                    ", last: " + shown(seen->last_what) + ")");
+                    ", last: " + shown_key(seen->last_what) + ")");
   }
   if (names.empty()) return "everybody who is connected waits for it";
-  return "not waiting for it: " + list_of(names);
+  return "not waiting for it: " + list_of(names, names.size());
 }
 
 std::string line_of(const std::string& what, const Wanted& wanted,
@@ -82,12 +73,28 @@ std::string line_of(const std::string& what, const Wanted& wanted,
     oldest = std::min(oldest, since);
   }
   const bool one = names.size() == 1;
-  return what + ": " + list_of(names) + (one ? " has" : " have") + " waited, " +
-         (one ? "" : "the longest ") + "for " + seconds(oldest, now_ns) + "; " +
+  return what + ": " + list_of(names, names.size()) +
+         (one ? " has waited for " : " have waited, the longest for ") +
+         seconds(oldest, now_ns) + "; " +
          (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
 }
 
 }  // namespace
+
+std::string shown_key(std::string_view key) {
+  constexpr std::size_t kShownBytes = 120;
+  std::string text;
+  for (const char c : key.substr(0, kShownBytes)) {
+    text.push_back(c >= ' ' && c <= '~' ? c : '?');
+  }
+  if (key.size() > kShownBytes) text += "...";
+  return text;
+}
+
+std::string shown_seconds(std::uint64_t ns) {
+  const std::uint64_t tenths = ns / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
 
 std::string explain(const Picture& picture, std::uint64_t now_ns) {
   std::map<Person, const Seen*> people;
@@ -99,13 +106,14 @@ std::string explain(const Picture& picture, std::uint64_t now_ns) {
   for (const Waiting& waiting : picture.waiting) {
     std::vector<std::string> whats;
     for (const std::string& key : waiting.missing)
-      whats.push_back(waiting.what + " '" + shown(key) + "'");
+      whats.push_back(waiting.what + " '" + shown_key(key) + "'");
     if (whats.empty()) whats.push_back(waiting.what);
     for (const std::string& what : whats) {
       Wanted& wanted = by_what[what];
       const auto [entry, fresh] = wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
       if (!fresh) entry->second = std::min(entry->second, waiting.since_ns);
       wanted.absent = waiting.absent;
+      wanted.absent_count = waiting.missing_count;
     }
   }
   if (by_what.empty()) return "nobody waits";

@@ -4,10 +4,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/engine.h"
 
 namespace ivy::store {
+
+// A key for people: what a terminal would obey is not shown, nor more than 120 bytes.
+std::string shown_key(std::string_view key);
+// "41.3 s".
+std::string shown_seconds(std::uint64_t ns);
 
 // Several lines without the last newline; "nobody waits" when nobody does. At most 64 lines.
 std::string explain(const Picture& picture, std::uint64_t now_ns);

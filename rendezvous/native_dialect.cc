@@ -16,9 +16,18 @@ std::uint64_t deadline_of(std::uint64_t timeout_ms, std::uint64_t now_ns) {
 
 std::string text_of(PayloadReader& in) { return std::string(in.text()); }
 
-std::vector<std::string> keys_of(PayloadReader& in) {
-  std::vector<std::string> keys;
+// More than are allowed are one too many, which the engine refuses; the rest is not even read.
+std::uint32_t count_of(PayloadReader& in) {
   const std::uint32_t count = in.u32();
+  if (count <= kMaxKeysPerRequest) return count;
+  in.skip_rest();
+  return kMaxKeysPerRequest + 1;
+}
+
+std::vector<std::string> keys_of(PayloadReader& in) {
+  const std::uint32_t count = count_of(in);
+  if (count > kMaxKeysPerRequest) return std::vector<std::string>(count);
+  std::vector<std::string> keys;
   // A key takes four bytes at least, so a count that is too large ends the loop early.
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) keys.push_back(text_of(in));
   return keys;
@@ -26,7 +35,11 @@ std::vector<std::string> keys_of(PayloadReader& in) {
 
 MultiSet entries_of(PayloadReader& in) {
   MultiSet set;
-  const std::uint32_t count = in.u32();
+  const std::uint32_t count = count_of(in);
+  if (count > kMaxKeysPerRequest) {
+    set.entries.resize(count);
+    return set;
+  }
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     std::string key = text_of(in);
     set.entries.emplace_back(std::move(key), text_of(in));
@@ -108,6 +121,7 @@ struct NativeDialect::State {
   Engine& engine;
   ClientId client = 0;
   WireDecoder decoder{kMaxFrameBytes};
+  bool turn_over = false;
 
   Result<void> serve(const WireFrame& frame, std::uint64_t now_ns, Replies& out);
   Result<Request> request_of(Op op, PayloadReader& in, std::uint64_t now_ns);
@@ -122,18 +136,27 @@ ClientId NativeDialect::client() const { return state_->client; }
 Result<std::unique_ptr<NativeDialect>> NativeDialect::make(Engine& engine, ClientInfo info,
                                                            std::uint64_t now_ns) {
   const ClientId client = IVY_TRY(engine.join(std::move(info), now_ns));
-  auto state = std::make_unique<State>(State{engine, client});
+  auto state = std::make_unique<State>(State{.engine = engine, .client = client});
   return std::unique_ptr<NativeDialect>(new NativeDialect(std::move(state)));
 }
 
 Result<void> NativeDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
-  state_->decoder.feed(bytes);
-  while (true) {
+  if (!bytes.empty()) state_->decoder.feed(bytes);
+  state_->turn_over = false;
+  std::size_t cost = 0;
+  std::size_t counted = out.size();
+  while (cost < kTurnBytes) {
     const std::optional<WireFrame> frame = IVY_TRY(state_->decoder.next());
     if (!frame) return {};
     IVY_CHECK(state_->serve(*frame, now_ns, out));
+    cost += kRequestCost;
+    for (; counted < out.size(); ++counted) cost += cost_of(out[counted]);
   }
+  state_->turn_over = true;
+  return {};
 }
+
+bool NativeDialect::has_more() const { return state_->turn_over; }
 
 Result<Request> NativeDialect::State::request_of(Op op, PayloadReader& in, std::uint64_t now_ns) {
   switch (op) {
@@ -204,6 +227,7 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
     return {};
   }
   if (op == Op::kWhy) {
+    if (!in.done()) return Error{Code::kDataLoss, "a damaged why"};
     out.push_back({client, id, Value{explain(engine.picture(), now_ns)}});
     return {};
   }

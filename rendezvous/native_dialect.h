@@ -1,5 +1,5 @@
 // The native dialect on the engine: frames of proto/store_wire.h in, engine calls and frames out.
-// The handshake has been done before (session.h). Pure. Thread: one at a time.
+// The handshake has been done before (connection.h). Pure. Thread: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,8 @@ class NativeDialect {
   // As TorchDialect's.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
+  // Frames have arrived that are served in another turn: call receive({}).
+  bool has_more() const;
   ClientId client() const;
 
  private:

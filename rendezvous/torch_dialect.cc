@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "rendezvous/explanation.h"
+
 namespace ivy::store {
 namespace {
 
@@ -48,6 +50,10 @@ constexpr char kWaitCanceled = 1;
 constexpr char kKeyWatched = 3;
 constexpr std::size_t kCompactBytes = 64u << 10;
 
+constexpr const char* kTorch21 =
+    "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 or before, or "
+    "2.2 or later";
+
 std::uint64_t little(std::string_view bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;)
@@ -84,6 +90,7 @@ struct TorchDialect::State {
   State(Engine& engine_, std::uint32_t generation_, std::string address_)
       : engine(engine_), generation(generation_), address(std::move(address_)) {}
 
+  void keep(std::string_view bytes);
   Result<bool> recognize();
   Result<bool> read_request();
   Result<bool> read_field(char kind);
@@ -95,7 +102,7 @@ struct TorchDialect::State {
   }
   void compare_set(std::uint64_t now_ns, Replies& out);
   void queue_pop(std::uint64_t now_ns, Replies& out);
-  void watch(std::uint64_t now_ns, Replies& out);
+  Result<void> watch(std::uint64_t now_ns, Replies& out);
   Request request_of(TorchOp op);
   Result<void> encode(TorchOp op, const Reply& reply, std::string& bytes);
   void changed(const Changed& change, std::string& bytes);
@@ -121,10 +128,8 @@ struct TorchDialect::State {
   std::size_t consumed = 0;
   Incoming incoming;
   RequestId requests = 0;
-  RequestId waiting = 0;  // The request that holds up those behind it.
-  // What replies need to know of their requests.
-  std::map<RequestId, std::string> expected;                  // COMPARE_SET.
-  std::map<RequestId, std::int64_t> numbers;                  // QUEUE_POP's length, PING's nonce.
+  RequestId waiting = 0;   // The request that holds up those behind it.
+  bool has_more = false;   // Bytes that have arrived were left for another turn.
   std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
 };
 
@@ -152,11 +157,7 @@ Result<bool> TorchDialect::State::recognize() {
     dialect = Dialect::kA;
     return true;
   }
-  if (first <= static_cast<unsigned>(TorchOp::kBarrier)) {
-    return damaged(
-        "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 "
-        "or before, or 2.2 or later");
-  }
+  if (first <= static_cast<unsigned>(TorchOp::kBarrier)) return damaged(kTorch21);
   return damaged("the first byte is " + std::to_string(first) + ": this is no torch store client");
 }
 
@@ -167,6 +168,8 @@ Result<bool> TorchDialect::State::read_request() {
     const unsigned number = static_cast<unsigned char>(rest()[0]);
     const bool known = dialect == Dialect::kA ? number < kDialectA.size()
                                               : number <= static_cast<unsigned>(TorchOp::kBarrier);
+    if (!known && dialect == Dialect::kA && number <= static_cast<unsigned>(TorchOp::kCancelWait))
+      return damaged(kTorch21);
     if (!known) return damaged("request number " + std::to_string(number) + " is unknown");
     incoming.op = dialect == Dialect::kA ? kDialectA[number] : static_cast<TorchOp>(number);
     if (dialect == Dialect::kC && validated == (incoming.op == TorchOp::kValidate)) {
@@ -226,20 +229,39 @@ Result<bool> TorchDialect::State::read_field(char kind) {
 
 Result<void> TorchDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
   State& state = *state_;
-  if (state.consumed == state.buffer.size() || state.consumed >= kCompactBytes) {
-    state.buffer.erase(0, state.consumed);
-    state.consumed = 0;
-  }
-  state.buffer.append(bytes);
+  state.keep(bytes);
+  state.has_more = false;
   if (state.dialect == State::Dialect::kUnknown && !IVY_TRY(state.recognize())) return {};
-  while (state.waiting == 0 || state.incoming.op || state.next_is_cancel()) {
-    if (!IVY_TRY(state.read_request())) break;
+  std::size_t cost = 0;
+  std::size_t counted = out.size();
+  while (state.waiting == 0 || state.next_is_cancel()) {
+    if (cost >= kTurnBytes) {
+      state.has_more = true;
+      return {};
+    }
+    if (!IVY_TRY(state.read_request())) return {};
     IVY_CHECK(state.serve(now_ns, out));
     state.incoming = {};
+    cost += kRequestCost;
+    for (; counted < out.size(); ++counted) cost += cost_of(out[counted]);
   }
-  if (state.waiting != 0 && state.rest().size() > kMaxTorchRequestBytes)
+  state.has_more = !state.rest().empty();
+  if (state.rest().size() > kMaxTorchRequestBytes)
     return damaged("requests pile up behind one that waits");
   return {};
+}
+
+void TorchDialect::State::keep(std::string_view bytes) {
+  if (consumed == buffer.size()) {
+    // A large value must not keep its memory for the life of the connection.
+    if (buffer.capacity() > kCompactBytes) buffer = {};
+    buffer.clear();
+    consumed = 0;
+  } else if (consumed >= kCompactBytes) {
+    buffer.erase(0, consumed);
+    consumed = 0;
+  }
+  buffer.append(bytes);
 }
 
 // ---- Requests to the engine ---------------------------------------------------------------------
@@ -304,16 +326,15 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
       return {};
     case TorchOp::kPing:
       engine.describe(client, static_cast<std::uint32_t>(incoming.number), std::nullopt);
-      // The engine has no ping: its answer to an empty check comes at the right place among others.
-      numbers[upcoming_id(op)] = incoming.number;
+      // The engine has no ping: the answer to an empty check comes at the right place among others.
       apply(op, Check{}, now_ns, out);
+      out.back().body = Number{incoming.number};
       return {};
     case TorchOp::kQueuePop:
       queue_pop(now_ns, out);
       return {};
     case TorchOp::kWatchKey:
-      watch(now_ns, out);
-      return {};
+      return watch(now_ns, out);
     default:
       break;
   }
@@ -327,46 +348,55 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
   return {};
 }
 
-// The key is expected to have a value; an empty one also stands for a key that is missing.
+// An empty expectation stands for a key that is missing, and for an empty value. Refused for a key
+// that is missing, the answer is what the client expected.
 void TorchDialect::State::compare_set(std::uint64_t now_ns, Replies& out) {
-  std::string key = text(0);
+  const std::string key = text(0);
   std::string wanted = text(1);
   std::string desired = text(2);
   const std::size_t before = out.size();
-  const bool may_be_missing = wanted.empty();
-  CompareSet request{key, may_be_missing ? std::nullopt : std::optional(wanted), desired};
-  expected[upcoming_id(TorchOp::kCompareSet)] = wanted;
-  apply(TorchOp::kCompareSet, std::move(request), now_ns, out);
-  const auto* compared = std::get_if<Compared>(&out[before].body);
-  if (!may_be_missing || compared == nullptr || compared->stored || !compared->current->empty())
-    return;
-  // It is there, and empty.
-  out.resize(before);
-  expected.clear();
-  apply(TorchOp::kCompareSet, CompareSet{std::move(key), std::string(), std::move(desired)}, now_ns,
-        out);
+  const auto refused = [&] {
+    const auto* compared = std::get_if<Compared>(&out[before].body);
+    return compared != nullptr && !compared->stored;
+  };
+  if (wanted.empty()) {
+    apply(TorchOp::kCompareSet, CompareSet{key, std::nullopt, desired}, now_ns, out);
+    if (!refused() || !std::get<Compared>(out[before].body).current->empty()) return;
+    out.resize(before);  // It is there, and empty.
+  }
+  apply(TorchOp::kCompareSet, CompareSet{key, wanted, std::move(desired)}, now_ns, out);
+  if (!refused()) return;
+  auto& current = std::get<Compared>(out[before].body).current;
+  if (!current) current = std::move(wanted);
 }
 
-// The reply begins with how long the queue was.
+// The reply begins with how long the queue was; nothing follows when it was empty.
 void TorchDialect::State::queue_pop(std::uint64_t now_ns, Replies& out) {
   const std::string key = text(0);
   const std::size_t before = out.size();
   apply(TorchOp::kQueueLength, QueueLength{key}, now_ns, out);
   const auto* length = std::get_if<Number>(&out[before].body);
-  const std::int64_t count = length == nullptr ? 0 : length->value;
+  std::string answer;
+  put_number(answer, length == nullptr ? 0 : length->value);
   out.resize(before);
-  numbers[upcoming_id(TorchOp::kQueuePop)] = count;
   apply(TorchOp::kQueuePop, QueuePop{key, std::nullopt}, now_ns, out);
+  if (const auto* item = std::get_if<Value>(&out[before].body)) put_bytes(answer, item->bytes);
+  out[before].body = Value{std::move(answer)};
 }
 
-void TorchDialect::State::watch(std::uint64_t now_ns, Replies& out) {
+Result<void> TorchDialect::State::watch(std::uint64_t now_ns, Replies& out) {
+  // Version 2.1 counts from here on in its own way: this is its DELETE_KEY. A client of 2.0 watches
+  // on a connection on which it does nothing else.
+  if (requests != watched.size() * 2) return damaged(kTorch21);
   const std::string key = text(0);
+  if (watched.contains(key)) return damaged("key '" + shown_key(key) + "' is watched twice");
   const std::size_t before = out.size();
   apply(TorchOp::kGet, Get{key, std::nullopt}, now_ns, out);
   const auto* value = std::get_if<Value>(&out[before].body);
   watched[key] = value == nullptr ? std::nullopt : std::optional(value->bytes);
   out.resize(before);
-  apply(TorchOp::kWatchKey, Watch{key}, now_ns, out);
+  apply(TorchOp::kWatchKey, Watch{key, true}, now_ns, out);
+  return {};
 }
 
 // ---- Replies to bytes ---------------------------------------------------------------------------
@@ -377,11 +407,6 @@ Result<void> TorchDialect::reply(const Reply& reply, std::string& bytes) {
   if (reply.request == state.waiting) state.waiting = 0;
   if (const auto* error = std::get_if<Error>(&reply.body)) {
     if (error->code == Code::kCancelled) return {};  // CANCEL_WAIT's own reply says it.
-    if (op == TorchOp::kQueuePop) {
-      state.numbers.erase(reply.request);
-      put_number(bytes, 0);
-      return {};
-    }
     return damaged(error->message);
   }
   return state.encode(op, reply, bytes);
@@ -395,12 +420,9 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
     case TorchOp::kQueuePush:
     case TorchOp::kValidate:
       return {};  // Nothing is said about pure writes.
-    case TorchOp::kCompareSet: {
-      const auto& compared = std::get<Compared>(reply.body);
-      const auto wanted = expected.extract(reply.request);
-      put_bytes(bytes, compared.current ? *compared.current : wanted.mapped());
+    case TorchOp::kCompareSet:
+      put_bytes(bytes, *std::get<Compared>(reply.body).current);
       return {};
-    }
     case TorchOp::kGet:
       put_bytes(bytes, std::get<Value>(reply.body).bytes);
       return {};
@@ -424,14 +446,14 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
       bytes.push_back(kWaitCanceled);
       return {};
     case TorchOp::kPing:
-      put_u32(bytes, static_cast<std::uint32_t>(numbers.extract(reply.request).mapped()));
+      put_u32(bytes, static_cast<std::uint32_t>(std::get<Number>(reply.body).value));
       return {};
     case TorchOp::kQueuePop:
-      put_number(bytes, numbers.extract(reply.request).mapped());
-      put_bytes(bytes, std::get<Value>(reply.body).bytes);
+      bytes += std::get<Value>(reply.body).bytes;
       return {};
     case TorchOp::kListKeys: {
-      const auto& keys = std::get<Keys>(reply.body).keys;
+      const auto& [keys, more] = std::get<Keys>(reply.body);
+      if (more) return damaged("the store has too many keys to list them in one reply");
       put_number(bytes, static_cast<std::int64_t>(keys.size()));
       for (const std::string& key : keys) put_bytes(bytes, key);
       return {};
@@ -447,17 +469,15 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
   return damaged("a reply of no known kind");
 }
 
-// A watch of the engine is for a prefix, one of torch's is for a key.
 void TorchDialect::State::changed(const Changed& change, std::string& bytes) {
-  const auto found = watched.find(change.key);
-  if (found == watched.end()) return;
   enum : char { kUpdated = 0, kCreated = 1, kDeleted = 2 };
+  std::optional<std::string>& last = watched[change.key];
   const bool deleted = change.what == Changed::What::kDeleted;
-  bytes.push_back(deleted ? kDeleted : found->second ? kUpdated : kCreated);
+  bytes.push_back(deleted ? kDeleted : last ? kUpdated : kCreated);
   put_bytes(bytes, change.key);
-  put_bytes(bytes, found->second.value_or(std::string()));
+  put_bytes(bytes, last.value_or(std::string()));
   put_bytes(bytes, change.value);
-  found->second = deleted ? std::nullopt : std::optional(change.value);
+  last = deleted ? std::nullopt : std::optional(change.value);
 }
 
 // ---- TorchDialect -------------------------------------------------------------------------------
@@ -469,10 +489,7 @@ TorchDialect::~TorchDialect() {
   if (state_->client != 0) state_->engine.leave(state_->client);
 }
 
-bool TorchDialect::has_more() const {
-  return state_->waiting == 0 && !state_->rest().empty() &&
-         state_->dialect != State::Dialect::kUnknown;
-}
+bool TorchDialect::has_more() const { return state_->waiting == 0 && state_->has_more; }
 
 ClientId TorchDialect::client() const { return state_->client; }
 

@@ -5,7 +5,11 @@ namespace ivy::store {
 void Waiters::index(WaiterId id, Waiter& waiter) {
   auto& keys = by_key_[static_cast<std::size_t>(waiter.space)];
   for (const std::string_view key : waiter.missing) keys[std::string(key)].insert(id);
-  by_client_[waiter.client][waiter.request] = id;
+  const std::size_t cost = bytes_of(waiter.keys);
+  OfClient& client = by_client_[waiter.client];
+  client.requests[waiter.request] = id;
+  client.bytes += cost;
+  bytes_ += cost;
   if (waiter.deadline_ns != kNever) by_deadline_.insert({waiter.deadline_ns, id});
 }
 
@@ -23,8 +27,11 @@ void Waiters::remove(WaiterId id) {
   const Waiter& waiter = found->second;
   for (const std::string_view key : waiter.missing) drop_from_index(id, waiter, key);
   const auto client = by_client_.find(waiter.client);
-  client->second.erase(waiter.request);
-  if (client->second.empty()) by_client_.erase(client);
+  const std::size_t cost = bytes_of(waiter.keys);
+  client->second.bytes -= cost;
+  bytes_ -= cost;
+  client->second.requests.erase(waiter.request);
+  if (client->second.requests.empty()) by_client_.erase(client);
   by_deadline_.erase({waiter.deadline_ns, id});
   waiters_.erase(found);
 }
@@ -35,10 +42,10 @@ Waiter* Waiters::find(WaiterId id) {
 }
 
 WaiterId Waiters::find(ClientId client, RequestId request) const {
-  const auto requests = by_client_.find(client);
-  if (requests == by_client_.end()) return 0;
-  const auto found = requests->second.find(request);
-  return found == requests->second.end() ? 0 : found->second;
+  const auto of = by_client_.find(client);
+  if (of == by_client_.end()) return 0;
+  const auto found = of->second.requests.find(request);
+  return found == of->second.requests.end() ? 0 : found->second;
 }
 
 std::vector<WaiterId> Waiters::missing(Space space, const std::string& key) const {
@@ -56,9 +63,9 @@ bool Waiters::found(WaiterId id, const std::string& key) {
 
 std::vector<WaiterId> Waiters::of_client(ClientId client) const {
   std::vector<WaiterId> ids;
-  const auto requests = by_client_.find(client);
-  if (requests == by_client_.end()) return ids;
-  for (const auto& [request, id] : requests->second) ids.push_back(id);
+  const auto of = by_client_.find(client);
+  if (of == by_client_.end()) return ids;
+  for (const auto& [request, id] : of->second.requests) ids.push_back(id);
   return ids;
 }
 
@@ -79,8 +86,21 @@ std::vector<WaiterId> Waiters::all() const {
 }
 
 std::size_t Waiters::count(ClientId client) const {
-  const auto requests = by_client_.find(client);
-  return requests == by_client_.end() ? 0 : requests->second.size();
+  const auto of = by_client_.find(client);
+  return of == by_client_.end() ? 0 : of->second.requests.size();
+}
+
+std::size_t Waiters::bytes(ClientId client) const {
+  const auto of = by_client_.find(client);
+  return of == by_client_.end() ? 0 : of->second.bytes;
+}
+
+std::size_t Waiters::bytes_of(const std::vector<std::string>& keys) {
+  // A string, an entry of `missing` and one of by_key_ for each, beside the waiter itself.
+  constexpr std::size_t kPerKeyBytes = 192;
+  std::size_t bytes = kPerKeyBytes;
+  for (const std::string& key : keys) bytes += kPerKeyBytes + 2 * key.size();
+  return bytes;
 }
 
 }  // namespace ivy::store

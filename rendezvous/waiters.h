@@ -63,16 +63,26 @@ class Waiters {
   std::vector<WaiterId> all() const;
   std::size_t size() const { return waiters_.size(); }
   std::size_t count(ClientId client) const;
+  // What it costs to keep them.
+  std::size_t bytes() const { return bytes_; }
+  std::size_t bytes(ClientId client) const;
+  static std::size_t bytes_of(const std::vector<std::string>& keys);
 
  private:
+  struct OfClient {
+    std::map<RequestId, WaiterId> requests;
+    std::size_t bytes = 0;
+  };
+
   void index(WaiterId id, Waiter& waiter);
   void drop_from_index(WaiterId id, const Waiter& waiter, std::string_view key);
 
   WaiterId next_id_ = 1;
   std::map<WaiterId, Waiter> waiters_;
   std::array<std::unordered_map<std::string, std::set<WaiterId>>, 3> by_key_;
-  std::unordered_map<ClientId, std::map<RequestId, WaiterId>> by_client_;
+  std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
+  std::size_t bytes_ = 0;
 };
 
 template <class Exists>

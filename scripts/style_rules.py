@@ -39,8 +39,8 @@ HOMES = (
     (r"^libssh/", r"^launcher/links/ssh_\w+\.(h|cc)$", "libssh lives in launcher/links/ssh_*"),
     (
         r"^grpc(pp)?/|\.grpc\.pb\.h$",
-        r"^(launcher/links/agent_\w+|agent/daemon/agent_\w+|tests/agent/\w+)\.(h|cc)$",
-        "gRPC lives in launcher/links/agent_* and agent/daemon/agent_*",
+        r"^(launcher/links/agent_|agent/daemon/|tests/(agent|launcher)/)",
+        "gRPC lives in launcher/links/agent_* and agent/daemon",
     ),
     (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
     (r"^r?nccl", r"^comm/nccl/", "NCCL lives in comm/nccl"),

@@ -1,15 +1,20 @@
 // The calls of agent.proto. Reactions of gRPC's threads only post to the loop; everything that has
 // a state lives there.
 //
-// Thread: construction, drain and destruction on the loop's; gRPC calls from its own. Lifetime:
-// outlives the gRPC server, is outlived by the loop.
+// Thread: construction, stop and destruction on the loop's; gRPC calls from its own. Lifetime:
+// outlives the gRPC server, is outlived by the loop. The loop must run until the server's Shutdown
+// has returned: what calls wait for happens there.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "agent/daemon/agent_peer.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/agent_config.h"
 #include "proto/status.h"
@@ -28,6 +33,14 @@ struct AgentServiceOptions {
   std::function<std::int64_t()> certificate_expires_at;
   // Something to say to the service manager: "3 jobs".
   std::function<void(const std::string&)> status;
+  // One audit line per job; what somebody should look at. Empty: agent_log. Called on the loop.
+  std::function<void(const std::string&)> audit;
+  std::function<void(const std::string&)> warn;
+  // Who is there. Empty: agent_peer.h's.
+  std::function<Result<AgentPeer>(const grpc::CallbackServerContext&)> peer;
+  // Where bundles are looked for and put when bundle_directory will not do. Nothing: as SSH does,
+  // in /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID.
+  std::optional<std::vector<std::string>> other_bundle_directories;
 };
 
 class AgentService final : public agent::v1::Agent::CallbackService {

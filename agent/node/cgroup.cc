@@ -12,8 +12,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "agent/node/birth.h"
 #include "agent/node/process_tree.h"
-#include "agent/node/spawn.h"
 
 namespace ivy {
 namespace {
@@ -151,7 +151,8 @@ void collect_processes(const std::string& directory, int depth, std::vector<Proc
 }
 
 void remove_cgroups(const std::string& directory, int depth) {
-  if (depth > kMaxDepth) return;
+  // Workers rarely make cgroups of their own.
+  if (depth > kMaxDepth || rmdir(directory.c_str()) == 0 || errno == ENOENT) return;
   for (const std::string& child : child_cgroups(directory)) remove_cgroups(child, depth + 1);
   rmdir(directory.c_str());
 }
@@ -159,7 +160,8 @@ void remove_cgroups(const std::string& directory, int depth) {
 class Cgroup final : public Containment {
  public:
   // Neither supervisor nor warden is ever in it: they live in the cgroup above.
-  Cgroup(std::string directory, int fd) : directory_(std::move(directory)), fd_(fd) {}
+  Cgroup(std::string directory, int fd, std::unique_ptr<TrialBirth> trial)
+      : directory_(std::move(directory)), fd_(fd), trial_(std::move(trial)) {}
   ~Cgroup() override { close(fd_); }
   Cgroup(const Cgroup&) = delete;
   Cgroup& operator=(const Cgroup&) = delete;
@@ -189,6 +191,7 @@ class Cgroup final : public Containment {
   }
 
   bool empty() override {
+    trial_.reset();
     return read_cgroup_counter(directory_ + "/cgroup.events", "populated").value_or(0) == 0;
   }
 
@@ -201,6 +204,7 @@ class Cgroup final : public Containment {
 
  private:
   std::vector<ProcessStat> find() const {
+    trial_.reset();
     std::vector<ProcessStat> found;
     collect_processes(directory_, 0, found);
     std::erase_if(found, [](const ProcessStat& process) {
@@ -211,6 +215,8 @@ class Cgroup final : public Containment {
 
   const std::string directory_;
   const int fd_;
+  // May still be in there until somebody looks.
+  mutable std::unique_ptr<TrialBirth> trial_;
 };
 
 }  // namespace
@@ -266,13 +272,15 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
   }
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno_error(Code::kUnavailable, "open " + directory, errno);
-  const int error = request.proof == CgroupProof::kTrialBirth ? try_birth_in_cgroup(fd) : 0;
-  if (error != 0) {
+  std::unique_ptr<TrialBirth> trial;
+  if (request.proof == CgroupProof::kTrialBirth) trial = std::make_unique<TrialBirth>(fd);
+  if (trial && trial->error() != 0) {
     close(fd);
     rmdir(directory.c_str());
-    return errno_error(Code::kUnavailable, "no process can be born in " + directory, error);
+    return errno_error(Code::kUnavailable, "no process can be born in " + directory,
+                       trial->error());
   }
-  return std::unique_ptr<Containment>(std::make_unique<Cgroup>(directory, fd));
+  return std::unique_ptr<Containment>(std::make_unique<Cgroup>(directory, fd, std::move(trial)));
 }
 
 }  // namespace ivy

@@ -161,12 +161,12 @@ void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_
     return;
   }
   if (frame->header.type != link::FrameType::kAttach) return lose(carrier, CarrierLoss::kHungUp);
-  const Result<void> checked = check_attach(*frame);
-  if (!checked.ok()) return refuse(carrier, checked.error().message);
-  attach(carrier, *frame);
+  const Result<std::uint32_t> takeover = check_attach(*frame);
+  if (!takeover.ok()) return refuse(carrier, takeover.error().message);
+  attach(carrier, *frame, *takeover);
 }
 
-Result<void> CommandChannel::check_attach(const link::Frame& frame) {
+Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
   const link::AttachRequest request = IVY_TRY(link::decode_attach(frame.payload));
   if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor keeps another job"};
   if (request.build != build_name())
@@ -177,15 +177,21 @@ Result<void> CommandChannel::check_attach(const link::Frame& frame) {
   if (token_.empty()) token_ = request.token;
   if (!equal_secrets(token_, request.token))
     return Error{Code::kUnauthenticated, "the token is not this job's"};
-  return {};
+  if (request.takeover < takeover_)
+    return Error{Code::kFailedPrecondition, "another launcher has taken this job over"};
+  if (request.takeover > takeover_ && !allows_takeover_)
+    return Error{Code::kFailedPrecondition, "this job does not outlive its launcher"};
+  return request.takeover;
 }
 
-void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& frame) {
+void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& frame,
+                            std::uint32_t takeover) {
   // A launcher that redials knows that its old carrier is dead; we may not know it yet.
   if (attached_) close(attached_);
   std::erase(unattached_, carrier);
   attached_ = carrier;
   lease_.carrier_attached(carrier->kind);
+  if (takeover != std::exchange(takeover_, takeover)) handlers_.taken_over(session_.take_over());
   session_.carrier_up();
   session_.send_handshake(link::FrameType::kAttached, {});
   const std::string received = std::exchange(carrier->received, {});
@@ -255,7 +261,11 @@ void CommandChannel::flush() {
   });
 }
 
-void CommandChannel::flush_now() { write_some(); }
+bool CommandChannel::flush_now() {
+  write_some();
+  return attached_ && !attached_->is_write_broken &&
+         attached_->out_written == attached_->out.size() && !session_.has_bytes();
+}
 
 void CommandChannel::write_some() {
   const CarrierPointer carrier = attached_;

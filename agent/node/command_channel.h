@@ -41,6 +41,8 @@ class CommandChannel {
     std::function<void()> received;
     // The attached carrier is gone.
     std::function<void()> lost;
+    // Another launcher has taken the job over and knows nothing yet; this output goes to it.
+    std::function<void(const std::vector<link::OutputChunk>& waiting)> taken_over;
   };
 
   CommandChannel(boost::asio::io_context& loop, const SupervisorStart& start, Lease& lease,
@@ -50,10 +52,13 @@ class CommandChannel {
   link::Session& session() { return session_; }
   // The token of the first Attach; empty before.
   const std::string& token() const { return token_; }
+  // From now on a launcher may take the job over from a dead one.
+  void allow_takeover() { allows_takeover_ = true; }
   // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
   void flush();
   // Writes what is due now, as far as the carrier takes it at once: the last word before an exit.
-  void flush_now();
+  // False when something is left.
+  bool flush_now();
   // Closes carriers that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);
 
@@ -67,8 +72,8 @@ class CommandChannel {
   void wait_readable(const CarrierPointer& carrier);
   void read_some(const CarrierPointer& carrier);
   void take_unattached(const CarrierPointer& carrier, std::string_view bytes);
-  Result<void> check_attach(const link::Frame& frame);
-  void attach(const CarrierPointer& carrier, const link::Frame& frame);
+  Result<std::uint32_t> check_attach(const link::Frame& frame);
+  void attach(const CarrierPointer& carrier, const link::Frame& frame, std::uint32_t takeover);
   void refuse(const CarrierPointer& carrier, const std::string& text);
   void deliver(const CarrierPointer& carrier, std::string_view bytes);
   void lose(const CarrierPointer& carrier, CarrierLoss loss);
@@ -82,6 +87,8 @@ class CommandChannel {
   Handlers handlers_;
   link::Session session_;
   std::string token_;
+  std::uint32_t takeover_ = 0;  // Which launcher of the job is heard.
+  bool allows_takeover_ = false;
   std::vector<CarrierPointer> unattached_;
   CarrierPointer attached_;
   std::unique_ptr<char[]> buffer_;

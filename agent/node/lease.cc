@@ -32,6 +32,7 @@ void Lease::paused() {
 
 void Lease::carrier_lost(CarrierLoss loss) {
   if (state_ == LeaseState::kEnded) return;
+  if (outlives_launcher_) return enter(LeaseState::kHungUp);
   // On this host nothing can lose a carrier but the launcher's own end.
   if (kind_ == CarrierKind::kLocal) return end("the launcher is gone");
   enter(loss == CarrierLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
@@ -40,6 +41,7 @@ void Lease::carrier_lost(CarrierLoss loss) {
 void Lease::advance(std::uint64_t elapsed_ns) {
   elapsed_ns_ += std::min(elapsed_ns, limits_.longest_step_ns);
   const auto seconds = [](std::uint64_t ns) { return std::to_string(ns / kNanosPerSecond) + " s"; };
+  const std::uint64_t absence_ns = outlives_launcher_ ? limits_.silence_ns : limits_.absence_ns;
   switch (state_) {
     case LeaseState::kAttached:
       if (kind_ == CarrierKind::kRelay && elapsed_ns_ >= limits_.silence_ns)
@@ -49,8 +51,8 @@ void Lease::advance(std::uint64_t elapsed_ns) {
       if (elapsed_ns_ >= limits_.half_closed_ns) end("the launcher ended its connection");
       return;
     case LeaseState::kHungUp:
-      if (elapsed_ns_ >= limits_.absence_ns)
-        end("lease: no connection from the launcher for " + seconds(limits_.absence_ns));
+      if (elapsed_ns_ >= absence_ns)
+        end("lease: no connection from the launcher for " + seconds(absence_ns));
       return;
     case LeaseState::kWaiting:
     case LeaseState::kPaused:

@@ -42,6 +42,9 @@ class Lease {
   explicit Lease(const LeaseLimits& limits) : limits_(limits) {}
 
   void set_silence(std::uint64_t silence_ns) { limits_.silence_ns = silence_ns; }
+  // The job may outlive its launcher: however a carrier ends, workers live on as long as silence
+  // may last, and another launcher may come.
+  void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
   void carrier_attached(CarrierKind kind);
   // Bytes came from the attached launcher.
   void heard();
@@ -63,6 +66,7 @@ class Lease {
   void end(std::string reason);
 
   LeaseLimits limits_;
+  bool outlives_launcher_ = false;
   CarrierKind kind_ = CarrierKind::kRelay;
   LeaseState state_ = LeaseState::kWaiting;
   std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or something was heard.

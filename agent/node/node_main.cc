@@ -25,7 +25,7 @@ int print_usage() {
   std::fprintf(stderr,
                "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
                "usage: ivy-node --version | relay | warden --job ID --host N --carrier-fd N "
-               "--carrier local|relay\n");
+               "--carrier local|relay [--cgroup DIR] [--record FILE]\n");
   return kExitUsage;
 }
 
@@ -35,8 +35,11 @@ int warden_role(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
     return kExitUsage;
   }
+  // Before the user's systemd is asked: where a cgroup was made for us, no other is needed.
+  const Result<void> entered = enter_cgroup(*start);
+  if (!entered.ok()) return refuse_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
-  if (enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
+  if (start->cgroup.empty() && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
   return run_warden(*start, run_supervisor);
 }
 

@@ -22,6 +22,7 @@ struct OutputPump::Stream {
 
   boost::asio::posix::stream_descriptor pipe;
   StreamName name;
+  std::uint64_t queued_bytes = 0;  // Given to the session.
   std::optional<RankLog> log;
   std::function<void()> ended;
   std::optional<std::size_t> bytes_left;  // After cut(): what is still read.
@@ -107,6 +108,7 @@ void OutputPump::forward(Stream& stream, std::string_view bytes) {
   if (discarding_) return;
   const link::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream, false,
                                 bytes};
+  stream.queued_bytes += bytes.size();
   session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
   handlers_.queued();
 }
@@ -134,6 +136,13 @@ void OutputPump::cut(StreamId id) {
     ready_.push_back(&stream);
   }
   pump();
+}
+
+std::vector<OutputPump::Progress> OutputPump::progress() const {
+  std::vector<Progress> all;
+  for (const std::unique_ptr<Stream>& stream : streams_)
+    all.push_back(Progress{stream->name, stream->queued_bytes, stream->is_over});
+  return all;
 }
 
 void OutputPump::discard() {

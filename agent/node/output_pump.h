@@ -37,6 +37,13 @@ class OutputPump {
     std::uint8_t stream = 1;
   };
 
+  // What was given to the session so far.
+  struct Progress {
+    StreamName name;
+    std::uint64_t bytes = 0;
+    bool ended = false;
+  };
+
   using StreamId = std::size_t;
 
   OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers);
@@ -51,6 +58,7 @@ class OutputPump {
   // The worker of this stream has ended and its drain time is over: what the pipe holds now is
   // still read, then the stream ends, whoever else holds it open.
   void cut(StreamId id);
+  std::vector<Progress> progress() const;
   // Nobody will take output any more: read it and throw it away, so that no worker blocks on it.
   void discard();
 

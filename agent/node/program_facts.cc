@@ -26,7 +26,9 @@ std::string errno_text(int error) { return std::strerror(error); }
 
 std::string absolute_path(const std::string& path, const std::string& directory) {
   if (path.starts_with('/')) return path;
-  return directory + (directory.ends_with('/') ? "" : "/") + path;
+  std::string_view rest = path;
+  while (rest.starts_with("./") && rest.size() > 2) rest.remove_prefix(2);
+  return directory + (directory.ends_with('/') ? "" : "/") + std::string(rest);
 }
 
 std::string check_directory(const std::string& directory) {
@@ -70,13 +72,65 @@ bool is_regular_file(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
+// The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
+std::string first_bytes(const std::string& path) {
+  constexpr std::size_t kLookedAt = 256;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return {};
+  std::string bytes(kLookedAt, '\0');
+  const ssize_t count = read(fd, bytes.data(), bytes.size());
+  close(fd);
+  bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return bytes;
+}
+
+// A text file without "#!" is what no kernel runs. Whatever is no text is left to the kernel: it
+// may know formats that we do not.
+bool is_plain_text(std::string_view beginning) {
+  return !beginning.empty() && beginning.find('\0') == std::string_view::npos &&
+         !beginning.starts_with(
+             "\x7f"
+             "ELF") &&
+         !beginning.starts_with("#!");
+}
+
+// "#!/usr/bin/env python3\n" -> "/usr/bin/env"
+std::string_view named_interpreter(std::string_view beginning) {
+  std::string_view line = beginning.substr(2, beginning.find('\n') - 2);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return line.substr(0, line.find_first_of(" \t"));
+}
+
+// Will the kernel run it? What it would only say as "No such file" or "Exec format error".
+void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
+  const std::string beginning = first_bytes(facts.path);
+  if (is_plain_text(beginning))
+    return set_error(facts, ENOEXEC,
+                     "program " + facts.path +
+                         " is a text without a first line (#!) that names its interpreter");
+  if (!beginning.starts_with("#!")) return;
+  std::string name(named_interpreter(beginning));
+  const std::string path = absolute_path(name, request.working_directory);
+  struct stat info {};
+  if (!name.empty() && stat(path.c_str(), &info) == 0) return;
+  const bool has_windows_ends = name.ends_with('\r');
+  if (has_windows_ends) name.pop_back();
+  set_error(facts, kInterpreterMissing,
+            "program " + facts.path + " names an interpreter that is not there: #!" + name +
+                (has_windows_ends ? " (its lines end with CR LF: sed -i 's/\\r$//' " + facts.path +
+                                        " repairs them)"
+                                  : ""));
+}
+
 void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
   int error = 0;
   const Result<std::string> found =
       find_executable(request.program, facts.search_path, request.working_directory, &error);
   if (found.ok()) {
-    facts.path = absolute_path(*found, request.working_directory);
-    return;
+    // The written path rather than the found one: the same file without "/./" in its name.
+    const bool is_path = request.program.find('/') != std::string::npos;
+    facts.path = absolute_path(is_path ? request.program : *found, request.working_directory);
+    return check_first_line(request, facts);
   }
   // A name without '/' is not looked up in the working directory, but that is what people mean.
   const std::string here = absolute_path(request.program, request.working_directory);
@@ -89,6 +143,10 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
                          "or run it through its interpreter, for example: python3 " +
                          request.program);
   }
+  if (is_regular_file(here + ".py"))
+    return set_error(facts, ENOENT,
+                     "program " + request.program + " is not there, but " + here +
+                         ".py is: write " + request.program + ".py");
   if (!named_by_path && is_regular_file(here))
     return set_error(facts, ENOENT,
                      "program " + request.program +
@@ -104,6 +162,7 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
 
 void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
   std::string tried;
+  bool looked_in_path = false;
   for (const std::string& candidate : request.interpreters) {
     int error = 0;
     const Result<std::string> found =
@@ -115,9 +174,11 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
     }
     tried +=
         (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
+    looked_in_path = looked_in_path || candidate.find('/') == std::string::npos;
   }
   facts.interpreter_error =
       tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
+  if (looked_in_path) facts.interpreter_error += " in PATH (" + facts.search_path + ")";
 }
 
 std::string version_in_name(std::string_view name) {

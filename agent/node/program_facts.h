@@ -3,6 +3,7 @@
 // any.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ struct ProgramRequest {
   std::string search_path;                // Empty: this process's own PATH.
   std::string working_directory;          // Absolute.
 };
+
+// What error_number is when a program begins with "#!" and the name of an interpreter that is not
+// there. (ENOENT is kept for the program itself; a text without "#!" is ENOEXEC.)
+inline constexpr int kInterpreterMissing = ELIBACC;
 
 // Larger scripts are not hashed: sha256 stays empty, and is then not compared.
 inline constexpr std::uint64_t kMaxHashedBytes = 16u << 20;

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,19 +49,17 @@ SpawnResult spawn(const SpawnRequest& request);
 
 // The same in two halves, so that many processes can be born before the first has executed its
 // program: on several cores their starts overlap.
+struct SpawnMemory;
 struct PendingSpawn {
   SpawnedProcess process;
   SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
-  int report_fd = -1;    // Owned; closed by finish_spawn, which must be called.
-  std::string executable;
-  std::string working_directory;
+  // What the child uses. finish_spawn must be called before it goes.
+  std::shared_ptr<SpawnMemory> memory;
+  int report_fd = -1;  // Owned; -1: the child shares our memory and reports there.
 };
 PendingSpawn begin_spawn(const SpawnRequest& request);
 // Blocks until the program is executed, or a step before it has failed.
 SpawnResult finish_spawn(const PendingSpawn& pending);
-
-// Proves that a process can be born in this cgroup, by doing it: 0, or the errno of the refusal.
-int try_birth_in_cgroup(int cgroup_fd);
 
 // Looks a name up as execvp does. A name with '/' is taken as it is, relative to working_directory.
 // NotFound, or PermissionDenied when only a file that cannot be executed was found. `errno_value`

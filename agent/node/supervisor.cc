@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -44,12 +45,28 @@ constexpr int kTicksPerHeartbeat = 4;
 // A launcher that attaches and never says Hello, or that never attaches, is not coming.
 constexpr std::uint64_t kHelloTimeoutNs = 30 * kNanosPerSecond;
 constexpr std::uint64_t kDefaultGraceNs = 5 * kNanosPerSecond;
-// More workers than any host has use for; each costs five descriptors here.
+// More workers than any host has use for; each costs five descriptors here. The launcher's plan
+// refuses them with a message (launcher/plan.cc).
 constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
 
+// Words about a failure that may wait for the launcher; later ones are left out. The other half of
+// what may wait is kept for the events themselves: 4096 starts and exits take 1 MiB of it.
+constexpr std::size_t kMaxDispensableBytes = link::kMaxUnacknowledgedBytes / 2;
+
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
+
+std::size_t dispensable_bytes(const Event& event) {
+  return event.exited().error_file().size() + event.start_failed().path().size();
+}
+
+// The event without them: an exit that is told without its reason is better than none.
+std::string bare_event(Event event) {
+  if (event.has_exited()) event.mutable_exited()->clear_error_file();
+  if (event.has_start_failed()) event.mutable_start_failed()->clear_path();
+  return event.SerializeAsString();
+}
 
 class Supervisor {
  public:
@@ -64,8 +81,10 @@ class Supervisor {
   Result<void> on_check_address(const CheckAddress& request);
   Result<void> on_start(const HostPlan& plan);
   void refuse_start(const HostPlan& plan);
+  void count_out_of_memory_kills();
   void on_signal_workers(int signal);
   void on_finish();
+  void on_taken_over(const std::vector<link::OutputChunk>& waiting);
   void send(const Event& event);
   void warn_of_log(const std::string& text);
 
@@ -85,6 +104,8 @@ class Supervisor {
   void perform(EndingAction action);
   void report(EndingAction action);
   void finish();
+  void note_outcome(const Event& event);
+  int outcome() const;
 
   // ---- loop ----
   void wait_tick();
@@ -108,12 +129,19 @@ class Supervisor {
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
-  long out_of_memory_seen_ = 0;  // Kernel's kills before the job, and those put down to a worker.
+  std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
+  // Kernel's kills before the job, and those put down to a worker.
+  std::optional<long> out_of_memory_seen_;
+  bool outlives_launcher_ = false;
+  std::vector<std::string> state_events_;  // For a launcher that takes over; bounded as above.
 
   Ending ending_;
   std::string reason_;
   bool is_proved_empty_ = false;
   bool finish_when_reported_ = false;
+  bool finish_when_clean_ = false;
+  bool worker_failed_ = false;     // By itself, before any stop.
+  bool worker_was_ended_ = false;  // After one.
   bool check_posted_ = false;
   bool log_warned_ = false;
   int address_checks_ = 0;
@@ -128,7 +156,8 @@ Supervisor::Supervisor(const SupervisorStart& start)
     : start_(start),
       channel_(loop_, start, lease_,
                {[this](link::Frame& frame) { return on_frame(frame); }, [this] { output_.pump(); },
-                [this] { check_lease(); }}),
+                [this] { check_lease(); },
+                [this](const std::vector<link::OutputChunk>& waiting) { on_taken_over(waiting); }}),
       output_(
           loop_, channel_.session(),
           {[this] { channel_.flush(); }, [this](const std::string& text) { warn_of_log(text); }}),
@@ -141,7 +170,7 @@ int Supervisor::run() {
   // A child that ended before the signal was watched announces itself no more.
   reap_children();
   loop_.run();
-  return exit_code_;
+  return start_.tells_outcome ? outcome() : exit_code_;
 }
 
 // ---- commands ------------------------------------------------------------------------------
@@ -164,6 +193,9 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kCheckAddress:
       return on_check_address(command.check_address());
     case Command::kStart:
+      // Only here can nobody redial, so that what has been written need not be sent again.
+      finish_when_clean_ =
+          command.start().is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
       return on_start(command.start().plan());
     case Command::kSignalWorkers:
       on_signal_workers(command.signal_workers().signal());
@@ -186,6 +218,11 @@ Result<void> Supervisor::on_command(const Command& command) {
 Result<void> Supervisor::on_hello(const Hello& hello) {
   if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
   grace_ns_ = hello.grace_ms() * kNanosPerMilli;
+  if (hello.outlives_launcher()) {
+    outlives_launcher_ = true;
+    lease_.set_outlives_launcher(true);
+    channel_.allow_takeover();
+  }
   if (!containment_)
     containment_ = make_containment({.job_id = start_.job_id,
                                      .host = start_.host,
@@ -199,7 +236,13 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   send(event);
+  // Behind the answer, while the launcher makes its plan.
+  boost::asio::post(loop_, [this] { count_out_of_memory_kills(); });
   return {};
+}
+
+void Supervisor::count_out_of_memory_kills() {
+  if (!out_of_memory_seen_) out_of_memory_seen_ = containment_->out_of_memory_kills();
 }
 
 Result<void> Supervisor::on_check_address(const CheckAddress& request) {
@@ -240,7 +283,7 @@ Result<void> Supervisor::on_start(const HostPlan& plan) {
     return {};
   }
   generation_ = plan.generation();
-  out_of_memory_seen_ = containment_->out_of_memory_kills();
+  count_out_of_memory_kills();
   context_.emplace(WorkerContext{loop_, *containment_, start_.directory, start_.job_id, start_.host,
                                  output_, input_, [this](const Event& event) { send(event); },
                                  [this](const std::string& text) { warn_of_log(text); },
@@ -285,9 +328,49 @@ void Supervisor::on_finish() {
 }
 
 void Supervisor::send(const Event& event) {
-  // Cannot fail: a host's events together stay far below what may wait for an acknowledgement.
-  if (channel_.session().send(link::FrameType::kEvent, event.SerializeAsString()).ok())
-    channel_.flush();
+  note_outcome(event);
+  // What has been acknowledged takes no room any more.
+  if (channel_.session().all_acknowledged()) dispensable_bytes_ = 0;
+  dispensable_bytes_ += dispensable_bytes(event);
+  const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
+  const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
+  const bool is_state =
+      event.has_started() || event.has_start_failed() || event.has_exited() || event.has_report();
+  if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
+  // Fails only for a launcher that asks on and on and never acknowledges an answer.
+  if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();
+}
+
+void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
+  struct Rest {
+    std::uint64_t bytes = 0;
+    bool has_end = false;
+  };
+  std::map<std::pair<std::uint32_t, std::uint8_t>, Rest> rests;
+  for (const link::OutputChunk& chunk : waiting) {
+    Rest& rest = rests[{chunk.rank, chunk.stream}];
+    rest.bytes += chunk.bytes.size();
+    rest.has_end |= chunk.end;
+  }
+  TakenOver taken;
+  taken.set_generation(generation_);
+  for (const OutputPump::Progress& progress : output_.progress()) {
+    if (progress.name.generation != generation_) continue;
+    const Rest rest = rests[{progress.name.rank, progress.name.stream}];
+    StreamPosition& position = *taken.add_streams();
+    position.set_rank(progress.name.rank);
+    position.set_stream(progress.name.stream);
+    position.set_bytes(progress.bytes - rest.bytes);
+    position.set_ended(progress.ended && !rest.has_end);
+  }
+  Event event;
+  *event.mutable_taken_over() = std::move(taken);
+  link::Session& session = channel_.session();
+  // What was just emptied has room for what it once held.
+  bool sent = session.send(link::FrameType::kEvent, event.SerializeAsString()).ok();
+  for (const std::string& bytes : state_events_)
+    sent = sent && session.send(link::FrameType::kEvent, bytes).ok();
+  input_.close();
 }
 
 void Supervisor::warn_of_log(const std::string& text) {
@@ -305,8 +388,10 @@ void Supervisor::collect(Worker& worker) {
   ExitCircumstances circumstances;
   circumstances.stopping = ending_.stopping();
   circumstances.killed_by_us = ending_.has_killed();
-  circumstances.out_of_memory_rose = containment_->out_of_memory_kills() > out_of_memory_seen_;
-  if (worker.collect(circumstances) && worker.ended_out_of_memory()) ++out_of_memory_seen_;
+  circumstances.out_of_memory_rose = [this] {
+    return containment_->out_of_memory_kills() > *out_of_memory_seen_;
+  };
+  if (worker.collect(circumstances) && worker.ended_out_of_memory()) ++*out_of_memory_seen_;
 }
 
 void Supervisor::collect_all() {
@@ -426,7 +511,8 @@ void Supervisor::report(EndingAction action) {
     }
   }
   send(event);
-  if (finish_when_reported_ || lease_.ended()) finish();
+  const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
+  if (is_told || finish_when_reported_ || lease_.ended()) finish();
 }
 
 void Supervisor::finish() {
@@ -434,6 +520,21 @@ void Supervisor::finish() {
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();
+}
+
+void Supervisor::note_outcome(const Event& event) {
+  const Exited& exited = event.exited();
+  if (event.has_exited() && exited.after_stop()) worker_was_ended_ = true;
+  if (event.has_exited() && !exited.after_stop())
+    worker_failed_ |= exited.code() != 0 || exited.signal() != 0;
+  if (event.has_start_failed()) worker_failed_ = true;
+}
+
+int Supervisor::outcome() const {
+  if (exit_code_ != 0) return kSupervisorLeftovers;
+  if (worker_failed_) return kSupervisorWorkerFailed;
+  if (worker_was_ended_) return lease_.ended() ? kSupervisorLauncherLost : kSupervisorStopped;
+  return workers_.empty() ? kSupervisorNothingRan : kSupervisorWell;
 }
 
 // ---- loop ----------------------------------------------------------------------------------
@@ -492,8 +593,9 @@ int run_supervisor(const SupervisorStart& start) {
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   raise_descriptor_limit();
   try {
-    Supervisor supervisor(start);
-    return supervisor.run();
+    // Never destroyed: the process exits next, and the kernel takes everything back at once.
+    auto* const supervisor = new Supervisor(start);
+    return supervisor->run();
   } catch (const std::exception& error) {
     // Out of memory or of descriptors for the loop itself. The warden ends the workers.
     std::fprintf(stderr, "ivy-node: supervisor: %s\n", error.what());

@@ -30,7 +30,16 @@ struct SupervisorStart {
   CarrierKind carrier = CarrierKind::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
+  bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
 };
+
+// Exit codes with `tells_outcome`; without it 0 stands for all but the second.
+inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
+inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
+inline constexpr int kSupervisorWorkerFailed = 10;
+inline constexpr int kSupervisorStopped = 11;       // Before all workers had ended by themselves.
+inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
+inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
 // Runs the job on this host until its end and returns the process's exit code.
 //

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cinttypes>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -27,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kCarrierFd = 3;
 constexpr int kMaxInheritedFd = 1024;
+constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
@@ -75,6 +78,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.host = start.host;
   prepared.carrier_fd = kCarrierFd;
   prepared.carrier = start.carrier;
+  prepared.tells_outcome = !start.record.empty();
   prepared.warden_pid = getpid();
   prepared.warden_pidfd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0u));
   if (prepared.warden_pidfd < 0) {
@@ -137,44 +141,8 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   return value;
 }
 
-Error bad_argument(std::string_view name, std::string_view value) {
-  return Error{Code::kInvalidArgument,
-               "ivy-node warden: " + std::string(name) + " does not take " + std::string(value)};
-}
-
-Result<void> take_argument(std::string_view name, std::string_view value, WardenStart& start) {
-  const auto number = parse_number(value);
-  if (name == "--job" && is_job_id(value)) {
-    start.job_id = value;
-  } else if (name == "--host" && number) {
-    start.host = *number;
-  } else if (name == "--carrier-fd" && number && *number >= kCarrierFd && *number <= INT32_MAX) {
-    start.carrier_fd = static_cast<int>(*number);
-  } else if (name == "--carrier" && (value == "local" || value == "relay")) {
-    start.carrier = value == "local" ? CarrierKind::kLocal : CarrierKind::kRelay;
-  } else {
-    return bad_argument(name, value);
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<WardenStart> parse_warden_arguments(int argc, char** argv) {
-  WardenStart start;
-  for (int i = 0; i < argc; i += 2) {
-    if (i + 1 == argc) return bad_argument(argv[i], "nothing");
-    IVY_CHECK(take_argument(argv[i], argv[i + 1], start));
-  }
-  if (start.job_id.empty())
-    return Error{Code::kInvalidArgument, "ivy-node warden: --job is missing"};
-  return start;
-}
-
-int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
-  leave_everything_behind(start.carrier_fd);
-  prctl(PR_SET_NAME, "ivy-warden");
-  ignore_signals();
+// From the supervisor's birth until nothing of the job is left.
+int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   const Result<SupervisorStart> prepared = prepare(start);
   if (!prepared.ok()) return fail(prepared.error());
 
@@ -201,6 +169,130 @@ int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
   end_everything(*containment, tree);
   containment->remove();
   remove_job_directory(prepared->directory);
+  return exit_code;
+}
+
+// ---- The record ---------------------------------------------------------------------------------
+
+bool write_whole(const std::string& path, const WardenRecord& record) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return false;
+  const std::string text = encode_warden_record(record);
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  // Only the last words must outlive a power failure: it ends the job, and nobody waits for them.
+  const bool kept = written && (!record.exit_code || fsync(fd) == 0);
+  close(fd);
+  return kept;
+}
+
+WardenRecord record_of_ourselves() {
+  WardenRecord record;
+  ProcessStat self;
+  record.pid = getpid();
+  if (read_process_stat(record.pid, self)) record.start_time = self.start_time;
+  return record;
+}
+
+// A record that cannot be written (the disk is full) must not end a job: an agent that finds none
+// says that it does not know.
+void write_record(const WardenStart& start, const WardenRecord& record) {
+  if (start.record.empty()) return;
+  const std::string fresh = start.record + ".new";
+  if (write_whole(fresh, record) && rename(fresh.c_str(), start.record.c_str()) == 0) {
+    return;
+  }
+  unlink(fresh.c_str());
+}
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+Error bad_argument(std::string_view name, std::string_view value) {
+  return Error{Code::kInvalidArgument,
+               "ivy-node warden: " + std::string(name) + " does not take " + std::string(value)};
+}
+
+Result<void> take_argument(std::string_view name, std::string_view value, WardenStart& start) {
+  const auto number = parse_number(value);
+  if (name == "--job" && is_job_id(value)) {
+    start.job_id = value;
+  } else if (name == "--host" && number) {
+    start.host = *number;
+  } else if (name == "--carrier-fd" && number && *number >= kCarrierFd && *number <= INT32_MAX) {
+    start.carrier_fd = static_cast<int>(*number);
+  } else if (name == "--carrier" && (value == "local" || value == "relay")) {
+    start.carrier = value == "local" ? CarrierKind::kLocal : CarrierKind::kRelay;
+  } else if (name == "--cgroup" && value.starts_with('/')) {
+    start.cgroup = value;
+  } else if (name == "--record" && value.starts_with('/')) {
+    start.record = value;
+  } else {
+    return bad_argument(name, value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<WardenStart> parse_warden_arguments(int argc, char** argv) {
+  WardenStart start;
+  for (int i = 0; i < argc; i += 2) {
+    if (i + 1 == argc) return bad_argument(argv[i], "nothing");
+    IVY_CHECK(take_argument(argv[i], argv[i + 1], start));
+  }
+  if (start.job_id.empty())
+    return Error{Code::kInvalidArgument, "ivy-node warden: --job is missing"};
+  return start;
+}
+
+std::string encode_warden_record(const WardenRecord& record) {
+  std::string text =
+      "warden " + std::to_string(record.pid) + " " + std::to_string(record.start_time) + "\n";
+  if (record.exit_code) text += "exit " + std::to_string(*record.exit_code) + "\n";
+  return text;
+}
+
+std::optional<WardenRecord> parse_warden_record(std::string_view text) {
+  WardenRecord record;
+  int exit_code = 0;
+  int length = 0;
+  const std::string copy(text.substr(0, kMaxRecordBytes));
+  if (std::sscanf(copy.c_str(), "warden %d %" SCNu64 "\n%n", &record.pid, &record.start_time,
+                  &length) != 2 ||
+      length == 0 || copy[static_cast<std::size_t>(length) - 1] != '\n' || record.pid <= 1) {
+    return std::nullopt;
+  }
+  if (std::sscanf(copy.c_str() + length, "exit %d", &exit_code) == 1) record.exit_code = exit_code;
+  return record;
+}
+
+Result<void> enter_cgroup(const WardenStart& start) {
+  if (start.cgroup.empty()) return {};
+  const std::string file = start.cgroup + "/cgroup.procs";
+  const int fd = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool entered = fd >= 0 && write(fd, "0", 1) == 1;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!entered) return errno_error(Code::kUnavailable, "enter " + file, error);
+  return {};
+}
+
+int refuse_to_start(const WardenStart& start, const Error& why) {
+  leave_everything_behind(start.carrier_fd);
+  WardenRecord record = record_of_ourselves();
+  record.exit_code = kWardenFailed;
+  write_record(start, record);
+  return fail(why);
+}
+
+int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
+  leave_everything_behind(start.carrier_fd);
+  prctl(PR_SET_NAME, "ivy-warden");
+  ignore_signals();
+  WardenRecord record = record_of_ourselves();
+  write_record(start, record);
+  const int exit_code = keep_supervisor(start, supervisor_main);
+  record.exit_code = exit_code;
+  write_record(start, record);
   return exit_code;
 }
 

@@ -126,7 +126,7 @@ void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
 
 void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended) {
   const std::unique_ptr<Pipes> pipes = std::move(pipes_);
-  const SpawnResult result = finish_spawn(pending_);
+  const SpawnResult result = finish_spawn(std::exchange(pending_, {}));
   if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
   pid_ = result.process.pid;
   pidfd_.assign(result.process.pidfd);
@@ -239,8 +239,8 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
 
 void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
   const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
-  ended_out_of_memory_ = status.signal == SIGKILL && circumstances.out_of_memory_rose &&
-                         !circumstances.killed_by_us && !was_killed_by_us_;
+  ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
+                         !was_killed_by_us_ && circumstances.out_of_memory_rose();
   Event event;
   Exited* exited = event.mutable_exited();
   exited->set_generation(generation_);

@@ -52,9 +52,11 @@ struct WorkerGroup {
 
 // How the ending has got on, which decides what an exit means.
 struct ExitCircumstances {
-  bool stopping = false;            // The stop had begun.
-  bool killed_by_us = false;        // A SIGKILL may be ours.
-  bool out_of_memory_rose = false;  // The kernel killed something that nobody has accounted for.
+  bool stopping = false;      // The stop had begun.
+  bool killed_by_us = false;  // A SIGKILL may be ours.
+  // Whether the kernel killed something that nobody has accounted for. Asked only where it matters:
+  // the answer costs several files.
+  std::function<bool()> out_of_memory_rose;
 };
 
 class Worker {

@@ -3,9 +3,14 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
+#include <utility>
+#include <vector>
 
+#include "launcher/links/agent_link.h"
+#include "launcher/links/auto_link.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/local_link.h"
 #include "launcher/links/ssh_client_link.h"
@@ -38,6 +43,91 @@ SshTarget target_of(CarrierContext& context, const Host& host) {
   return target;
 }
 
+std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& context,
+                                        const Host& host, const HostLink::Handlers& handlers,
+                                        int attempt) {
+  Host door = host;
+  if (door.port == 0) door.port = context->options().ssh_port;
+  const SshTarget target = target_of(*context, door);
+  if (!target.client_because.empty()) {
+    log::debug(host.name + ": the OpenSSH client is used because of " + target.client_because);
+    return std::make_unique<SshClientLink>(context, door, target, handlers);
+  }
+  return std::make_unique<SshLink>(context, door, target, handlers, attempt);
+}
+
+LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                  AgentLink::Way way, std::chrono::milliseconds answer) {
+  const bool is_direct = way == AgentLink::Way::kDirect;
+  LinkWay result;
+  result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
+  result.kind = CarrierKind::kAgent;
+  result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
+    return std::make_unique<AgentLink>(context, host, way, answer, handlers);
+  };
+  // Whatever our own agent could not do, a connection of our own may; only that the job is gone is
+  // the last word.
+  result.may_go_on = is_direct ? agent_may_be_passed_over : [](const LinkDown& down) {
+    return down.failure != LinkFailure::kNoSuchJob;
+  };
+  return result;
+}
+
+LinkWay ssh_way(const std::shared_ptr<CarrierContext>& context, const Host& host, int attempt) {
+  LinkWay result;
+  result.name = "ssh";
+  result.kind = CarrierKind::kSsh;
+  result.make = [context, host, attempt](const HostLink::Handlers& handlers) {
+    return make_ssh_link(context, host, handlers, attempt);
+  };
+  return result;
+}
+
+// A host that has come up already is dialled directly: a kept connection may be the one that broke.
+std::vector<LinkWay> agent_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                                int attempt, std::chrono::milliseconds answer) {
+  using Way = AgentLink::Way;
+  std::vector<LinkWay> ways;
+  if (attempt > 0) return {agent_way(context, host, Way::kDirect, kAgentAnswerRedial)};
+  if (context->agent_socket().ok()) {
+    ways.push_back(agent_way(context, host, Way::kKept, std::min(answer, kAgentAnswerAuto)));
+  }
+  ways.push_back(agent_way(context, host, Way::kDirect, answer));
+  return ways;
+}
+
+// Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
+std::string only_ssh_because(CarrierContext& context, const Host& host) {
+  if (host.port != 0) return "an SSH port is written for it";
+  const Result<std::optional<AgentIdentity>>& identity = context.agent_identity();
+  if (!identity.ok()) {
+    context.note("agent identity",
+                 "note: ssh is used: " + identity.error().message +
+                     (identity.error().fix.empty() ? "" : " (" + identity.error().fix + ")"));
+    return identity.error().message;
+  }
+  if (!*identity) return "no agent.toml";
+  if (!host.user.empty() && host.user != (*identity)->self.name) {
+    return "agents run workers as " + (*identity)->self.name + ", not as " + host.user;
+  }
+  return {};
+}
+
+std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                               int attempt) {
+  const std::optional<CarrierKind> known = context->carrier_of(host);
+  if (known == CarrierKind::kAgent) return agent_ways(context, host, attempt, kAgentAnswerRedial);
+  if (known == CarrierKind::kSsh) return {ssh_way(context, host, attempt)};
+  const std::string because = only_ssh_because(*context, host);
+  if (!because.empty()) {
+    log::debug(host.name + ": ssh is used: " + because);
+    return {ssh_way(context, host, attempt)};
+  }
+  std::vector<LinkWay> ways = agent_ways(context, host, attempt, kAgentAnswerAuto);
+  ways.push_back(ssh_way(context, host, attempt));
+  return ways;
+}
+
 }  // namespace
 
 bool is_this_host(const Host& host) {
@@ -53,23 +143,37 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
   return std::make_shared<CarrierContext>(loop, options, node_binary);
 }
 
+bool is_carried_locally(const Options& options, const Host& host) {
+  return host.fake || options.transport == TransportChoice::kLocal ||
+         (options.transport == TransportChoice::kAuto && is_this_host(host));
+}
+
+void set_note_handler(const std::shared_ptr<CarrierContext>& context,
+                      std::function<void(const std::string&)> handler) {
+  context->set_note_handler(std::move(handler));
+}
+
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
                                     const Host& host, const HostLink::Handlers& handlers,
                                     int attempt) {
-  const TransportChoice choice = context->options().transport;
-  const bool is_local = host.fake || choice == TransportChoice::kLocal ||
-                        (choice == TransportChoice::kAuto && is_this_host(host));
-  if (is_local) {
+  if (is_carried_locally(context->options(), host)) {
     return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
   }
-  Host door = host;
-  if (door.port == 0) door.port = context->options().ssh_port;
-  const SshTarget target = target_of(*context, door);
-  if (!target.client_because.empty()) {
-    log::debug(host.name + ": the OpenSSH client is used because of " + target.client_because);
-    return std::make_unique<SshClientLink>(context, door, target, handlers);
+  switch (context->options().transport) {
+    case TransportChoice::kSsh:
+      return make_ssh_link(context, host, handlers, attempt);
+    case TransportChoice::kAgent:
+      if (is_this_host(host)) {
+        return std::make_unique<AgentLink>(context, host, AgentLink::Way::kOwnHost, kAgentAnswer,
+                                           handlers);
+      }
+      return std::make_unique<AutoLink>(context, host,
+                                        agent_ways(context, host, attempt, kAgentAnswer), handlers);
+    case TransportChoice::kAuto:
+    case TransportChoice::kLocal:
+      break;
   }
-  return std::make_unique<SshLink>(context, door, target, handlers, attempt);
+  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
 }
 
 std::string program_directory() {

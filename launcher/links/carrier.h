@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,11 +19,18 @@ class CarrierContext;
 // resolves to one of its addresses, and no other user is asked for.
 bool is_this_host(const Host& host);
 
+// Its supervisor is a child of ours, by a socket pair: no carrier can be lost there.
+bool is_carried_locally(const Options& options, const Host& host);
+
 // node_binary: path of ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
 // terminal (unknown host key).
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
                                                      const Options& options,
                                                      const std::string& node_binary);
+
+// Where lines for the user go ("note: ...", "warning: ...", no newline); debug lines without it.
+void set_note_handler(const std::shared_ptr<CarrierContext>& context,
+                      std::function<void(const std::string&)> handler);
 
 // A closed link for this host. `attempt` counts redials (0 first).
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,

@@ -2,10 +2,25 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
+#include "proto/log.h"
+
+extern char** environ;
+
 namespace ivy {
+namespace {
+
+// Lines of one kind before -v is needed to see more.
+constexpr int kNotesOfAKind = 3;
+
+std::string key_of(const Host& host) {
+  return host.user + "@" + host.name + ":" + std::to_string(host.port);
+}
+
+}  // namespace
 
 void Slots::acquire(std::weak_ptr<void> wanted, std::function<void(Ticket)> granted) {
   waiting_.push_back({std::move(wanted), std::move(granted)});
@@ -43,6 +58,11 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
       random_(std::random_device{}()) {}
 
 Result<NodeUpload*> CarrierContext::upload() {
+  IVY_CHECK(ssh_config().readable);
+  return node_upload();
+}
+
+Result<NodeUpload*> CarrierContext::node_upload() {
   if (!upload_) {
     const std::string directory = node_binary_.substr(0, node_binary_.rfind('/'));
     upload_ = IVY_TRY(NodeUpload::load(directory + "/../lib/ivyrun"));
@@ -62,6 +82,38 @@ bool CarrierContext::known_hosts_needs_client(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return known_hosts_checked_[path] = ivy::known_hosts_needs_client(text.str());
+}
+
+const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
+  if (agent_identity_) return *agent_identity_;
+  const std::int64_t now = std::time(nullptr);
+  agent_identity_ = load_agent_identity(environment_of(environ), now);
+  const bool has_one = agent_identity_->ok() && agent_identity_->value().has_value();
+  const std::string warning = has_one ? own_expiry_warning(*agent_identity_->value(), now) : "";
+  if (!warning.empty()) note("own expiry", "warning: " + warning);
+  return *agent_identity_;
+}
+
+const Result<std::string>& CarrierContext::agent_socket() {
+  if (!agent_socket_) agent_socket_ = find_agent_socket(environment_of(environ));
+  return *agent_socket_;
+}
+
+std::optional<CarrierKind> CarrierContext::carrier_of(const Host& host) const {
+  const auto known = carriers_.find(key_of(host));
+  if (known == carriers_.end()) return std::nullopt;
+  return known->second;
+}
+
+void CarrierContext::remember_carrier(const Host& host, CarrierKind kind) {
+  carriers_[key_of(host)] = kind;
+}
+
+void CarrierContext::note(const std::string& kind, const std::string& text) {
+  const int said = notes_[kind]++;
+  if (say_note_ && said < kNotesOfAKind) return say_note_(text);
+  if (say_note_ && said == kNotesOfAKind) say_note_("note: ...and so on more hosts (-v: which)");
+  log::debug(text);
 }
 
 boost::asio::thread_pool& CarrierContext::resolvers() {

@@ -1,6 +1,6 @@
 // What the links of one job share: where the node binary is, how many handshakes may be under way,
-// what the ssh configuration says, which hosts libssh could not serve. Thread: the loop's.
-// Lifetime: outlives every link (they hold it by shared pointer).
+// what the ssh configuration says, who we are to agents, which carrier serves which host. Thread:
+// the loop's. Lifetime: outlives every link (they hold it by shared pointer).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,6 +15,7 @@
 #include <string>
 
 #include "launcher/hosts.h"
+#include "launcher/links/agent_identity.h"
 #include "launcher/links/node_upload.h"
 #include "launcher/links/ssh_config_files.h"
 #include "launcher/links/ssh_session.h"
@@ -45,6 +46,11 @@ class Slots {
   std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
 };
 
+class AgentChannel;
+
+// What carries a host's bytes; a host that has come up by one is redialled by the same.
+enum class CarrierKind { kAgent, kSsh };
+
 class CarrierContext {
  public:
   CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary);
@@ -58,8 +64,9 @@ class CarrierContext {
   Slots& handshakes() { return handshakes_; }
   // One question at a time on the terminal.
   Slots& terminal() { return terminal_; }
-  // Read when the first host needs it.
+  // Read when the first host needs it; upload() only where the ssh configuration can be read.
   Result<NodeUpload*> upload();
+  Result<NodeUpload*> node_upload();
   const SshConfigFiles& ssh_config();
   // Does this known_hosts file use what libssh does not understand? Read once.
   bool known_hosts_needs_client(const std::string& path);
@@ -68,6 +75,26 @@ class CarrierContext {
   boost::asio::thread_pool& resolvers();
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
+
+  // ---- Agents ----
+  // Who we are to them, read once; what is wrong with it is noted once.
+  const Result<std::optional<AgentIdentity>>& agent_identity();
+  // The socket of this host's own agent, looked for once.
+  const Result<std::string>& agent_socket();
+  // One channel to it for all hosts.
+  const std::shared_ptr<AgentChannel>& agent_socket_channel() const { return socket_channel_; }
+  void keep_agent_socket_channel(std::shared_ptr<AgentChannel> channel) {
+    socket_channel_ = std::move(channel);
+  }
+  std::optional<CarrierKind> carrier_of(const Host& host) const;
+  void remember_carrier(const Host& host, CarrierKind kind);
+
+  // One line for the user, without newline ("note: ...", "warning: ..."). Of one kind three are
+  // said, the others with -v: a cluster has one trouble on many hosts.
+  void note(const std::string& kind, const std::string& text);
+  void set_note_handler(std::function<void(const std::string&)> handler) {
+    say_note_ = std::move(handler);
+  }
 
   // The OpenSSH client serves this host from now on.
   void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
@@ -84,6 +111,12 @@ class CarrierContext {
   Slots terminal_;
   std::optional<NodeUpload> upload_;
   std::optional<SshConfigFiles> ssh_config_;
+  std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
+  std::optional<Result<std::string>> agent_socket_;
+  std::shared_ptr<AgentChannel> socket_channel_;
+  std::map<std::string, CarrierKind> carriers_;
+  std::map<std::string, int> notes_;
+  std::function<void(const std::string&)> say_note_;
   SshKeys keys_;
   std::map<std::string, bool> known_hosts_checked_;
   std::set<std::string> client_hosts_;

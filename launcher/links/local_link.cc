@@ -28,38 +28,52 @@ LocalLink::LocalLink(boost::asio::io_context& loop, std::string node_binary, Han
 LocalLink::~LocalLink() { close(); }
 
 void LocalLink::open(const OpenRequest& request) {
-  if (request.reattach) {
-    LinkDown gone;
-    gone.failure = LinkFailure::kNoSuchJob;
-    gone.message = "the supervisor on this host has ended";
-    post([this, gone] { handlers_.down(gone); });
-    return;
-  }
-  if (const Result<void> started = start_warden(request); !started) {
+  const Result<void> started = request.reattach ? start_relay() : start_warden(request);
+  if (!started) {
     const LinkDown down = cannot_start(started.error());
     post([this, down] { handlers_.down(down); });
     return;
   }
-  post([this] {
+  post([this, request] {
     start_pump();
+    if (request.reattach) pump_->write(opening_line(request));
     handlers_.up(LinkUp{"local", {}, {}, {}});
   });
 }
 
-Result<void> LocalLink::start_warden(const OpenRequest& request) {
+Result<int> LocalLink::make_pump() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return errno_error(Code::kResourceExhausted, "socket pair for the supervisor", errno);
   }
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   pump_ = std::make_shared<DescriptorPump>(loop_, ends[0], ends[0]);
+  return ends[1];
+}
+
+Result<void> LocalLink::start_warden(const OpenRequest& request) {
   ChildRequest child;
+  child.third_fd = IVY_TRY(make_pump());
   child.arguments = {
       node_binary_,   "warden", "--job",     request.job_id, "--host", std::to_string(request.host),
       "--carrier-fd", "3",      "--carrier", "local"};
-  child.third_fd = ends[1];
+  const Result<void> started = start(child);
+  ::close(child.third_fd);
+  return started;
+}
+
+Result<void> LocalLink::start_relay() {
+  ChildRequest child;
+  child.stdin_fd = IVY_TRY(make_pump());
+  child.stdout_fd = child.stdin_fd;
+  child.arguments = {node_binary_, "relay"};
+  const Result<void> started = start(child);
+  ::close(child.stdin_fd);
+  return started;
+}
+
+Result<void> LocalLink::start(const ChildRequest& child) {
   auto started = ChildProcess::start(loop_, child);
-  ::close(ends[1]);
   if (!started) {
     Error error = started.error();
     if (error.code == Code::kNotFound || error.code == Code::kPermissionDenied) {

@@ -26,7 +26,12 @@ class LocalLink : public HostLink {
   void close() override;
 
  private:
+  // The socket pair; returns the end that the child inherits.
+  Result<int> make_pump();
   Result<void> start_warden(const OpenRequest& request);
+  // A relay to the supervisor that lives here already, for a launcher that took its job over.
+  Result<void> start_relay();
+  Result<void> start(const ChildRequest& child);
   void start_pump();
   void take(std::string_view bytes);
   void post(std::function<void()> action);

@@ -122,8 +122,9 @@ NodeUpload::NodeUpload(std::string directory,
                        std::map<std::string, std::string> sha256_by_architecture)
     : directory_(std::move(directory)),
       sha256_by_architecture_(std::move(sha256_by_architecture)),
+      name_(name_of(sha256_by_architecture_)),
       remote_command_(kRemoteCommand) {
-  remote_command_.replace(remote_command_.find("HASH"), 4, name_of(sha256_by_architecture_));
+  remote_command_.replace(remote_command_.find("HASH"), 4, name_);
 }
 
 Result<NodeUpload> NodeUpload::load(const std::string& directory) {

@@ -43,6 +43,8 @@ class NodeUpload {
   // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It
   // runs the relay of this build, or asks for the install script.
   const std::string& remote_command() const { return remote_command_; }
+  // The hash in the name of the bundle's directory on every host.
+  const std::string& name() const { return name_; }
   // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack.
   Result<NodeBundle> bundle(const std::string& architecture);
   // What answers `need`: a length line and a script for /bin/sh, which asks for the bundle by
@@ -55,6 +57,7 @@ class NodeUpload {
   std::string directory_;
   std::map<std::string, std::string> sha256_by_architecture_;
   std::map<std::string, NodeBundle> loaded_;
+  std::string name_;
   std::string remote_command_;
 };
 

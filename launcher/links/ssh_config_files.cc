@@ -5,7 +5,9 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -58,6 +60,18 @@ SshUser current_user() {
   return user;
 }
 
+// OpenSSH takes a missing file of the user's for an empty one, but not one that is named with -F.
+Result<void> can_read(const std::string& path) {
+  std::error_code ignored;
+  int error = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  if (error == 0 && access(path.c_str(), R_OK) != 0) error = errno;
+  if (error == 0) return {};
+  Error unreadable = errno_error(Code::kInvalidArgument,
+                                 "IVY_SSH_CONFIG names " + path + ", which cannot be read", error);
+  unreadable.fix = "unset IVY_SSH_CONFIG, or let it name an ssh configuration";
+  return unreadable;
+}
+
 }  // namespace
 
 std::string read_ssh_config(const std::string& path, const std::string& directory,
@@ -88,6 +102,7 @@ SshConfigFiles read_ssh_config_files() {
   const std::string own = files.user.home + "/.ssh";
   if (const char* path = std::getenv("IVY_SSH_CONFIG"); path != nullptr && *path != '\0') {
     files.override_path = path;
+    files.readable = can_read(path);
     files.texts = {read_ssh_config(path, own, files.user)};
   } else {
     files.texts = {read_ssh_config(own + "/config", own, files.user),

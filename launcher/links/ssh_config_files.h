@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "launcher/links/ssh_config_check.h"
+#include "proto/status.h"
 
 namespace ivy {
 
 struct SshConfigFiles {
   SshUser user;
   std::vector<std::string> texts;  // The user's, then the system's, with their includes inside.
+  Result<void> readable;           // An error when IVY_SSH_CONFIG names what cannot be read.
   std::string override_path;  // IVY_SSH_CONFIG: this file alone, also given to the client by -F.
 };
 

@@ -27,6 +27,9 @@ struct LabelSubject {
   int stream = 1;
 };
 
+// The letters that a template may have behind a percent sign.
+inline constexpr std::string_view kLabelPlaceholders = "rRhljas%";
+
 // "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03]
 // ". Template: %r rank, %R rank with leading zeros (at least five digits, as in file names), %h
 // host, %l local rank, %j job, %a attempt (generation), %s out or err, %% a percent sign. Empty for

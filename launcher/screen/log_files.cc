@@ -36,6 +36,17 @@ Error open_error(const std::string& what, int errno_value) {
 
 }  // namespace
 
+std::string log_folder(const std::string& directory, const std::string& job_id,
+                       std::uint32_t generation) {
+  return directory + "/" + job_id + "/" + std::to_string(generation);
+}
+
+std::string log_file_name(int rank, int stream) {
+  char text[32];
+  std::snprintf(text, sizeof text, "rank%05d.%s", rank, stream == 2 ? "err" : "out");
+  return text;
+}
+
 LogFiles::~LogFiles() { close_all(); }
 
 void LogFiles::close_all() {
@@ -46,15 +57,14 @@ void LogFiles::close_all() {
 }
 
 std::string LogFiles::name(int rank, int stream) const {
-  char text[32];
-  std::snprintf(text, sizeof text, "/rank%05d.%s", rank, stream == 2 ? "err" : "out");
-  return folder_ + text;
+  return folder_ + "/" + log_file_name(rank, stream);
 }
 
 Result<void> LogFiles::open_all(const std::string& directory, const std::string& job_id,
-                                std::uint32_t generation, const std::vector<int>& ranks) {
+                                std::uint32_t generation, const std::vector<int>& ranks,
+                                bool appends) {
   close_all();
-  folder_ = directory + "/" + job_id + "/" + std::to_string(generation);
+  folder_ = log_folder(directory, job_id, generation);
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) return open_error("make folder " + folder_, error.value());
@@ -62,7 +72,8 @@ Result<void> LogFiles::open_all(const std::string& directory, const std::string&
     std::array<File, 2>& files = ranks_[rank];
     for (int stream = 1; stream <= 2; ++stream) {
       const std::string path = name(rank, stream);
-      const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      const int fd = open(path.c_str(),
+                          O_WRONLY | O_CREAT | O_CLOEXEC | (appends ? O_APPEND : O_TRUNC), 0666);
       if (fd < 0) {
         const int errno_value = errno;
         close_all();

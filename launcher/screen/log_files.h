@@ -13,6 +13,12 @@
 
 namespace ivy {
 
+// Where the files of one generation lie below --log-dir, here and on the nodes.
+std::string log_folder(const std::string& directory, const std::string& job_id,
+                       std::uint32_t generation);
+// "rank00027.err"
+std::string log_file_name(int rank, int stream);
+
 class LogFiles {
  public:
   LogFiles() = default;
@@ -20,10 +26,11 @@ class LogFiles {
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;
 
-  // Makes the folder and empties or makes two files for each rank. ResourceExhausted,
+  // Makes the folder and empties (appends: keeps) or makes two files for each rank. ResourceExhausted,
   // PermissionDenied or InvalidArgument with the path; then no file is open.
   Result<void> open_all(const std::string& directory, const std::string& job_id,
-                        std::uint32_t generation, const std::vector<int>& ranks);
+                        std::uint32_t generation, const std::vector<int>& ranks,
+                        bool appends = false);
   bool is_open() const { return !ranks_.empty(); }
   // Appends. The first failure is kept for complaint(), and the file gets nothing more, so that it
   // is never a text with a hole.

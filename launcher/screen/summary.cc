@@ -1,12 +1,15 @@
 #include "launcher/screen/summary.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <limits>
 #include <string_view>
 
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/error_file.h"
+#include "launcher/screen/log_files.h"
 
 namespace ivy {
 namespace {
@@ -121,6 +124,21 @@ std::string place(const WorkerEnd& end) {
   return text + ")";
 }
 
+// What can be done about a program that was not executed.
+std::string start_fix(const WorkerEnd& end) {
+  if (end.exec_failure.empty()) return "";
+  const auto says = [&](int error) {
+    return end.exec_failure.find(std::strerror(error)) != std::string::npos;
+  };
+  if (says(ENOEXEC))
+    return "  fix:   put its interpreter in front of it, or build it for the machine of " +
+           clean_line(end.host) + "\n";
+  if (says(ENOENT))
+    return "  fix:   it, or the interpreter or loader that it names, is missing on " +
+           clean_line(end.host) + "\n";
+  return "";
+}
+
 std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
   std::string line = "rank " + std::to_string(end.rank);
   if (!end.exec_failure.empty()) {
@@ -131,7 +149,7 @@ std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end)
     line += " failed first " + place(end) + " " + how_it_ended(end);
   }
   if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
-  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end);
+  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end);
 }
 
 std::string candidates_block(const SummaryInputs& inputs) {
@@ -149,8 +167,8 @@ std::string candidates_block(const SummaryInputs& inputs) {
   std::vector<int> rest;
   for (std::size_t i = kMaxCandidates; i < candidates.size(); ++i)
     rest.push_back(ends[candidates[i]].rank);
-  return text + "         and " + std::to_string(rest.size()) + " more: ranks " + folded(rest) +
-         "\n";
+  return text + "         and " + std::to_string(rest.size()) +
+         (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded(rest) + "\n";
 }
 
 std::string stopped_line(const SummaryInputs& inputs) {
@@ -163,19 +181,34 @@ std::string stopped_line(const SummaryInputs& inputs) {
          (ranks.size() == 1 ? " was" : " were") + " stopped: " + folded(ranks) + "\n";
 }
 
+// "runs/j/0", "/data/runs/j/0 on every host", or both.
+std::string log_places(const SummaryInputs& inputs) {
+  std::string text = inputs.head_logs;
+  if (!inputs.node_logs.empty())
+    text += (text.empty() ? "" : ", and ") + inputs.node_logs + " on every host";
+  return clean_line(text);
+}
+
+// The file of one rank, at the head or on the rank's host; empty when there is none.
+std::string log_of(const SummaryInputs& inputs, const WorkerEnd& end) {
+  const std::string here = inputs.log_path ? inputs.log_path(end.rank) : "";
+  if (!here.empty() || inputs.node_logs.empty()) return here;
+  return inputs.node_logs + "/" + log_file_name(end.rank, 2) + " on " + end.host;
+}
+
 std::string log_lines(const SummaryInputs& inputs) {
-  if (!inputs.log_path) return "";
   std::vector<std::size_t> shown;
   if (inputs.outcome->first) shown.push_back(*inputs.outcome->first);
   for (const std::size_t index : inputs.outcome->candidates)
     if (shown.size() < kMaxCandidates) shown.push_back(index);
   std::string text;
   for (const std::size_t index : shown) {
-    const std::string path = inputs.log_path((*inputs.ends)[index].rank);
+    const std::string path = log_of(inputs, (*inputs.ends)[index]);
     if (path.empty()) continue;
     text += (text.empty() ? "  log:   " : "         ") + clean_line(path) + "\n";
   }
-  return text;
+  const std::string places = log_places(inputs);
+  return text.empty() && !places.empty() ? "  logs:  " + places + "\n" : text;
 }
 
 std::string notes(const std::vector<std::string>& lines) {
@@ -207,7 +240,9 @@ std::string summary(const SummaryInputs& inputs) {
   std::string text = notes(inputs.complaints) + notes(inputs.unclean);
   const bool ended_well =
       outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
-  if (ended_well) return text;
+  const std::string places = log_places(inputs);
+  if (ended_well)
+    return places.empty() || inputs.quiet ? text : text + "ivyrun: logs: " + places + "\n";
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
   const bool has_words =
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();

@@ -16,11 +16,15 @@ struct SummaryInputs {
   std::int64_t started_at_ns = 0;  // When the workers were started, launcher's clock.
   int world_size = 0;
   std::function<std::string(int rank)> log_path;  // Standard error file of a rank, or empty.
-  std::vector<std::string> complaints;            // Output::complaints()
-  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  bool quiet = false;                             // Say nothing when every rank ended well.
+  std::string head_logs;  // Folder of this generation's files at the head; empty: none.
+  std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
+  std::vector<std::string> complaints;  // Output::complaints()
+  std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
 };
 
 // Text that ends with a newline, or empty when every rank ended well and there is nothing to say.
+// Where log files were written, one line says where.
 std::string summary(const SummaryInputs& inputs);
 
 }  // namespace ivy

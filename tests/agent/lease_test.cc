@@ -70,6 +70,36 @@ TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
   EXPECT_TRUE(lease_.ended());
 }
 
+TEST_F(LeaseTest, AJobThatOutlivesItsLauncherWaitsForTheLeaseHoweverTheCarrierEnds) {
+  for (const CarrierKind kind : {CarrierKind::kLocal, CarrierKind::kRelay})
+    for (const CarrierLoss loss : {CarrierLoss::kHalfClosed, CarrierLoss::kHungUp}) {
+      lease_ = Lease{ten_seconds()};
+      lease_.set_outlives_launcher(true);
+      lease_.carrier_attached(kind);
+      lease_.carrier_lost(loss);
+      pass(9.75);
+      EXPECT_FALSE(lease_.ended());
+      pass(0.25);
+      EXPECT_TRUE(lease_.ended());
+      EXPECT_EQ(lease_.reason(), "lease: no connection from the launcher for 10 s");
+    }
+}
+
+TEST_F(LeaseTest, AnotherLauncherBeginsTheLeaseOfAnOutlivingJobAgain) {
+  lease_.set_outlives_launcher(true);
+  lease_.set_silence(3600 * kNanosPerSecond);
+  lease_.carrier_attached(CarrierKind::kLocal);
+  lease_.carrier_lost(CarrierLoss::kHungUp);
+  pass(3599);
+  lease_.carrier_attached(CarrierKind::kRelay);
+  EXPECT_EQ(lease_.state(), LeaseState::kAttached);
+  lease_.carrier_lost(CarrierLoss::kHalfClosed);
+  pass(3599);
+  EXPECT_FALSE(lease_.ended());
+  pass(1);
+  EXPECT_TRUE(lease_.ended());
+}
+
 TEST_F(LeaseTest, GivesOneSecondAfterAHalfClose) {
   lease_.carrier_attached(CarrierKind::kRelay);
   lease_.carrier_lost(CarrierLoss::kHalfClosed);

@@ -91,6 +91,45 @@ TEST_F(ProgramFactsTest, NamesTheInterpretersThatItTried) {
   EXPECT_EQ(facts.interpreter, "");
   EXPECT_NE(facts.interpreter_error.find("python3 ("), std::string::npos);
   EXPECT_NE(facts.interpreter_error.find("python ("), std::string::npos);
+  EXPECT_TRUE(facts.interpreter_error.ends_with(" in PATH (" + root_ + "/bin)"))
+      << facts.interpreter_error;
+  interpreters_ = {"/no/such/python"};
+  EXPECT_EQ(check("train.py").interpreter_error,
+            "no interpreter was found; tried /no/such/python (No such file or directory)");
+}
+
+// What only the kernel would say otherwise, without the name of what is missing.
+TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
+  const struct {
+    std::string content;
+    int error;
+    const char* says;
+  } cases[] = {
+      {"#!/bin/sh\n", 0, ""},
+      {"#! /bin/sh -e\n", 0, ""},
+      {"#!/bin/sh", 0, ""},
+      {"#!interpreter\n", 0, ""},  // Relative: to the working directory, where it is.
+      {"#!/no/such/interp -u\nx\n", kInterpreterMissing, "not there: #!/no/such/interp"},
+      {"#!/no/such/interp", kInterpreterMissing, "not there: #!/no/such/interp"},
+      {"#!/bin/sh\r\necho\r\n", kInterpreterMissing, "#!/bin/sh (its lines end with CR LF: sed"},
+      {"#!\n", kInterpreterMissing, "not there: #!"},
+      {"#!", kInterpreterMissing, "not there: #!"},
+      {"echo no first line\n", ENOEXEC, "a text without a first line (#!)"},
+      {"\x7f"
+       "ELF not really",
+       0, ""},  // The kernel judges what is no text.
+      {std::string("MZ\0\1", 4), 0, ""},
+      {"", 0, ""},
+  };
+  write("interpreter", "", 0755);
+  for (const auto& [content, error, says] : cases) {
+    write("tool", content, 0755);
+    const ProgramFacts facts = check("./tool");
+    EXPECT_EQ(facts.error_number, error) << content;
+    EXPECT_EQ(facts.path, root_ + "/tool");
+    EXPECT_EQ(facts.error.empty(), error == 0) << facts.error;
+    EXPECT_NE(facts.error.find(says), std::string::npos) << facts.error;
+  }
 }
 
 TEST_F(ProgramFactsTest, LooksAnExecutableUpInThePath) {
@@ -122,6 +161,16 @@ TEST_F(ProgramFactsTest, SaysToWriteADotBeforeAProgramOfTheWorkingDirectory) {
   EXPECT_NE(facts.error.find("./tool"), std::string::npos);
 }
 
+TEST_F(ProgramFactsTest, SaysThatTheScriptsNameIsCut) {
+  write("train.py", "");
+  for (const char* program : {"train", "./train"}) {
+    const ProgramFacts facts = check(program);
+    EXPECT_EQ(facts.error_number, ENOENT);
+    EXPECT_NE(facts.error.find(": write " + std::string(program) + ".py"), std::string::npos)
+        << facts.error;
+  }
+}
+
 TEST_F(ProgramFactsTest, NamesThePathInWhichNothingWasFound) {
   const ProgramFacts facts = check("nothing");
   EXPECT_EQ(facts.error_number, ENOENT);
@@ -145,7 +194,8 @@ TEST_F(ProgramFactsTest, RunsAPyFileAsAProgramWhenToldSo) {
   write("train.py", "#!/usr/bin/env python3\n", 0755);
   const ProgramFacts facts = check("./train.py", PROGRAM_EXECUTABLE);
   EXPECT_FALSE(facts.is_script);
-  EXPECT_EQ(facts.path, root_ + "/./train.py");
+  EXPECT_EQ(facts.path, root_ + "/train.py");
+  EXPECT_EQ(facts.error, "");
   EXPECT_EQ(facts.interpreter, "");
 }
 

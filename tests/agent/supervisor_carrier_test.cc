@@ -2,6 +2,7 @@
 // goes on where the old one broke. Method: a real ivy-node over socketpairs and its command socket.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -298,6 +299,38 @@ TEST_F(SupervisorCarrierTest, ClosesTheOlderCarrierWhenANewerOneAttaches) {
   EXPECT_TRUE(launcher.wait(hung_up));
   ::close(older);
   expect_undisturbed(launcher);
+}
+
+// More than may wait for an acknowledgement: error files are left out, no exit is.
+TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
+  constexpr std::uint32_t kWorkers = 1100;
+  constexpr std::size_t kFileBytes = 64u << 10;
+  static_assert(kWorkers * kFileBytes > link::kMaxUnacknowledgedBytes);
+  rlimit descriptors{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  if (descriptors.rlim_max < 7 * kWorkers) GTEST_SKIP() << "too few descriptors for this many";
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(
+      kWorkers, "printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; exit $((RANK % 200 + 1))"));
+  // Nothing is read meanwhile, and the launcher is at home: its silence ends nothing.
+  ASSERT_TRUE(eventually([&] { return !launcher.job_processes().empty(); }));
+  ASSERT_TRUE(eventually([&] { return launcher.job_processes().empty(); }, seconds(30)));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_EQ(launcher.exits(), kWorkers);
+  std::size_t files = 0;
+  for (std::uint32_t rank = 0; rank < kWorkers; ++rank) {
+    const Exited* exited = launcher.exited(rank);
+    ASSERT_NE(exited, nullptr) << rank;
+    EXPECT_EQ(exited->code(), static_cast<int>(rank % 200 + 1));
+    if (exited->error_file().empty()) continue;
+    EXPECT_EQ(exited->error_file().size(), kFileBytes);
+    ++files;
+  }
+  EXPECT_EQ(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes);
+  launcher.finish();
+  EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
 }  // namespace

@@ -50,6 +50,20 @@ def test_no_sshd_there(hosts):
     refused(hosts.run("-H", "node2", "--ssh-port", "2222", *HELLO), 120, "node2", "refused")
 
 
+def test_a_host_without_a_route_is_tried_again(hosts):
+    """As while it boots: there is no way to it yet, then there is."""
+    route = ("ip", "route", "{}", "unreachable", "10.77.0.3/32")
+    assert hosts.run_on(1, *(word.format("add") for word in route)).code == 0
+    try:
+        with hosts.start("-vv", "-H", "node2,node3", *HELLO) as run:
+            run.wait_for(r"node3: ssh: [^\n]*No route to host, trying again", 10)
+            assert hosts.run_on(1, *(word.format("del") for word in route)).code == 0
+            done = run.finish()
+    finally:
+        hosts.run_on(1, *(word.format("del") for word in route))
+    assert done.code == 0 and done.out.count(b"started") == 2, done
+
+
 def ssh_config(hosts, known_hosts, *more):
     """Another configuration than the host's own; only the key is the same."""
     known = hosts.file("known_hosts", known_hosts)
@@ -140,7 +154,7 @@ def test_no_room_anywhere(hosts, been_there):
         assert hosts.run("-H", "node6", "/bin/true").code == 0
     with every_disk_full(hosts, 6):
         done = hosts.run("-H", "node2,node6", *HELLO)
-    refused(done, 120, "node6", r"(?i)no space|no room|full")
+    refused(done, 120, "node6", r"(?i)no space|no room|full", "fix: .*node6.*/tmp|fix: .*/.*node6")
 
 
 # ---- programs and directories --------------------------------------------------------------------
@@ -211,9 +225,41 @@ def test_interpreter_that_is_not_there(hosts):
 
 def test_script_with_a_broken_first_line(local):
     path = local.file("tool", "#!/no/such/interpreter\n", mode=0o755)
-    done = local.run("-n", "1", path)
-    assert done.code in (126, 127), done
-    assert "tool" in done.own_text(), done
+    refused(local.run("-n", "1", path), 126, "tool", "#!/no/such/interpreter", "localhost", "fix:")
+
+
+def test_program_without_a_first_line(hosts):
+    path = hosts.file("tool", "echo started\n", mode=0o755)
+    refused(hosts.run("-H", "node1,node2", path), 126, r"node\[1-2\]", "#!", f"sh {path}")
+
+
+def test_script_that_its_user_may_not_read(hosts):
+    path = hosts.file("secret.py", "print('started')\n", mode=0o600)
+    user = hosts.as_user("ivyuser")
+    refused(user.run("-H", "node1,node2", path), 126, "ivyuser", rf"chmod \+r {path}")
+
+
+def test_directory_that_another_account_may_not_enter(hosts):
+    done = hosts.run("-H", "ivyuser@node2", "--wdir", "/root", *HELLO)
+    refused(done, 122, "node2", "/root", "ivyuser", "--wdir")
+
+
+@pytest.mark.parametrize("flags", [(), ("--ssh-command", "ssh")])
+def test_ssh_configuration_that_is_not_there(hosts, flags):
+    done = hosts.run("-H", "node2", *flags, *HELLO, env={"IVY_SSH_CONFIG": "/no/such/config"})
+    refused(done, 120, "IVY_SSH_CONFIG", "/no/such/config", "fix:")
+
+
+def test_ranks_to_show_that_are_not_there(local):
+    refused(local.run("--show-ranks", "9", "-n", "4", *HELLO), 2, "rank 9", "0-3")
+
+
+def test_broken_env_file_names_the_place(local):
+    path = local.file("job.env", "# values\nexport A='x y'\nB=$HOME/data\n")
+    refused(local.run("--env-file", path, "-n", "1", *HELLO), 2, f"{path}:3:3", "fix:")
+    local.file("job.env", "export A='x y'  # quoted\n")
+    done = local.run("--env-file", path, "-n", "1", "sh", "-c", 'echo "<$A>"')
+    assert done.code == 0 and done.out == b"<x y>\n", done
 
 
 # ---- junk on the wire ----------------------------------------------------------------------------
@@ -257,3 +303,17 @@ def test_many_long_words(local):
     done = local.run("-n", "2", "sh", "-c", 'echo $#', "sh", *words)
     assert done.code == 0 and done.out.count(b"15") == 2, done
     assert time.monotonic() - started < seconds(10)
+
+
+def test_more_workers_than_a_host_takes(local):
+    refused(local.run("-n", "4097", *HELLO), 2, "4097 processes on one host", "4096", "fix:")
+
+
+def test_more_environment_than_a_message_takes(local):
+    """Nine megabytes: refused before anything is sent."""
+    flags = []
+    for file in range(9):
+        lines = "".join(f"BIG_{file}_{i}={'x' * 100_000}\n" for i in range(10))
+        flags += ["--env-file", local.file(f"{file}.env", lines)]
+    refused(local.run("-n", "2", *flags, *HELLO), 2, r"take 9\d{6} bytes; the limit is 8388608",
+            "fix:.*--env-file")

@@ -4,6 +4,7 @@
 workers do not.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -37,8 +38,8 @@ def test_success_says_nothing(local):
     assert (done.code, done.out, done.err) == (0, b"", b""), done
 
 
-def test_exit_code_and_cause(hosts):
-    done = hosts.run(*THREE, "sh", "-c", "[ $RANK = 1 ] && { echo reason >&2; exit 7; }; sleep 60")
+def test_exit_code_and_cause(anyone):
+    done = anyone.run(*THREE, "sh", "-c", "[ $RANK = 1 ] && { echo reason >&2; exit 7; }; sleep 60")
     assert done.code == 7, done
     text = done.own_text()
     assert re.search(r"rank 1 failed first .*node2.*pid \d+.*exit 7", text), done
@@ -107,15 +108,15 @@ def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
     anyone.wait_clean(1)
 
 
-def test_out_of_memory(hosts):
+def test_out_of_memory(anyone):
     """The kernel ends rank 1; the summary says why, not only SIGKILL."""
-    if hosts.bed.memory_v1 is None:
+    if anyone.bed.memory_v1 is None:
         pytest.skip("this machine has no v1 memory cgroup to limit a host with")
-    limit = os.path.join(hosts.bed.memory_v1, hosts.bed.prefix, "node2/memory.limit_in_bytes")
+    limit = os.path.join(anyone.bed.memory_v1, anyone.bed.prefix, "node2/memory.limit_in_bytes")
     try:
         with open(limit, "w") as file:
             file.write(str(250 << 20))
-        done = hosts.run("-H", "node1,node2", hosts.script("eat_memory.py"), limit=60)
+        done = anyone.run("-H", "node1,node2", anyone.script("eat_memory.py"), limit=60)
     finally:
         with open(limit, "w") as file:
             file.write("-1")
@@ -226,27 +227,27 @@ def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):
     anyone.wait_clean(1)
 
 
-def test_ctrl_c_three_times_leaves_at_once(hosts):
+def test_ctrl_c_three_times_leaves_at_once(anyone):
     """One host does not answer any more: the third Ctrl-C does not wait for it; its lease does."""
-    with hosts.on_terminal(hosts.ivyrun(), "--lease", "5s", *THREE,
-                           hosts.script("stubborn.py")) as run:
+    with anyone.on_terminal(anyone.ivyrun(), "--lease", "3s", *THREE,
+                            anyone.script("stubborn.py")) as run:
         wait_for_ranks(run, "is ready", 3)
-        hosts.bed.cut(3)
+        anyone.bed.cut(3)
         for _ in range(3):
             run.type(b"\x03")
             time.sleep(0.4)
         left = time.monotonic()
         run.finish()
         assert time.monotonic() - left < seconds(1.5)
-        hosts.wait_clean_of_ours(5 + GRACE + 3)
+        anyone.wait_clean_of_ours(3 + GRACE + 3)
 
 
-def test_terminal_closed(hosts):
-    with hosts.on_terminal(hosts.ivyrun(), *THREE, hosts.script("counter.py"), "6000",
-                           "0.1") as run:
+def test_terminal_closed(anyone):
+    with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("counter.py"), "6000",
+                            "0.1") as run:
         run.wait_for("count 1", count=3)
         run.close_terminal()
-        hosts.wait_clean(LAUNCHER_KILLED)
+        anyone.wait_clean(LAUNCHER_KILLED)
 
 
 def test_nohup_survives_the_terminal(hosts):
@@ -335,28 +336,36 @@ def check_lost(hosts, done, host, moment, bound):
             assert told_after(hosts, rank, moment) < seconds(bound), f"rank {rank}"
 
 
-def test_host_cut_off_silently(hosts):
+def test_host_cut_off_silently(anyone):
     """On a terminal, with the default lease: named and the others told within 12 s."""
-    with hosts.on_terminal(hosts.ivyrun(), *THREE, *stamping(hosts)) as run:
+    with anyone.on_terminal(anyone.ivyrun(), *THREE, *stamping(anyone)) as run:
         wait_for_ranks(run, "ready", 3)
         moment = time.time()
-        hosts.bed.cut(3)
+        anyone.bed.cut(3)
         run.wait_for(r"node3[^\n]*lost|lost[^\n]*node3", HOST_LOST)
         done = run.finish()
-    check_lost(hosts, done, 3, moment, HOST_LOST)
+    check_lost(anyone, done, 3, moment, HOST_LOST)
     # Nobody can tell the cut host anything: its workers end by themselves.
-    hosts.wait_clean_of_ours(HOST_LOST + GRACE)
+    anyone.wait_clean_of_ours(HOST_LOST + GRACE)
 
 
-@pytest.mark.parametrize("how", ["cut_one_way", "unplug", "power_off"])
-def test_host_lost_in_other_ways(hosts, how):
-    with hosts.start("--lease", "4s", *THREE, *stamping(hosts)) as run:
+def lose_host(launcher, how):
+    with launcher.start("--lease", "4s", *THREE, *stamping(launcher)) as run:
         wait_for_ranks(run, "ready", 3)
         moment = time.time()
-        getattr(hosts.bed, how)(3)
+        getattr(launcher.bed, how)(3)
         done = run.finish()
-    check_lost(hosts, done, 3, moment, 4 + 2)
-    hosts.wait_clean_of_ours(6 + GRACE)
+    check_lost(launcher, done, 3, moment, 4 + 2)
+    launcher.wait_clean_of_ours(6 + GRACE)
+
+
+def test_host_powered_off(anyone):
+    lose_host(anyone, "power_off")
+
+
+@pytest.mark.parametrize("how", ["cut_one_way", "unplug"])
+def test_host_lost_in_other_ways(hosts, how):
+    lose_host(hosts, how)
 
 
 def test_host_of_rank_zero_lost(anyone):
@@ -366,6 +375,51 @@ def test_host_of_rank_zero_lost(anyone):
         done = run.finish()
     assert done.code == 121 and "node3" in done.own_text(), done
     anyone.wait_clean_of_ours(6 + GRACE)
+
+
+@contextlib.contextmanager
+def frozen_supervisors(hosts, *numbers):
+    """Stops the supervisors of these hosts until the block ends: they live and do nothing."""
+    pids = [pid for number in numbers for pid in hosts.processes(number, "ivy-supervisor")]
+    assert len(pids) == len(numbers), pids
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def test_frozen_supervisor_is_a_lost_host(hosts):
+    """Its host answers and lets new connections in; only the supervisor says nothing any more."""
+    with hosts.start("--lease", "3s", *THREE, *stamping(hosts)) as run:
+        wait_for_ranks(run, "ready", 3)
+        moment = time.time()
+        with frozen_supervisors(hosts, 3):
+            done = run.finish()
+    check_lost(hosts, done, 3, moment, 3 + 2)
+    # What it finds when it goes on tells it that nobody wants it any more.
+    hosts.wait_clean(LAUNCHER_KILLED)
+
+
+@pytest.mark.long
+def test_a_stop_that_gets_stuck_ends_nevertheless(hosts):
+    """Supervisors freeze before the stop order: after the grace and 45 s more they are given up."""
+    with hosts.start("--shutdown-timeout", "1s", "-H", "node1,node2", "sh", "-c",
+                     "echo ready; exec sleep 600") as run:
+        wait_for_ranks(run, "ready", 2)
+        with frozen_supervisors(hosts, 1, 2):
+            run.signal(signal.SIGTERM)
+            asked = time.monotonic()
+            done = run.finish(46 + 10)
+            took = time.monotonic() - asked
+    assert done.code in (-signal.SIGTERM, 143), done
+    assert 45 < took < 46 + seconds(5), took
+    for host in ("node1", "node2"):
+        assert re.search(rf"{host}: it did not confirm that the job has ended", done.own_text()), done
+    hosts.wait_clean(LAUNCHER_KILLED)
 
 
 # ---- again and again -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -110,6 +111,23 @@ def test_interface_variables_only_on_several_hosts(hosts):
 def test_a_set_interface_is_kept(hosts):
     run_dump(hosts, ("-H", "node1,node2"), env={"GLOO_SOCKET_IFNAME": "lo"})
     assert text_variables(hosts, 1)["GLOO_SOCKET_IFNAME"] == "lo"
+
+
+@pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
+                    reason="python3-torch is not installed")
+@pytest.mark.parametrize("mode, warned", [("all", r"rank 1 looked for rank 0 on its own host"),
+                                          ("first", r"rank 1 found nobody there while rank 0 was"),
+                                          ("dies", None)])
+def test_a_script_that_overwrites_master_addr(hosts, mode, warned):
+    done = hosts.run("-H", "node2,node3", hosts.script("overwrite_master.py"), mode, limit=60)
+    text = done.own_text()
+    assert done.code == 1, done
+    if warned is None:
+        assert "rank 0 failed first" in text and "IVY-R010" not in text, done
+        return
+    assert re.search(rf"ivyrun: warning\[IVY-R010\]: {warned}", text), done
+    assert re.search(r"node3; workers were given MASTER_ADDR=10\.77\.0\.2 ", text), done
+    assert "rank 1 failed first" in text and "os.environ.setdefault" in text, done
 
 
 def test_words_and_variables_byte_for_byte_here(local):

@@ -98,7 +98,8 @@ def test_hostfile(hosts):
     assert [host for _, _, _, host in placement(done)] == ["node2", "node2", "node1"]
 
 
-@pytest.mark.parametrize("content, place", [("a slots=2\nb slots=x\n", ":2"), ("a b c\n", ":1")])
+@pytest.mark.parametrize("content, place", [("a slots=2\nb slots=x\n", ":2"), ("a b c\n", ":1"),
+                                            ("a\nh:1 slots=2\n", ":2:5")])
 def test_broken_hostfile_names_the_line(local, content, place):
     path = local.file("hostfile", content)
     done = local.run("--hostfile", path, "/bin/true")
@@ -142,12 +143,19 @@ def test_firewall_is_named_before_workers_start(hosts):
 
 
 @pytest.mark.parametrize("typed, meant", [("--nproc_per_nod", "--nproc-per-node"),
+                                          ("--nproc", "--nproc-per-node"),
+                                          ("-nproc", "--nproc-per-node"),
                                           ("--hostsfile", "--hostfile"), ("--dryrun", "--dry-run")])
 def test_wrong_flag_shows_the_nearest_right_one(local, typed, meant):
     done = local.run(typed, "2", "/bin/true")
     assert done.code == 2, done
     assert typed in done.own_text(), done
     assert meant in done.own_text().replace("_", "-"), done
+
+
+def test_one_dash_before_a_long_name_is_no_letter(local):
+    done = local.run("-nproc_per_node", "2", "sh", "-c", "echo started")
+    assert done.code == 0 and done.out.count(b"started") == 2, done
 
 
 def test_flag_with_two_meanings_is_refused_with_both(local):

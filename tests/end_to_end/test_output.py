@@ -1,15 +1,20 @@
 """What workers print arrives whole, in order, labelled, and as slowly as somebody reads it."""
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import re
+import signal
+import struct
 import subprocess
+import termios
 import time
 import zlib
 
 import pytest
 
-from launching import BIN, Reader, parse_label, seconds
+from launching import BIN, Reader, parse_label, seconds, wait_until
 
 MEGABYTE = 1 << 20
 
@@ -67,12 +72,13 @@ def test_last_line_without_newline(local):
     assert done.texts_by_rank() == {0: ["first", "last"], 1: ["first", "last"]}, done
 
 
-def test_output_before_a_crash(hosts):
-    done = hosts.run("-H", "node1,node2", "sh", "-c",
+def test_output_before_a_crash(anyone):
+    done = anyone.run("-H", "node1,node2", "sh", "-c",
                      "[ $RANK = 1 ] || exec sleep 60; seq 1 2000; printf 'last words'; "
                      "kill -SEGV $$")
     assert done.code == 139, done
     assert done.texts_by_rank()[1] == [*map(str, range(1, 2001)), "last words"], done
+    assert re.search(r"rank 1 failed first .*node2.*SIGSEGV", done.own_text()), done
 
 
 def test_carriage_returns(local):
@@ -147,12 +153,68 @@ def run_into_reader(launcher, arguments, lines):
     return done, shown
 
 
-def test_head_ends_the_job_cleanly(hosts):
-    done, shown = run_into_reader(hosts, ("-H", "node1,node2", "yes", "a line"), 5)
+def test_head_ends_the_job_cleanly(anyone):
+    done, shown = run_into_reader(anyone, ("-H", "node1,node2", "yes", "a line"), 5)
     assert done.code == 141, done
     assert shown.count(b"\n") == 5 and b"a line" in shown
     assert done.took < seconds(8), done.took
+    anyone.wait_clean(3)
+
+
+@contextlib.contextmanager
+def start_unread(launcher, *arguments):
+    """ivyrun with a pipe behind its standard output that nobody reads; goes on when it is full."""
+    reading, writing = os.pipe()
+    try:
+        with launcher.start(*arguments, stdout=writing) as run:
+            os.close(writing)
+            wait_until(lambda: bytes_waiting(reading) > 60000, 20, "the pipe is full")
+            yield run
+    finally:
+        os.close(reading)
+
+
+def bytes_waiting(descriptor):
+    return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
+
+
+def test_nobody_reads_and_the_end_comes_in_time(hosts):
+    """Whoever asks for an end in time (Ctrl-C twice, --timeout) gets it without a reader. The
+    console has 2 s while the workers are killed, 2 s for what is queued, and 2 s for the summary."""
+    flood = ("-H", "node1,node2", "yes", "a line")
+    with start_unread(hosts, "--timeout", "3s", "--shutdown-timeout", "1s", *flood) as timed, \
+            start_unread(hosts, *flood) as interrupted:
+        interrupted.signal(signal.SIGINT)
+        interrupted.wait_for("again to kill", 5)
+        interrupted.signal(signal.SIGINT)
+        asked = time.monotonic()
+        done = interrupted.finish()
+        assert time.monotonic() - asked < seconds(2 + 2 + 2 + 2)
+        assert done.code in (-signal.SIGINT, 130), done
+        done = timed.finish()
+        assert done.code == 124 and "--timeout" in done.own_text(), done
+        assert done.took < seconds(3 + 1 + 2 + 2 + 2 + 2), done.took
     hosts.wait_clean(3)
+
+
+def lost_output(done):
+    assert done.code == 125, done
+    assert re.search(r"error\[IVY-O003\].*standard output.*No space left", done.own_text()), done
+
+
+def test_full_disk_behind_the_output(hosts):
+    """Every rank ends well, but its output does not arrive: nobody may take that for a success."""
+    with open("/dev/full", "wb") as full:
+        lost_output(hosts.run("-H", "node1,node2", "seq", "1", "3000", stdout=full))
+    hosts.run_on(1, "sh", "-c", "mkdir /mnt/small && mount -t tmpfs -o size=64k none /mnt/small")
+    try:
+        lost_output(hosts.run_program("sh", "-c", f"exec {hosts.ivyrun()} -H node1,node2 --label "
+                                      "none seq 1 30000 > /mnt/small/out"))
+        kept = hosts.run_on(1, "cat", "/mnt/small/out").out
+    finally:
+        hosts.run_on(1, "sh", "-c", "umount /mnt/small; rmdir /mnt/small")
+    assert len(kept) == 64 << 10, "what there was room for is there"
+    assert all(line.isdigit() for line in kept.split(b"\n")[:-1]), kept[-100:]
 
 
 def test_slow_reader_slows_the_workers_and_nothing_is_lost(local):

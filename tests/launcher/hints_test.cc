@@ -5,34 +5,164 @@
 namespace ivy {
 namespace {
 
+const MasterPlace kMaster{"a", "10.0.0.1", 29500};
+constexpr std::int64_t kSecond = 1'000'000'000;
+
 WorkerEnd failed(int rank, const std::string& host, const std::string& tail) {
   WorkerEnd end;
   end.rank = rank;
   end.host = host;
   end.status.code = 1;
+  end.at_ns = 10 * kSecond;
   end.stderr_tail = tail;
   return end;
 }
 
-TEST(HintsTest, PeerThatTimesOutAtLocalhostPointsAtTheScript) {
-  const auto hint = overwritten_master_address(
-      {failed(2, "b", "RuntimeError: connect() to [localhost]:29500 timed out")}, "a", "10.0.0.1");
-  ASSERT_TRUE(hint.has_value());
-  EXPECT_EQ(hint->severity, Severity::kWarning);
-  EXPECT_NE(hint->what.find("rank 2"), std::string::npos);
-  EXPECT_NE(hint->where.find("MASTER_ADDR=10.0.0.1"), std::string::npos);
+// Ended by the stop that the first failure brings about.
+WorkerEnd stopped(int rank, const std::string& host, const std::string& tail = "") {
+  WorkerEnd end = failed(rank, host, tail);
+  end.status = ExitStatus{.code = 0, .signal = 15};
+  end.after_stop = true;
+  end.at_ns += kSecond;
+  return end;
+}
+
+WorkerEnd at_second(WorkerEnd end, std::int64_t second) {
+  end.at_ns = second * kSecond;
+  return end;
+}
+
+// What frameworks say, word for word, with the host and port that they tried.
+std::vector<std::string> complaints(const std::string& host, const std::string& port) {
+  return {
+      // torch 1.13 and before, at the end of its patience.
+      "E20261121 19:35:18.835834  1987 socket.cpp:860] [c10d] The client socket has timed out "
+      "after "
+      "4s while trying to connect to (" +
+          host + ", " + port + ").",
+      "Traceback (most recent call last):\n  File \"x.py\", line 4\nTimeoutError: The client "
+      "socket "
+      "has timed out after 1800s while trying to connect to (" +
+          host + ", " + port + ").\n",
+      // torch 2, at each try and at the end.
+      "[W427 01:04:16.149509694 socket.cpp:752] [c10d] The client socket has failed to connect to "
+      "[" +
+          host + "]:" + port + " (errno: 111 - Connection refused).",
+      "torch.distributed.DistNetworkError: The client socket has timed out after 300000ms while "
+      "trying to connect to (" +
+          host + ", " + port + ").",
+      // Who does without a store.
+      "RuntimeError: connect() to [" + host + "]:" + port + " timed out",
+  };
+}
+
+TEST(HintsTest, PeerThatLooksForLocalhostPointsAtTheScript) {
+  for (const std::string host : {"localhost", "127.0.0.1", "::1"}) {
+    for (const std::string& text : complaints(host, "29500")) {
+      const auto hint =
+          overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
+      ASSERT_TRUE(hint.has_value()) << text;
+      EXPECT_EQ(hint->severity, Severity::kWarning);
+      EXPECT_EQ(hint->id, "IVY-R010");
+      EXPECT_NE(hint->what.find("rank 2 looked for rank 0 on its own host"), std::string::npos);
+      EXPECT_NE(hint->where.find("MASTER_ADDR=10.0.0.1 MASTER_PORT=29500"), std::string::npos);
+      EXPECT_NE(hint->fix.find("setdefault"), std::string::npos);
+    }
+  }
+}
+
+TEST(HintsTest, APortOfTheScriptsOwnIsNoDisguise) {
+  // Most tutorials overwrite both; the last complaint does not say what it was about.
+  for (const std::string& text : complaints("localhost", "12355")) {
+    const bool is_rendezvous = text.find("socket") != std::string::npos;
+    EXPECT_EQ(overwritten_master_address({failed(2, "b", text)}, kMaster).has_value(),
+              is_rendezvous)
+        << text;
+  }
+}
+
+TEST(HintsTest, PeersThatWereStoppedMeanwhileCountToo) {
+  // Rank 0 gives up first; the peer has only said what it tried.
+  const std::string tried = complaints("localhost", "29500")[2];
+  EXPECT_TRUE(overwritten_master_address({failed(0, "a", ""), stopped(1, "b", tried)}, kMaster));
+}
+
+TEST(HintsTest, NobodyAtTheGivenPlaceWhileRank0Runs) {
+  for (const std::string& text : complaints("10.0.0.1", "29500")) {
+    const auto hint = overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster);
+    ASSERT_TRUE(hint.has_value()) << text;
+    EXPECT_NE(hint->what.find("the script of rank 0"), std::string::npos) << hint->what;
+    EXPECT_NE(hint->what.find("rank 2"), std::string::npos);
+    EXPECT_NE(hint->cause.find("rank 2 had given up"), std::string::npos);
+  }
+  // By whatever name: the port is enough.
+  EXPECT_TRUE(overwritten_master_address(
+      {stopped(0, "a"), failed(2, "b", complaints("a.cluster", "29500")[2])}, kMaster));
+}
+
+TEST(HintsTest, Rank0ThatDiedFirstIsTheCauseItself) {
+  const WorkerEnd peer = failed(2, "b", complaints("10.0.0.1", "29500")[2]);
+  EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 9), peer}, kMaster));
+  EXPECT_FALSE(overwritten_master_address({at_second(failed(0, "a", "boom"), 10), peer}, kMaster))
+      << "within the clocks' error nobody knows";
+  WorkerEnd good = at_second(failed(0, "a", ""), 9);
+  good.status.code = 0;
+  EXPECT_FALSE(overwritten_master_address({good, peer}, kMaster));
+  EXPECT_FALSE(overwritten_master_address({peer}, kMaster)) << "its host was lost";
+  EXPECT_TRUE(overwritten_master_address({at_second(failed(0, "a", "boom"), 11), peer}, kMaster));
+}
+
+TEST(HintsTest, Rank0ThatGaveUpWaitingIsNoCause) {
+  const WorkerEnd rank_0 = at_second(
+      failed(0, "a", "DistStoreError: Timed out after 5 seconds waiting for clients. 1/2 clients"),
+      9);
+  EXPECT_TRUE(overwritten_master_address(
+      {rank_0, stopped(1, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
+}
+
+TEST(HintsTest, AnEndByRequestAccusesNobody) {
+  // Ctrl-C while rank 0 is still importing: its peers have tried and were refused so far.
+  EXPECT_FALSE(overwritten_master_address(
+      {stopped(0, "a"), stopped(2, "b", complaints("10.0.0.1", "29500")[2])}, kMaster));
 }
 
 TEST(HintsTest, OtherFailuresSayNothing) {
-  EXPECT_FALSE(overwritten_master_address({failed(2, "b", "ValueError: no data at localhost")}, "a",
-                                          "10.0.0.1"));
-  EXPECT_FALSE(overwritten_master_address({failed(2, "b", "connect to 10.0.0.1 timed out")}, "a",
-                                          "10.0.0.1"));
+  for (const std::string text : {
+           "ValueError: no data at localhost",
+           // Services of the worker's own on its host.
+           "HTTPConnectionPool(host='localhost', port=8080): Max retries: Connection refused",
+           "redis.exceptions.ConnectionError: Error 111 connecting to 127.0.0.1:6379. Connection "
+           "refused.",
+           // Another place than rank 0's.
+           "connect to 10.0.0.9:129500 timed out",
+           "connect to 10.0.0.1:2950 timed out",
+           // Connected once, lost later.
+           "recvValue failed on SocketImpl(fd=3, addr=[10.0.0.2]:4567, remote=[10.0.0.1]:29500): "
+           "Connection reset by peer",
+           "sendBytes failed on SocketImpl(fd=3, remote=[10.0.0.1]:29500): Connection timed out",
+           // On two lines that have nothing to do with each other.
+           "listening on localhost:29500\nConnection refused\n",
+       })
+    EXPECT_FALSE(overwritten_master_address({stopped(0, "a"), failed(2, "b", text)}, kMaster))
+        << text;
 }
 
 TEST(HintsTest, Host0MayTalkToItself) {
-  EXPECT_FALSE(overwritten_master_address({failed(0, "a", "connect to localhost timed out")}, "a",
-                                          "10.0.0.1"));
+  EXPECT_FALSE(overwritten_master_address({failed(0, "a", complaints("localhost", "29500")[0]),
+                                           failed(1, "a", complaints("localhost", "29500")[0])},
+                                          kMaster));
+}
+
+TEST(HintsTest, AllHostsMayBeOneMachine) {
+  const MasterPlace here{"fake0", "127.0.0.1", 29500};
+  EXPECT_FALSE(overwritten_master_address(
+      {stopped(0, "fake0"), failed(2, "fake1", complaints("127.0.0.1", "29500")[0])}, here));
+}
+
+TEST(HintsTest, WhoeverEndedWellHasNothingToComplainOf) {
+  WorkerEnd end = failed(2, "b", complaints("localhost", "29500")[2]);
+  end.status.code = 0;
+  EXPECT_FALSE(overwritten_master_address({end}, kMaster));
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ class FakeHost {
   bool deaf = false;  // Takes bytes and says nothing: a silent cut.
   int dials = 0;
   std::vector<Command> commands;
+  int writes = 0;  // That reached it, heartbeats included.
 
  private:
   boost::asio::io_context& loop_;
@@ -107,6 +108,7 @@ class FakeLink : public HostLink {
 
 void FakeHost::receive(FakeLink* link, std::string_view bytes) {
   if (link != current_) return;
+  ++writes;
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
@@ -256,6 +258,40 @@ TEST_F(HostSessionTest, SilenceBeyondTheLeaseIsALostHost) {
   ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
   EXPECT_EQ(*lost_, HostLoss::kHost);
   EXPECT_GE(host_.dials, 2) << "half the lease of silence tries another way";
+}
+
+// SIGSTOP: sshd lets new carriers in, and behind them nobody speaks.
+TEST_F(HostSessionTest, FrozenSupervisorIsLostThoughItsHostAnswers) {
+  open(milliseconds(4'000));
+  ASSERT_TRUE(attached());
+  const std::int64_t frozen_ns = monotonic_ns();
+  host_.deaf = true;
+  ASSERT_TRUE(eventually([&] { return lost_.has_value(); }));
+  EXPECT_EQ(*lost_, HostLoss::kHost);
+  EXPECT_GE(host_.dials, 2) << "its host was not asked again";
+  EXPECT_LE(host_.dials, 3) << "a new carrier was given up before it could bring an answer";
+  EXPECT_LT(monotonic_ns() - frozen_ns, 8'000'000'000);
+  EXPECT_LE(session_->last_heard_ns(), frozen_ns) << "a carrier that is up was taken for a word";
+}
+
+TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(attached());
+  session_->pause();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1; }));
+  EXPECT_TRUE(host_.commands[0].has_pause());
+  const int writes = host_.writes;
+  // Whatever happens in the moment before we are stopped would take the pause back.
+  session_->send(signal_command(10));
+  session_->grant(1u << 20);
+  host_.send_note("still here");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1; }));
+  EXPECT_FALSE(eventually([&] { return host_.writes > writes; }, milliseconds(1'200)))
+      << "not even a heartbeat";
+  session_->resume();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 2; }));
+  EXPECT_EQ(host_.commands[1].signal_workers().signal(), 10);
+  EXPECT_FALSE(lost_.has_value());
 }
 
 TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {

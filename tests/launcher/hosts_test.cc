@@ -108,6 +108,11 @@ TEST(HostListTest, ErrorsNameTheColumnAndTheText) {
   for (const auto& [text, message] : cases) EXPECT_EQ(parsed(text), message) << text;
 }
 
+TEST(HostListTest, BlanksBetweenHostsAreNoCommas) {
+  EXPECT_EQ(parse_host_list("a b", "-H").error().fix, "hosts are separated by commas");
+  EXPECT_NE(parse_host_list("a;b", "-H").error().fix.find("letters"), std::string::npos);
+}
+
 TEST(HostListTest, IsBounded) {
   EXPECT_NE(parsed(std::string(kMaxHostListBytes + 1, 'a')).find("longer than"), std::string::npos);
   EXPECT_EQ(parse_host_list("n[1-4096]", "-H")->size(), kMaxHosts);
@@ -146,6 +151,7 @@ TEST(HostfileTest, ReadsEveryDialect) {
       {"node[01-03] slots=8\n", "node01:8 node02:8 node03:8"},
       {"a,b slots=2\n", "a:2 b:2"},
       {"user@a:2\n[::1]:3\n", "user@a:2 ::1:3"},
+      {"u@a:2 slots=2 user=u gpus=2\n", "u@a:2"},
       {"\xEF\xBB\xBF"
        "a\n",
        "a"},
@@ -159,6 +165,14 @@ TEST(HostfileTest, ErrorsNameLineAndColumn) {
       {"# nothing\n\n", "error hosts.txt: no host in it"},
       {"a\nb slots=x\n", "error hosts.txt:2:9: \"x\" is not a number of slots (1 to 8192)"},
       {"a\n  b cores=4\n", "error hosts.txt:2:5: unknown key \"cores\""},
+      {"h:1 slots=2\n",
+       "error hosts.txt:1:5: \"slots=2\" contradicts slots=1, written before for h"},
+      {"h slots=2 gpus=4\n",
+       "error hosts.txt:1:11: \"gpus=4\" contradicts slots=2, written before for h"},
+      {"a\nu@h user=v\n",
+       "error hosts.txt:2:5: \"user=v\" contradicts user=u, written before for h"},
+      {"h:port=22 port=23\n",
+       "error hosts.txt:1:11: \"port=23\" contradicts port=22, written before for h"},
       {"a 4\n", "error hosts.txt:1:3: \"4\" is not key=value"},
       {"a user=-x\n", "error hosts.txt:1:8: \"-x\" is not a user name"},
       {"a\n\nn[2-1]\n", "error hosts.txt:3:3: range \"2-1\" goes down"},

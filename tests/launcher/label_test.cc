@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/screen/terminal.h"
-
 namespace ivy {
 namespace {
 
@@ -65,37 +63,16 @@ TEST(LabelTest, ColoursByRankAndResets) {
   EXPECT_EQ(other, "\x1b[32m[ 1]\x1b[0m ");
 }
 
-struct ColourRow {
-  ColorChoice choice;
-  bool terminal;
-  ColourVariables variables;
-  Colour expected;
-};
-
-TEST(TerminalTest, DecidesColourByFlagThenVariablesThenTerminal) {
-  const ColourRow rows[] = {
-      {ColorChoice::kAlways, false, {"1", "", "0", "dumb"}, Colour::kOn},
-      {ColorChoice::kNever, true, {"", "1", "1", "xterm"}, Colour::kOff},
-      {ColorChoice::kAuto, true, {"", "", "", "xterm"}, Colour::kOn},
-      {ColorChoice::kAuto, true, {"1", "1", "", "xterm"}, Colour::kOff},
-      {ColorChoice::kAuto, false, {"", "1", "", "dumb"}, Colour::kOn},
-      {ColorChoice::kAuto, false, {"", "0", "", "xterm"}, Colour::kOff},
-      {ColorChoice::kAuto, true, {"", "", "0", "xterm"}, Colour::kOff},
-      {ColorChoice::kAuto, true, {"", "", "", "dumb"}, Colour::kOff},
-      {ColorChoice::kAuto, true, {"", "", "", ""}, Colour::kOff},
-      {ColorChoice::kAuto, false, {"", "", "", "xterm"}, Colour::kOff},
-  };
-  for (const ColourRow& row : rows)
-    EXPECT_EQ(decide_colour(row.choice, row.terminal, row.variables), row.expected)
-        << "row " << (&row - rows);
-}
-
-TEST(TerminalTest, ClipsByColumnsNotBytes) {
-  EXPECT_EQ(clip_to_columns("hello", 3), "hel");
-  EXPECT_EQ(clip_to_columns("h\xc3\xa4llo", 3), "h\xc3\xa4l");
-  EXPECT_EQ(clip_to_columns("\x1b[31mabc\x1b[0m", 2), "\x1b[31mab");
-  EXPECT_EQ(clip_to_columns("a\x1b[2Kb\rc\t", 9), "abc");
-  EXPECT_EQ(clip_to_columns("\x1b", 9), "");
+TEST(LabelTest, EveryPlaceholderStandsForSomething) {
+  for (const char letter : kLabelPlaceholders) {
+    LabelStyle style;
+    style.choice = std::string("%") + letter;
+    const std::string label = make_label(style, {.rank = 0, .host = "a"}, Colour::kOff);
+    EXPECT_NE(label, style.choice);
+  }
+  LabelStyle other;
+  other.choice = "%z";
+  EXPECT_EQ(make_label(other, {.rank = 0, .host = "a"}, Colour::kOff), "%z");
 }
 
 }  // namespace

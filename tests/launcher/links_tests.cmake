@@ -1,6 +1,7 @@
 # ivy_links_test: the carriers, against scripts and a real sshd on loopback.
 add_executable(ivy_links_test
   host_key_question_test.cc local_link_test.cc node_upload_test.cc remote_greeting_test.cc ssh_config_check_test.cc
+  ssh_config_files_test.cc
   ssh_link_test.cc ssh_test_host.cc)
 target_link_libraries(ivy_links_test PRIVATE ivy_links GTest::gtest_main)
 if(TARGET ivy_bundle)
@@ -8,3 +9,9 @@ if(TARGET ivy_bundle)
   add_dependencies(ivy_links_test ivy_bundle)
 endif()
 gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)
+
+# ivy_agent_link_test: the carrier by agents, against a scripted agent in the same process.
+add_executable(ivy_agent_link_test
+  agent_link_test.cc ${CMAKE_SOURCE_DIR}/tests/support/test_certificates.cc)
+target_link_libraries(ivy_agent_link_test PRIVATE ivy_links ivy_certificate_authority GTest::gtest_main)
+gtest_discover_tests(ivy_agent_link_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS loopback TIMEOUT 60)

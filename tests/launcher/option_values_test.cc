@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/screen/label.h"
+
 namespace ivy {
 namespace {
 
@@ -53,6 +55,30 @@ TEST(OptionValuesTest, RanksToShow) {
   std::string endless = "0-200000";
   for (int i = 0; i < 50; ++i) endless += ",0-200000";
   EXPECT_FALSE(parse_show_ranks(endless).ok());
+}
+
+TEST(OptionValuesTest, Labels) {
+  for (const char* good :
+       {"auto", "none", "rank", "host", "%r", "%r %R %h %l %j %a %s %%", "100%%"})
+    EXPECT_EQ(parse_label(good).value(), good);
+  const std::pair<const char*, const char*> cases[] = {
+      {"prog", "\"prog\" is not a label"},
+      {"", "\"\" is not a label"},
+      {"%z", "\"%z\" is not a placeholder of a label"},
+      {"%r %x", "\"%x\" is not a placeholder of a label"},
+      {"%%%", "\"%\" is not a placeholder of a label"}};
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(parse_label(text).error().message, message) << text;
+  const std::string fix = parse_label("%z").error().fix;
+  for (const char letter : kLabelPlaceholders)
+    EXPECT_NE(fix.find(std::string("%") + letter), std::string::npos) << letter;
+}
+
+TEST(OptionValuesTest, Streams) {
+  for (const char* good : {"0", "1", "2", "3", "0:3", "0:1,1:2"})
+    EXPECT_EQ(parse_streams(good).value(), good);
+  for (const char* bad : {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x"})
+    EXPECT_FALSE(parse_streams(bad).ok()) << bad;
 }
 
 TEST(OptionValuesTest, PortRanges) {

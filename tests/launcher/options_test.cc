@@ -65,6 +65,55 @@ TEST(OptionsTest, SingleDashLongNames) {
   EXPECT_EQ(options_of({"-wdir", "/", "x"}).working_directory, "/");
 }
 
+TEST(OptionsTest, OneDashBeforeALongNameMeansThatName) {
+  for (const Words& words : {Words{"-nproc_per_node", "2", "x"}, Words{"-nproc-per-node=2", "x"},
+                             Words{"-num_gpus", "2", "x"}, Words{"-ntasks_per_node", "2", "x"}})
+    EXPECT_EQ(options_of(words).per_host.number, 2) << words.front();
+  EXPECT_EQ(options_of({"-nnodes", "2", "x"}).num_nodes, 2);
+  EXPECT_EQ(options_of({"-master_port", "29501", "x"}).port_low, 29501);
+  EXPECT_TRUE(options_of({"-raw", "x"}).raw);
+  EXPECT_EQ(options_of({"-tee", "3", "x"}).command, Words{"x"});
+  EXPECT_EQ(error_of({"-nnodes", "-quiet", "x"}).message,
+            "-nnodes needs a value, but -quiet follows");
+  EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N");
+}
+
+TEST(OptionsTest, AMistypedLongNameIsNoLetterWithItsValue) {
+  const std::pair<Words, const char*> cases[] = {
+      {{"-nproc", "2", "x"}, "did you mean --nproc-per-node?"},
+      {{"-nproc_per_nod", "2", "x"}, "did you mean --nproc-per-node?"},
+      {{"-nnode", "2", "x"}, "did you mean --nnodes?"},
+      {{"-Host", "a", "x"}, "did you mean --host?"},
+      {{"-NP", "4", "x"}, "did you mean -np?"},
+      {{"--Nproc_Per_Node=2", "x"}, "did you mean --nproc-per-node?"},
+      {{"--nproc", "2", "x"}, "did you mean --nproc-per-node?"},
+      {{"--nproc_per", "2", "x"}, "did you mean --nproc-per-node?"},
+      {{"--log", "d", "x"}, "did you mean --log-dir?"},
+      {{"--env-fil", "d", "x"}, "did you mean --env-file?"},
+      {{"-help1", "x"}, "did you mean --help?"}};
+  for (const auto& [words, fix] : cases) {
+    const Error error = error_of(words);
+    EXPECT_EQ(error.fix, fix) << words.front();
+    EXPECT_EQ(
+        error.message.find("unknown flag " + words.front().substr(0, words.front().find('='))), 0u)
+        << error.message;
+  }
+  // A letter, or what is far from every name, is no slip of the fingers.
+  for (const char* far : {"-Z", "-k", "--zzz", "-mzpkg"})
+    EXPECT_TRUE(contains(error_of({far, "x"}).fix, "ivyrun --help")) << far;
+}
+
+TEST(OptionsTest, TypographicDashesAndGluedValuesAreNoPrograms) {
+  for (const char* flag : {"\u2013n", "\u2014nproc_per_node", "\u2212n", "\u2010\u2010help"})
+    EXPECT_TRUE(contains(error_of({flag, "2", "x"}).message, "begins with a typographic dash"));
+  EXPECT_EQ(options_of({"--", "\u2013n"}).command, Words{"\u2013n"});
+  EXPECT_EQ(options_of({"\u2026"}).command, Words{"\u2026"});
+  for (const char* flag : {"-n 2", "--nproc_per_node 2"}) {
+    EXPECT_EQ(error_of({flag, "x"}).message, "unknown flag \"" + std::string(flag) + "\"");
+    EXPECT_TRUE(contains(error_of({flag, "x"}).fix, "two words")) << flag;
+  }
+}
+
 TEST(OptionsTest, AMistypedFlagIsNeverTheProgram) {
   const Error error = error_of({"--bogus", "1", "train.py"});
   EXPECT_EQ(error.message, "unknown flag --bogus");
@@ -135,8 +184,15 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
   EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
             "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m or 12h");
   EXPECT_EQ(error_of({"--label", "prog", "x"}).message, "--label: \"prog\" is not a label");
+  EXPECT_EQ(error_of({"--label", "%r %z", "x"}).message,
+            "--label: \"%z\" is not a placeholder of a label");
+  EXPECT_EQ(error_of({"--timestamps=iso", "x"}).message,
+            "--timestamps takes no value: \"iso\" is not true or false");
+  EXPECT_EQ(error_of({"--timestamps=iso", "x"}).fix, "write --timestamps");
+  EXPECT_EQ(error_of({"-t", "10", "x"}).message,
+            "-t: \"10\" is not 0, 1 (standard output), 2 (standard error) or 3 (both)");
   for (const Words& words : {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"},
-                             Words{"--stdin", "all", "p"}, Words{"--transport", "agent", "p"},
+                             Words{"--stdin", "all", "p"}, Words{"--transport", "pdsh", "p"},
                              Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
     EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
 }
@@ -202,6 +258,27 @@ TEST(OptionsTest, ModuleAndNoPython) {
   EXPECT_TRUE(contains(error_of({"-m", "--no-python", "x"}).message, "contradict"));
 }
 
+TEST(OptionsTest, AFileIsNoModule) {
+  EXPECT_EQ(error_of({"-m", "train.py"}).message, "-m: train.py is a file, not a module");
+  EXPECT_EQ(error_of({"-m", "./src/train.py"}).fix,
+            "leave out -m, or write the module's name: src.train");
+  EXPECT_EQ(options_of({"-m", "train"}).command, Words{"train"});
+}
+
+TEST(OptionsTest, WhatIsEasilyMeantOtherwiseIsNoted) {
+  const std::pair<Words, const char*> cases[] = {
+      {{"-np", "2", "a", ":", "-np", "1", "b"}, "the word :"},
+      {{"torchrun", "x"}, "torchrun is a launcher itself"},
+      {{"train.py", "--nproc_per_node=2"}, "--nproc_per_node=2 is an argument of the program"},
+      {{"/usr/bin/mpirun", "x"}, "mpirun is a launcher itself"}};
+  for (const auto& [words, note] : cases) {
+    const Options options = options_of(words);
+    ASSERT_EQ(options.notes.size(), 1u) << words.front();
+    EXPECT_TRUE(contains(options.notes[0], note)) << options.notes[0];
+  }
+  EXPECT_TRUE(options_of({"train.py", "torchrun"}).notes.empty());
+}
+
 TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
   const std::string directory = options_of({"--wdir", "sub/../other", "x"}).working_directory;
   EXPECT_EQ(directory, (std::filesystem::current_path() / "other").string());
@@ -243,13 +320,38 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"-rankfile", "f", "x"}).message, "not a flag of ivyrun"));
   EXPECT_TRUE(contains(error_of({"--max-restarts", "3", "x"}).message, "not available yet"));
   EXPECT_TRUE(contains(error_of({"--nnodes", "2:4", "x"}).message, "not available yet"));
-  EXPECT_TRUE(contains(error_of({"--detach", "x"}).message, "--detach is not available yet"));
   EXPECT_TRUE(contains(error_of({"-B", "jax", "x"}).message, "-B is not available yet"));
   EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
   EXPECT_TRUE(contains(error_of({"--mixed_precision", "bf16", "x"}).fix, "ACCELERATE_"));
   EXPECT_TRUE(contains(error_of({"--node-rank", "1", "x"}).message, "started once"));
   EXPECT_TRUE(contains(error_of({"--machine_rank=2", "x"}).fix, "rank order"));
   EXPECT_TRUE(contains(error_of({"-p", "22", "x"}).fix, "--ssh-port"));
+  EXPECT_TRUE(contains(error_of({"-p2222", "x"}).fix, "--ssh-port"));
+  const std::pair<const char*, const char*> others[] = {
+      {"--world_size", "-n N"},
+      {"--user", "user@host"},
+      {"--ssh_key", "--ssh-args"},
+      {"--debug", "-vv"},
+      {"--deepspeed", "script"},
+      {"--master_adress", "--master-address"},
+      {"--gpus", "--nproc-per-node"},
+      {"--workers", "-n N"},
+      {"--gres=gpu:8", "-n N"},
+      {"--partition", "salloc"},
+      {"--time", "--timeout"},
+      {"-w", "--hostfile"},
+      {"--nodelist=a", "-H"},
+      {"-f", "--hostfile"},
+      {"-c", "OMP_NUM_THREADS"},
+      {"--mpi=pmix", "srun"},
+      {"-D", "--wdir"},
+      {"--timeline-filename", "HOROVOD_"},
+      {"-e", "--log-dir"},
+      {"--bynode", "-H"},
+      {"-i", "--stdin"},
+      {"--num_cpu_threads_per_process", "OMP_NUM_THREADS"}};
+  for (const auto& [flag, fix] : others)
+    EXPECT_TRUE(contains(error_of({flag, "2", "x"}).fix, fix)) << flag;
   EXPECT_TRUE(options_of({"--allow-run-as-root", "x"}).notes.empty());
 }
 
@@ -301,7 +403,7 @@ TEST(OptionsTest, HostfileIsRead) {
 
 TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
   EXPECT_TRUE(contains(error_of({"--hostfile", "/nowhere/f", "x"}).message,
-                       "cannot read /nowhere/f: No such file or directory"));
+                       "--hostfile: cannot read /nowhere/f: No such file or directory"));
   EXPECT_TRUE(contains(error_of({"--hostfile", "/tmp", "x"}).message, "is a directory"));
   EXPECT_TRUE(contains(error_of({"-H", "@/nowhere/f", "x"}).message, "cannot read"));
   EXPECT_EQ(error_of({"-H", "a,,b", "x"}).message, "-H, column 3: a host's name is missing");
@@ -365,13 +467,18 @@ TEST(OptionsTest, NothingTypedShowsTheShortHelp) {
 }
 
 TEST(OptionsTest, FlagsWithoutAProgram) {
-  EXPECT_EQ(error_of({"-n", "2"}).message, "no program given");
-  EXPECT_EQ(error_of({"-n", "2", "--"}).message, "no program given");
+  EXPECT_EQ(error_of({"-n", "2", "-q"}).message, "no program given");
+  EXPECT_EQ(error_of({"-n", "2", "--"}).message,
+            "no program given: \"2\" was taken as the value of -n");
+  EXPECT_EQ(error_of({"-x", "./train"}).message,
+            "no program given: \"./train\" was taken as the value of -x");
+  EXPECT_EQ(error_of({"-x", "./train"}).fix, "-x K[=V] ./train");
+  EXPECT_EQ(error_of({"-n2"}).message, "no program given");
   EXPECT_EQ(error_of({""}).message, "the program's name is empty");
 }
 
 TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
-  for (const char* flag : {"--help", "-h"}) {
+  for (const char* flag : {"--help", "-h", "--help=all", "-help"}) {
     const Result<ParsedCommandLine> parsed = parse({flag});
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(parsed->exit_code, 0);

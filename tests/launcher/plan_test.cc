@@ -78,7 +78,8 @@ TEST(PlanTest, OneWorkerPerHostWithoutAccelerators) {
   Paper paper;
   paper.hosts("a,b");
   EXPECT_EQ(paper.placed(), "a:1 b:1");
-  EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 1 = 2 ranks (one per host, no accelerators found)");
+  EXPECT_EQ(plan_line(paper.plan()),
+            "2 hosts x 1 = 2 ranks (one per host, no accelerators found), by ssh");
 }
 
 TEST(PlanTest, OneWorkerPerAccelerator) {
@@ -87,7 +88,7 @@ TEST(PlanTest, OneWorkerPerAccelerator) {
   paper.answers[0].facts.set_accelerators(4);
   paper.answers[1].facts.set_accelerators(2);
   EXPECT_EQ(paper.placed(), "a:4 b:2");
-  EXPECT_EQ(plan_line(paper.plan()), "2 hosts, 6 ranks (one per accelerator)");
+  EXPECT_EQ(plan_line(paper.plan()), "2 hosts, 6 ranks (one per accelerator), by ssh");
   EXPECT_FALSE(paper.plan().same_local_size);
 }
 
@@ -103,7 +104,34 @@ TEST(PlanTest, WorkersPerHostBeatSlots) {
   paper.hosts("a:2,b:3");
   paper.per_host(4);
   EXPECT_EQ(paper.placed(), "a:4 b:4");
-  EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 4 = 8 ranks (--nproc-per-node 4)");
+  EXPECT_EQ(plan_line(paper.plan()), "2 hosts x 4 = 8 ranks (--nproc-per-node 4), by ssh");
+}
+
+TEST(PlanTest, ThePlanLineSaysWhichCarriers) {
+  Paper paper;
+  paper.hosts("a,b,c,d");
+  const auto end_of_line = [&](std::vector<std::string> carriers) {
+    for (std::size_t i = 0; i < carriers.size(); ++i) paper.answers[i].carrier = carriers[i];
+    const std::string line = plan_line(paper.plan());
+    return line.substr(line.find(')') + 1);
+  };
+  EXPECT_EQ(end_of_line({"agent", "agent", "agent", "agent"}), ", by agent");
+  EXPECT_EQ(end_of_line({"local", "agent", "ssh", "agent"}), ", 1 local, 2 by agent, 1 by ssh");
+  EXPECT_EQ(end_of_line({"local", "local", "local", "local"}), "");
+}
+
+TEST(PlanTest, MoreWorkersThanAHostTakesAreRefused) {
+  Paper most;
+  most.hosts("a:4096,b");
+  EXPECT_EQ(most.placed(), "a:4096 b:1");
+  EXPECT_TRUE(most.refusals.empty());
+  Paper paper;
+  paper.hosts("a:4097,b:1,c:8000");
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.id, "IVY-P015");
+  EXPECT_EQ(refusal.exit_code, 2);
+  EXPECT_NE(refusal.what.find("8000 processes on one host, at most 4096"), std::string::npos);
+  EXPECT_EQ(refusal.where, "a,c");
 }
 
 TEST(PlanTest, WorkersPerHostByFacts) {
@@ -254,6 +282,101 @@ TEST(PlanTest, AMissingDirectoryIsFoldedOverHosts) {
   EXPECT_EQ(refusal.where, "n[1-3]");
   EXPECT_EQ(refusal.cause, "/data: No such file or directory");
   EXPECT_EQ(refusal.exit_code, kExitRefused);
+}
+
+TEST(PlanTest, ADirectoryThatTheUserMayNotEnterIsNoMissingOne) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  facts.set_user("ada");
+  facts.set_working_directory_error("working directory /root: Permission denied");
+  EXPECT_EQ(paper.refusal().fix,
+            "--wdir DIR, a directory that ada may enter there, such as --wdir /tmp");
+  facts.set_working_directory_error("working directory /data: No such file or directory");
+  EXPECT_EQ(paper.refusal().fix, "make it there, or name another one: --wdir DIR");
+}
+
+TEST(PlanTest, TheFixOfAProgramThatCannotRun) {
+  const struct {
+    int error;
+    bool is_script;
+    const char* fix;
+  } cases[] = {
+      {EISDIR, false, "name a program"},
+      {ENOEXEC, false, "put its interpreter in front of it: sh ./tool, python3 ./tool\nor "},
+      {ELIBACC, false, "install that interpreter there"},
+      {EACCES, true, "make it readable for ada there: chmod +r /data/train.py"},
+      {EACCES, false, "chmod +x /data/train.py"}};
+  for (const auto& [error, is_script, fix] : cases) {
+    Paper paper;
+    paper.options.command = {"./tool"};
+    HostFacts& facts = paper.host("a");
+    facts.set_user("ada");
+    facts.set_program_is_script(is_script);
+    facts.set_program_error("cannot");
+    facts.set_program_errno(error);
+    const Diagnostic refusal = paper.refusal();
+    EXPECT_EQ(refusal.id, "IVY-P005");
+    EXPECT_EQ(refusal.exit_code, kExitNotExecutable);
+    EXPECT_EQ(refusal.fix.find(fix), 0u) << refusal.fix;
+  }
+}
+
+TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"4", "-n 4 PROGRAM starts 4 workers"},
+      {"help", "ivyrun --help"},
+      {"A=1", "a variable is given with -x, one for each: -x A=1"},
+      {"launch", "ivyrun [flags] program"},
+      {"tool", "install it there"},
+      {"./tool", "write a path that exists"},
+      {"train.py", "write a path that exists"}};
+  for (const auto& [program, fix] : cases) {
+    Paper paper;
+    paper.options.command = {program};
+    HostFacts& facts = paper.host("a");
+    facts.set_program_error("gone");
+    facts.set_program_errno(ENOENT);
+    EXPECT_EQ(paper.refusal().fix.find(fix), 0u) << paper.refusal().fix;
+  }
+}
+
+TEST(PlanTest, WhatTheHostFoundInsteadIsTheFix) {
+  Paper paper;
+  HostFacts& facts = paper.host("a");
+  facts.set_program_error("program train is not there, but /d/train.py is: write train.py");
+  facts.set_program_errno(ENOENT);
+  EXPECT_EQ(paper.refusal().fix, "write train.py");
+}
+
+TEST(PlanTest, RanksToShowMustExist) {
+  const struct {
+    std::vector<int> ranks;
+    bool local;
+    const char* refused;  // What is refused, or empty.
+    const char* warned;
+  } cases[] = {
+      {{9}, false, "--show-ranks: there is no rank 9", ""},
+      {{4, 5, 9}, false, "--show-ranks: there are no ranks 4-5,9", ""},
+      {{0, 3}, false, "", ""},
+      {{3, 4}, false, "", "--show-ranks: there is no rank 4"},
+      {{2}, true, "--local-ranks-filter: there is no rank 2", ""},
+      {{1}, true, "", ""},
+      {{}, false, "", ""},
+  };
+  for (const auto& [ranks, local, refused, warned] : cases) {
+    Paper paper;
+    paper.hosts("a:2,b:2");
+    paper.options.show_ranks.all = false;
+    paper.options.show_ranks.local = local;
+    paper.options.show_ranks.ranks = ranks;
+    const JobPlan plan = paper.plan();
+    EXPECT_EQ(paper.refusals.empty() ? "" : paper.refusals[0].what, refused);
+    EXPECT_EQ(plan.warnings.empty() ? "" : plan.warnings[0].what, warned);
+    if (!paper.refusals.empty() && !local) {
+      EXPECT_EQ(paper.refusals[0].cause, "the job has 4 ranks: 0-3");
+      EXPECT_EQ(paper.refusals[0].exit_code, kExitUsage);
+    }
+  }
 }
 
 TEST(PlanTest, ExitCodesOfAProgramThatCannotRun) {

@@ -32,6 +32,9 @@ class SummaryTest : public ::testing::Test {
     inputs.outcome = &outcome;
     inputs.world_size = static_cast<int>(ends.size());
     inputs.log_path = log_path;
+    inputs.quiet = quiet;
+    inputs.head_logs = head_logs;
+    inputs.node_logs = node_logs;
     inputs.complaints = complaints;
     inputs.unclean = unclean;
     return summary(inputs);
@@ -40,9 +43,45 @@ class SummaryTest : public ::testing::Test {
   std::vector<WorkerEnd> ends;
   LauncherEnd launcher_end;
   std::function<std::string(int)> log_path;
+  bool quiet = false;
+  std::string head_logs;
+  std::string node_logs;
   std::vector<std::string> complaints;
   std::vector<std::string> unclean;
 };
+
+TEST_F(SummaryTest, SaysWhereTheFilesAreWhenEveryRankEndedWell) {
+  add(0, 0);
+  head_logs = "runs/j/0";
+  EXPECT_EQ(text(), "ivyrun: logs: runs/j/0\n");
+  node_logs = "/data/runs/j/0";
+  EXPECT_EQ(text(), "ivyrun: logs: runs/j/0, and /data/runs/j/0 on every host\n");
+  head_logs.clear();
+  EXPECT_EQ(text(), "ivyrun: logs: /data/runs/j/0 on every host\n");
+  quiet = true;
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(SummaryTest, SaysOnWhichHostTheFileOfAFailedRankIs) {
+  add(0, 1);
+  node_logs = "/data/runs/j/0";
+  EXPECT_NE(text().find("  log:   /data/runs/j/0/rank00000.err on node03\nivyrun: exit code 1"),
+            std::string::npos)
+      << text();
+  // Where the head has it, that is nearer.
+  head_logs = "runs/j/0";
+  log_path = [](int) { return "runs/j/0/rank00000.err"; };
+  EXPECT_NE(text().find("  log:   runs/j/0/rank00000.err\nivyrun: exit"), std::string::npos);
+}
+
+TEST_F(SummaryTest, SaysWhereTheFilesAreWhenNoRankIsToBlame) {
+  launcher_end.reason = LauncherReason::kInterrupted;
+  launcher_end.signal = SIGINT;
+  launcher_end.diagnostic = Diagnostic{.id = "IVY-R003", .what = "interrupted by SIGINT"};
+  head_logs = "runs/j/0";
+  add(0, 1, true);
+  EXPECT_NE(text().find("  logs:  runs/j/0\nivyrun: exit code 130"), std::string::npos) << text();
+}
 
 TEST_F(SummaryTest, SaysNothingWhenEveryRankEndedWell) {
   add(0, 0);
@@ -131,6 +170,8 @@ TEST_F(SummaryTest, ListsAtMostEightCandidates) {
   EXPECT_NE(shown.find("         rank 8 (node03"), std::string::npos);
   EXPECT_EQ(shown.find("         rank 9 (node03"), std::string::npos);
   EXPECT_NE(shown.find("         and 11 more: ranks 9-19\n"), std::string::npos);
+  ends.resize(10);
+  EXPECT_NE(text().find("         and 1 more: rank 9\n"), std::string::npos) << text();
 }
 
 TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
@@ -139,7 +180,13 @@ TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
   EXPECT_EQ(text(),
             "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
             "directory: /x (node03)\n"
+            "  fix:   it, or the interpreter or loader that it names, is missing on node03\n"
             "ivyrun: exit code 127 (origin: launcher)\n");
+  end.exec_failure = "exec: Exec format error: /x";
+  EXPECT_NE(text().find("  fix:   put its interpreter in front of it, or build it for the machine"),
+            std::string::npos);
+  end.exec_failure = "clone: Resource temporarily unavailable";
+  EXPECT_EQ(text().find("fix:"), std::string::npos);
 }
 
 TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {

@@ -304,24 +304,6 @@ TEST(ExportTest, RefusalsNameTheVariable) {
   EXPECT_FALSE(make_host_plan(job.inputs(), job.plan.hosts[0]).ok());
 }
 
-TEST(EnvFileTest, ReadsLines) {
-  const Environment caller = {{"FROM_CALLER", "c"}};
-  const Result<Environment> parsed = parse_env_file(
-      "# comment\n\n  A=1\nB=two words # kept\nexport C=3\r\nFROM_CALLER\nA=last", "f", caller);
-  ASSERT_TRUE(parsed.ok());
-  EXPECT_EQ(
-      parsed.value(),
-      (Environment{{"A", "last"}, {"B", "two words # kept"}, {"C", "3"}, {"FROM_CALLER", "c"}}));
-}
-
-TEST(EnvFileTest, ErrorsNameTheLine) {
-  EXPECT_EQ(parse_env_file("A=1\n\nRANK=2\n", "f.env", {}).error().message,
-            "f.env:3: RANK is set by ivyrun for every worker");
-  EXPECT_EQ(parse_env_file("not a name=1", "f.env", {}).error().message,
-            "f.env:1: \"not a name\" is not the name of a variable");
-  EXPECT_EQ(parse_env_file("GONE", "f.env", {}).error().message, "f.env:1: GONE is not set here");
-}
-
 TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
   Job job;
   job.caller.push_back({"MY_DATA", "/d"});

@@ -356,6 +356,86 @@ std::vector<std::string> numbered(const std::string& word, int count) {
   return texts;
 }
 
+std::string output_of(std::uint32_t rank, std::string_view bytes, bool end = false) {
+  return encode_output(OutputChunk{0, rank, 1, end, bytes});
+}
+
+TEST(LinkTakeoverTest, AttachCarriesItsNumber) {
+  const AttachRequest request{"job", "token", "build", 7};
+  EXPECT_EQ(decode_attach(encode_attach(request))->takeover, 7u);
+  const std::string bytes = encode_attach(request);
+  EXPECT_FALSE(decode_attach(bytes.substr(0, bytes.size() - 1)).ok());
+  EXPECT_FALSE(decode_attach(bytes + "x").ok());
+}
+
+TEST(LinkTakeoverTest, ANewLauncherGetsEveryUnacknowledgedByteOnceAndNoOldControl) {
+  Pair pair;
+  pair.connect();
+  pair.settle();
+  const auto send_output = [&](const std::string& payload) {
+    pair.supervisor.session.send_flow(FrameType::kOutput, payload);
+  };
+  // Received and acknowledged; sent, its acknowledgement lost; never sent.
+  send_output(output_of(0, "acknowledged"));
+  pair.settle();
+  ASSERT_TRUE(pair.launcher.session.send(FrameType::kCommand, "acknowledges").ok());
+  pair.settle();
+  ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "old event").ok());
+  send_output(output_of(1, "in flight"));
+  EXPECT_NE(pair.supervisor.session.take_bytes(0, 1u << 20), "");
+  send_output(output_of(1, "", true));
+  ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "old queued event").ok());
+
+  const std::vector<OutputChunk> waiting = pair.supervisor.session.take_over();
+  ASSERT_EQ(waiting.size(), 2u);
+  EXPECT_EQ(waiting[0].bytes, "in flight");
+  EXPECT_TRUE(waiting[1].end);
+  EXPECT_FALSE(pair.supervisor.session.is_attached());
+
+  // The same supervisor, a launcher that knows nothing.
+  End next(End::Role::kLauncher, kWindow);
+  const auto settle = [&] {
+    for (int round = 0; round < 10; ++round) {
+      ASSERT_TRUE(pair.supervisor.receive(next.session.take_bytes(1, 1u << 20)));
+      ASSERT_TRUE(next.receive(pair.supervisor.session.take_bytes(1, 1u << 20)));
+    }
+  };
+  pair.supervisor.control.clear();
+  ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "new state").ok());
+  pair.supervisor.session.carrier_up();
+  next.carrier_up();
+  settle();
+  EXPECT_EQ(next.control, std::vector<std::string>{"new state"});
+  EXPECT_EQ(next.flow,
+            (std::vector<std::string>{output_of(1, "in flight"), output_of(1, "", true)}));
+  // Both directions begin anew: commands, credit and acknowledgements.
+  next.session.grant(next.flow_bytes);
+  ASSERT_TRUE(next.session.send(FrameType::kCommand, "stop").ok());
+  settle();
+  EXPECT_EQ(pair.supervisor.control, std::vector<std::string>{"stop"});
+  constexpr std::size_t kFrames = 4 * kWindow / 1000;
+  for (std::size_t sent = 0; sent < kFrames; ++sent) {
+    pair.supervisor.session.send_flow(FrameType::kOutput, output_of(2, std::string(988, 'x')));
+    settle();
+    next.session.grant(1000);
+    settle();
+  }
+  EXPECT_EQ(next.flow.size(), 2 + kFrames);
+}
+
+TEST(LinkTakeoverTest, TheOldLauncherIsNotAttachedAgain) {
+  Pair pair;
+  pair.connect();
+  pair.settle();
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(pair.supervisor.session.send(FrameType::kEvent, "event").ok());
+  pair.settle();
+  pair.disconnect();
+  (void)pair.supervisor.session.take_over();
+  pair.supervisor.session.carrier_up();
+  EXPECT_FALSE(pair.supervisor.session.attached(3).ok());
+}
+
 TEST(LinkReplayTest, ACarrierLostAfterAnyByteLosesAndDoublesNothing) {
   const std::vector<std::string> commands = numbered("command", 3);
   const std::vector<std::string> outputs = numbered("output", 4);

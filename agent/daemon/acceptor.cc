@@ -1,0 +1,542 @@
+#include "agent/daemon/acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "agent/daemon/agent_log.h"
+#include "agent/daemon/first_bytes.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::io_context;
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAcceptsPerTurn = 64;                      // Then the loop's other work has its turn.
+constexpr auto kPause = std::chrono::milliseconds(100);  // When even the reserve did not help.
+constexpr auto kSweepInterval = std::chrono::milliseconds(250);
+constexpr const char* kEvicted = "of too many that had not proved themselves it was the oldest";
+// gRPC would give a connection up after 20 s without an acknowledgement. A slow link must not end a
+// job, and whether a silent one does is for the lease to say.
+constexpr unsigned kTcpUserTimeoutMs = 120'000;
+
+// A descriptor that is closed with its owner.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~Descriptor() { reset(-1); }
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+  void reset(int value) {
+    if (value_ >= 0) close(value_);
+    value_ = value;
+  }
+
+ private:
+  int value_;
+};
+
+union SocketAddress {
+  sockaddr any;
+  sockaddr_in v4;
+  sockaddr_in6 v6;
+  sockaddr_un local;
+  sockaddr_storage room;
+};
+
+// What a socket is connected or bound to, as people write it.
+struct Place {
+  std::string address;
+  std::string whole;
+  std::uint16_t port = 0;
+};
+
+Place describe(const SocketAddress& address) {
+  std::string text(INET6_ADDRSTRLEN, '\0');
+  if (address.any.sa_family == AF_INET) {
+    inet_ntop(AF_INET, &address.v4.sin_addr, text.data(), static_cast<socklen_t>(text.size()));
+    text.resize(std::strlen(text.c_str()));
+    const std::uint16_t port = ntohs(address.v4.sin_port);
+    return {text, text + ":" + std::to_string(port), port};
+  }
+  if (address.any.sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &address.v6.sin6_addr, text.data(), static_cast<socklen_t>(text.size()));
+    text.resize(std::strlen(text.c_str()));
+    const std::uint16_t port = ntohs(address.v6.sin6_port);
+    return {text, "[" + text + "]:" + std::to_string(port), port};
+  }
+  return {"unix", "unix socket", 0};
+}
+
+std::optional<std::pair<SocketAddress, socklen_t>> parse_numeric(const std::string& address,
+                                                                 std::uint16_t port) {
+  SocketAddress result{};
+  if (inet_pton(AF_INET, address.c_str(), &result.v4.sin_addr) == 1) {
+    result.v4.sin_family = AF_INET;
+    result.v4.sin_port = htons(port);
+    return std::pair{result, static_cast<socklen_t>(sizeof result.v4)};
+  }
+  if (inet_pton(AF_INET6, address.c_str(), &result.v6.sin6_addr) == 1) {
+    result.v6.sin6_family = AF_INET6;
+    result.v6.sin6_port = htons(port);
+    return std::pair{result, static_cast<socklen_t>(sizeof result.v6)};
+  }
+  return std::nullopt;
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.any.sa_family == AF_INET) return ntohl(address.v4.sin_addr.s_addr) >> 24 == 127;
+  return IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr);
+}
+
+void set_option(int descriptor, int level, int name, int value) {
+  setsockopt(descriptor, level, name, &value, sizeof value);
+}
+
+}  // namespace
+
+// ---- One listening socket
+// ---------------------------------------------------------------------------
+
+class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
+ public:
+  enum class Kind { kTls, kPlaintext, kUnix };
+
+  Door(io_context& loop, Kind kind, HalfOpen* half_open, AcceptorLimits limits, Deliver deliver)
+      : kind_(kind),
+        half_open_(half_open),
+        limits_(limits),
+        deliver_(std::move(deliver)),
+        listener_(loop),
+        pause_(loop),
+        sweep_(loop) {}
+
+  Result<void> open_tcp(const std::string& address, std::uint16_t port);
+  Result<void> open_unix(const std::string& path);
+  void start();
+  void close_door();
+
+  const Place& place() const { return place_; }
+
+ private:
+  // One connection whose first bytes are awaited.
+  struct Waiting {
+    stream_descriptor socket;
+    Place peer;
+    Clock::time_point deadline;
+  };
+
+  Result<void> prepare_directory(const std::string& path) const;
+  Result<void> take_lock(const std::string& path);
+  Result<void> listen_on(Descriptor socket, const std::string& what);
+  void take_reserve() { reserve_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+  void wait_for_connection();
+  void accept_some();
+  bool accept_failed(int error);
+  void admit(Descriptor socket, const SocketAddress& from);
+  bool within_margin(int descriptor) const;
+  void admit_local(Descriptor socket);
+  void admit_stranger(Descriptor socket, Place peer);
+  void look_later(HalfOpen::Id id);
+  void look(HalfOpen::Id id);
+  void finish(HalfOpen::Id id, const std::string& refusal);
+  void start_sweep();
+  void sweep();
+  void deliver(int descriptor);
+  void refuse(const std::string& from, const std::string& why);
+
+  Kind kind_;
+  HalfOpen* half_open_;
+  AcceptorLimits limits_;
+  Deliver deliver_;
+  stream_descriptor listener_;
+  boost::asio::steady_timer pause_;
+  boost::asio::steady_timer sweep_;
+  bool sweeping_ = false;
+  // Given up for a moment when there are no descriptors left, so that a connection can be taken off
+  // the queue and closed: otherwise the queue stays readable and the loop spins.
+  Descriptor reserve_;
+  Descriptor lock_;
+  std::string socket_path_;
+  Place place_;
+  std::map<HalfOpen::Id, Waiting> waiting_;
+  std::vector<char> look_buffer_;
+};
+
+Result<void> Acceptor::Door::listen_on(Descriptor socket, const std::string& what) {
+  if (listen(socket.get(), SOMAXCONN) != 0)
+    return errno_error(Code::kUnavailable, "cannot listen on " + what, errno);
+  SocketAddress bound{};
+  socklen_t length = sizeof bound;
+  getsockname(socket.get(), &bound.any, &length);
+  place_ = kind_ == Kind::kUnix ? Place{"unix", what, 0} : describe(bound);
+  take_reserve();
+  if (kind_ == Kind::kTls) look_buffer_.resize(kMaxHelloBytes);
+  listener_.assign(socket.release());
+  return {};
+}
+
+Result<void> Acceptor::Door::open_tcp(const std::string& address, std::uint16_t port) {
+  const auto parsed = parse_numeric(address, port);
+  if (!parsed)
+    return Error{Code::kInvalidArgument, "\"" + address + "\" is no numeric address",
+                 "write an IPv4 or IPv6 address of this host, such as 0.0.0.0:7411 or [::]:7411"};
+  const auto& [where, length] = *parsed;
+  const std::string what = describe(where).whole;
+  if (kind_ == Kind::kPlaintext && !is_loopback(where))
+    return Error{Code::kInvalidArgument, what + " is not a loopback address",
+                 "plaintext is for loopback only; elsewhere use --listen with certificates"};
+  Descriptor socket(::socket(where.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + what, errno);
+  set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (where.any.sa_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (bind(socket.get(), &where.any, length) != 0) {
+    const int error = errno;
+    const Code code = error == EADDRINUSE      ? Code::kAlreadyExists
+                      : error == EADDRNOTAVAIL ? Code::kNotFound
+                                               : Code::kUnavailable;
+    Error failure = errno_error(code, "cannot listen on " + what, error);
+    if (code == Code::kAlreadyExists)
+      failure.fix = "another program listens there: see `ss -ltnp`, or choose another port";
+    if (code == Code::kNotFound) failure.fix = "no interface has this address: see `ip address`";
+    return failure;
+  }
+  return listen_on(std::move(socket), what);
+}
+
+// ---- The Unix socket's place
+// --------------------------------------------------------------------------
+
+Result<void> Acceptor::Door::prepare_directory(const std::string& path) const {
+  const std::string directory = std::filesystem::path(path).parent_path().string();
+  if (directory.empty() || directory[0] != '/')
+    return Error{Code::kInvalidArgument, "socket " + path + " is not an absolute path", {}};
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kFailedPrecondition, "cannot make directory " + directory, errno);
+  struct stat status {};
+  if (lstat(directory.c_str(), &status) != 0)
+    return errno_error(Code::kFailedPrecondition, "directory " + directory, errno);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+    return Error{Code::kPermissionDenied, directory + " is not a directory of ours",
+                 "choose another place with --socket"};
+  if ((status.st_mode & 077) != 0)
+    return Error{Code::kPermissionDenied, directory + " can be entered by others",
+                 "chmod 700 " + directory + ", or choose another place with --socket"};
+  return {};
+}
+
+Result<void> Acceptor::Door::take_lock(const std::string& path) {
+  const std::string lock_path = path + ".lock";
+  Descriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (lock.get() < 0)
+    return errno_error(Code::kFailedPrecondition, "cannot open " + lock_path, errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{Code::kAlreadyExists, "another agent serves on " + path,
+                 "`ivy-agent status` asks it; one agent is enough for a user and a host"};
+  lock_ = std::move(lock);
+  return {};
+}
+
+Result<void> Acceptor::Door::open_unix(const std::string& path) {
+  SocketAddress address{};
+  address.local.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.local.sun_path)
+    return Error{Code::kInvalidArgument,
+                 "socket path " + path + " is longer than " +
+                     std::to_string(sizeof address.local.sun_path - 1) + " bytes",
+                 "choose a shorter one with --socket"};
+  std::memcpy(address.local.sun_path, path.data(), path.size());
+  IVY_CHECK(prepare_directory(path));
+  IVY_CHECK(take_lock(path));
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + path, errno);
+  // Whoever answers here has no lock of ours, and is not ours to push aside.
+  const int answer = connect(socket.get(), &address.any, sizeof address.local);
+  if (answer == 0 || errno == EAGAIN)
+    return Error{Code::kAlreadyExists, "another program serves on " + path,
+                 "end it, or choose another place with --socket"};
+  unlink(path.c_str());
+  socket.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // On Linux the mode of the descriptor is that of the file: there is no moment of another mode.
+  fchmod(socket.get(), 0600);
+  if (bind(socket.get(), &address.any, sizeof address.local) != 0)
+    return errno_error(Code::kUnavailable, "cannot bind " + path, errno);
+  chmod(path.c_str(), 0600);
+  socket_path_ = path;
+  return listen_on(std::move(socket), path);
+}
+
+// ---- Accepting
+// ----------------------------------------------------------------------------------------
+
+void Acceptor::Door::start() { wait_for_connection(); }
+
+void Acceptor::Door::close_door() {
+  error_code ignored;
+  listener_.close(ignored);
+  pause_.cancel();
+  sweep_.cancel();
+  for (const auto& [id, waiting] : waiting_) half_open_->leave(id);
+  waiting_.clear();
+  if (!socket_path_.empty()) unlink(socket_path_.c_str());
+  socket_path_.clear();
+  lock_.reset(-1);
+}
+
+void Acceptor::Door::wait_for_connection() {
+  listener_.async_wait(stream_descriptor::wait_read,
+                       [self = shared_from_this()](const error_code& error) {
+                         if (error || !self->listener_.is_open()) return;
+                         self->accept_some();
+                       });
+}
+
+void Acceptor::Door::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    SocketAddress from{};
+    socklen_t length = sizeof from;
+    Descriptor socket(
+        accept4(listener_.native_handle(), &from.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.get() >= 0) {
+      admit(std::move(socket), from);
+      continue;
+    }
+    if (errno == EAGAIN) break;
+    if (!accept_failed(errno)) return;
+  }
+  wait_for_connection();
+}
+
+// False when accepting goes on only after a pause.
+bool Acceptor::Door::accept_failed(int error) {
+  // Failures of that one connection, which is gone: accept(2).
+  if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return true;
+  const std::string reason = std::strerror(error);
+  if (error == EMFILE || error == ENFILE) {
+    reserve_.reset(-1);
+    const Descriptor dropped(
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const bool helped = dropped.get() >= 0;
+    take_reserve();
+    if (helped) {
+      refuse("a connection", "closed at once: " + reason + "; raise LimitNOFILE of the unit");
+      return true;
+    }
+  }
+  agent_log::refusal("no connection can be accepted on " + place_.whole + ": " + reason +
+                     "; the next attempt is in 0.1 s");
+  pause_.expires_after(kPause);
+  pause_.async_wait([self = shared_from_this()](const error_code& stopped) {
+    if (stopped || !self->listener_.is_open()) return;
+    if (self->reserve_.get() < 0) self->take_reserve();
+    self->wait_for_connection();
+  });
+  return false;
+}
+
+bool Acceptor::Door::within_margin(int descriptor) const {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
+  std::int64_t margin = std::min<std::int64_t>(limits_.descriptor_margin, allowed / 4);
+  // Whoever is on this host may help when strangers have taken all that they can get.
+  if (kind_ == Kind::kUnix) margin /= 2;
+  return descriptor >= allowed - margin;
+}
+
+void Acceptor::Door::admit(Descriptor socket, const SocketAddress& from) {
+  const Place peer = describe(from);
+  if (within_margin(socket.get())) {
+    refuse(peer.whole, "too many descriptors are open (this would be number " +
+                           std::to_string(socket.get()) +
+                           "), the rest is kept for running jobs; raise LimitNOFILE of the unit");
+    return;
+  }
+  if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
+  set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  if (kind_ == Kind::kPlaintext) return deliver(socket.release());
+  admit_stranger(std::move(socket), peer);
+}
+
+void Acceptor::Door::admit_local(Descriptor socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return refuse("a connection", "the kernel does not say who it is");
+  if (peer.uid != geteuid() && peer.uid != 0)
+    return refuse("pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid),
+                  "this agent serves user id " + std::to_string(geteuid()) + " only");
+  deliver(socket.release());
+}
+
+void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
+  const auto now = Clock::now();
+  half_open_->expire(now);
+  const HalfOpen::Entrance entrance = half_open_->enter(peer.address, peer.whole, now);
+  if (!entrance.id) return refuse(peer.whole, entrance.why);
+  if (entrance.evicted) {
+    // It may wait at another door, which closes it at its next sweep.
+    const auto evicted = waiting_.find(*entrance.evicted);
+    if (evicted != waiting_.end()) {
+      refuse(evicted->second.peer.whole, std::string(kEvicted) + ": " + entrance.why);
+      waiting_.erase(evicted);
+    }
+  }
+  stream_descriptor watched(listener_.get_executor(), socket.release());
+  waiting_.emplace(*entrance.id,
+                   Waiting{std::move(watched), std::move(peer), now + limits_.hello_deadline});
+  look(*entrance.id);
+  start_sweep();
+}
+
+// ---- First bytes
+// --------------------------------------------------------------------------------------
+
+void Acceptor::Door::look_later(HalfOpen::Id id) {
+  const auto found = waiting_.find(id);
+  found->second.socket.async_wait(stream_descriptor::wait_read,
+                                  [self = shared_from_this(), id](const error_code& error) {
+                                    if (!error) self->look(id);
+                                  });
+}
+
+void Acceptor::Door::look(HalfOpen::Id id) {
+  const auto found = waiting_.find(id);
+  if (found == waiting_.end()) return;
+  Waiting& waiting = found->second;
+  const int descriptor = waiting.socket.native_handle();
+  const ssize_t count = recv(descriptor, look_buffer_.data(), look_buffer_.size(), MSG_PEEK);
+  if (count < 0 && errno != EAGAIN) return finish(id, std::strerror(errno));
+  const std::string_view seen(look_buffer_.data(), count < 0 ? 0 : static_cast<std::size_t>(count));
+  const FirstBytes judged = judge_first_bytes(seen);
+  if (judged.verdict == FirstBytes::Verdict::kRefused)
+    return finish(id, "it is " + judged.what + "; launchers come with TLS 1.3 and a certificate");
+  if (judged.verdict == FirstBytes::Verdict::kMore) {
+    // With all bytes seen, the peer has closed its side: no more will come.
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    const bool closed = getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+                        info.tcpi_state != TCP_ESTABLISHED;
+    if (count == 0 || closed) return finish(id, "it closed and was " + describe_unfinished(seen));
+    // Readable means from now on: so many bytes are there. Otherwise every single byte of a slow
+    // sender would wake us, and the ones already seen would do so for ever.
+    set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(judged.needed));
+    return look_later(id);
+  }
+  set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
+  if (!half_open_->hand_over(id, Clock::now())) return finish(id, kEvicted);
+  const int released = waiting.socket.release();
+  waiting_.erase(found);
+  deliver(released);
+}
+
+void Acceptor::Door::finish(HalfOpen::Id id, const std::string& refusal) {
+  const auto found = waiting_.find(id);
+  refuse(found->second.peer.whole, refusal);
+  half_open_->leave(id);
+  waiting_.erase(found);
+}
+
+void Acceptor::Door::start_sweep() {
+  if (sweeping_ || waiting_.empty()) return;
+  sweeping_ = true;
+  sweep_.expires_after(kSweepInterval);
+  sweep_.async_wait([self = shared_from_this()](const error_code& stopped) {
+    self->sweeping_ = false;
+    if (!stopped) self->sweep();
+  });
+}
+
+void Acceptor::Door::sweep() {
+  const auto now = Clock::now();
+  for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
+    const HalfOpen::Id id = waiting++->first;
+    if (!half_open_->holds(id)) finish(id, kEvicted);
+  }
+  while (!waiting_.empty() && waiting_.begin()->second.deadline <= now) {
+    const auto oldest = waiting_.begin();
+    const ssize_t count = recv(oldest->second.socket.native_handle(), look_buffer_.data(),
+                               look_buffer_.size(), MSG_PEEK);
+    const std::string_view seen(look_buffer_.data(),
+                                count < 0 ? 0 : static_cast<std::size_t>(count));
+    finish(oldest->first, "after " + std::to_string(limits_.hello_deadline.count()) +
+                              " ms it was " + describe_unfinished(seen));
+  }
+  start_sweep();
+}
+
+// ---- Ends
+// ---------------------------------------------------------------------------------------------
+
+void Acceptor::Door::deliver(int descriptor) {
+  if (kind_ != Kind::kUnix)
+    set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kTcpUserTimeoutMs));
+  deliver_(descriptor);
+}
+
+void Acceptor::Door::refuse(const std::string& from, const std::string& why) {
+  agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
+}
+
+// ---- The handle
+// ---------------------------------------------------------------------------------------
+
+Acceptor::Acceptor(std::shared_ptr<Door> door) : door_(std::move(door)) { door_->start(); }
+Acceptor::~Acceptor() { door_->close_door(); }
+const std::string& Acceptor::place() const { return door_->place().whole; }
+std::uint16_t Acceptor::port() const { return door_->place().port; }
+
+Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
+                                                       std::uint16_t port, HalfOpen& half_open,
+                                                       AcceptorLimits limits, Deliver deliver) {
+  auto door =
+      std::make_shared<Door>(loop, Door::Kind::kTls, &half_open, limits, std::move(deliver));
+  IVY_CHECK(door->open_tcp(address, port));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::listen_plaintext(io_context& loop,
+                                                             const std::string& address,
+                                                             std::uint16_t port,
+                                                             AcceptorLimits limits,
+                                                             Deliver deliver) {
+  auto door =
+      std::make_shared<Door>(loop, Door::Kind::kPlaintext, nullptr, limits, std::move(deliver));
+  IVY_CHECK(door->open_tcp(address, port));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+}
+
+Result<std::unique_ptr<Acceptor>> Acceptor::listen_unix(io_context& loop, const std::string& path,
+                                                        AcceptorLimits limits, Deliver deliver) {
+  auto door = std::make_shared<Door>(loop, Door::Kind::kUnix, nullptr, limits, std::move(deliver));
+  IVY_CHECK(door->open_unix(path));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+}
+
+}  // namespace ivy

@@ -1,0 +1,201 @@
+#include "agent/daemon/agent_admin.h"
+
+#include <grpcpp/create_channel.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <memory>
+#include <thread>
+
+#include "agent/daemon/agent_log.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/agent_certificate.h"
+#include "proto/agent_config.h"
+
+namespace ivy {
+namespace {
+
+namespace v1 = agent::v1;
+using Stub = v1::Agent::Stub;
+
+constexpr auto kAnswerTime = std::chrono::seconds(5);
+constexpr auto kPollInterval = std::chrono::milliseconds(500);
+constexpr int kExitFailed = 1;
+
+std::string account_name() {
+  const passwd* const entry = getpwuid(geteuid());
+  return entry == nullptr ? std::string() : entry->pw_name;
+}
+
+void print_error(const Error& error) {
+  const std::string fix =
+      error.fix.empty() ? "" : "  fix:   " + agent_log::escaped(error.fix) + "\n";
+  std::fprintf(stderr, "ivy-agent: error: %s\n%s", agent_log::escaped(error.message).c_str(),
+               fix.c_str());
+}
+
+// The socket that was named, else the first place where there is one.
+Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
+  if (!asked.empty()) return asked;
+  std::string looked_at;
+  for (const std::string& place : agent_socket_places(environment, account_name(), geteuid())) {
+    if (access(place.c_str(), F_OK) == 0) return place;
+    looked_at += (looked_at.empty() ? "" : ", ") + place;
+  }
+  return Error{Code::kNotFound,
+               "no agent of this user on this host: there is no socket at " + looked_at,
+               "start one with `ivy-agent serve`, or name its socket with --socket"};
+}
+
+std::unique_ptr<Stub> connect(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::Agent::NewStub(
+      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
+}
+
+void set_deadline(grpc::ClientContext& context) {
+  context.set_deadline(std::chrono::system_clock::now() + kAnswerTime);
+}
+
+Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
+  if (status.ok()) return {};
+  const std::string fix = status.error_code() == grpc::StatusCode::UNAVAILABLE
+                              ? "is it running? `systemctl status ivy-agent@USER`"
+                              : "";
+  return Error{static_cast<Code>(status.error_code()),
+               "agent at " + socket + ": " + status.error_message(), fix};
+}
+
+Result<v1::ListReply> list_jobs(Stub& stub, const std::string& socket) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::ListReply reply;
+  const grpc::Status status = stub.List(&context, {}, &reply);
+  IVY_CHECK(answer_of(status, socket));
+  return reply;
+}
+
+Result<v1::FactsReply> facts_of(Stub& stub, const std::string& socket) {
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::FactsReply reply;
+  const grpc::Status status = stub.Facts(&context, {}, &reply);
+  IVY_CHECK(answer_of(status, socket));
+  return reply;
+}
+
+std::string count_of_jobs(std::uint64_t count) {
+  return std::to_string(count) + (count == 1 ? " job" : " jobs");
+}
+
+// The number of jobs that are left when none is, or when the time is over.
+Result<std::uint64_t> wait_until_empty(Stub& stub, const std::string& socket,
+                                       std::chrono::seconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const v1::ListReply reply = IVY_TRY(list_jobs(stub, socket));
+    const auto left = static_cast<std::uint64_t>(reply.jobs_size());
+    if (left == 0 || std::chrono::steady_clock::now() >= end) return left;
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+Result<int> drain(const DrainCommand& command, const Environment& environment) {
+  const std::string socket = IVY_TRY(find_socket(command.socket_path, environment));
+  const std::unique_ptr<Stub> stub = connect(socket);
+  v1::DrainRequest request;
+  request.set_undo(command.undo);
+  request.set_stop_jobs(command.stop_jobs);
+  grpc::ClientContext context;
+  set_deadline(context);
+  v1::DrainReply reply;
+  const grpc::Status status = stub->Drain(&context, request, &reply);
+  IVY_CHECK(answer_of(status, socket));
+  if (command.undo) {
+    std::printf("the agent takes new jobs again; %s here\n", count_of_jobs(reply.jobs()).c_str());
+    return 0;
+  }
+  std::printf("the agent takes no new jobs%s; %s here\n",
+              command.stop_jobs ? " and ends those that run" : "",
+              count_of_jobs(reply.jobs()).c_str());
+  if (command.wait.count() == 0) return 0;
+  std::fflush(stdout);
+  const std::uint64_t left = IVY_TRY(wait_until_empty(*stub, socket, command.wait));
+  if (left == 0) {
+    std::printf("no job is left\n");
+    return 0;
+  }
+  std::printf("%s left after %lld s\n",
+              (count_of_jobs(left) + (left == 1 ? " is" : " are")).c_str(),
+              static_cast<long long>(command.wait.count()));
+  return kExitFailed;
+}
+
+std::string age(std::int64_t since_unix_s) {
+  const std::int64_t seconds = std::max<std::int64_t>(0, std::time(nullptr) - since_unix_s);
+  if (seconds < 120) return std::to_string(seconds) + " s";
+  if (seconds < 7200) return std::to_string(seconds / 60) + " min";
+  if (seconds < 2 * 86'400) return std::to_string(seconds / 3600) + " h";
+  return std::to_string(seconds / 86'400) + " days";
+}
+
+// What comes from others may hold anything: nothing of it may reach a terminal as it is.
+void print_field(const char* name, const std::string& value) {
+  std::printf("%-12s %s\n", name, agent_log::escaped(value).c_str());
+}
+
+void print_job(const v1::JobEntry& job) {
+  const v1::JobDescription& described = job.job();
+  std::printf(
+      "  %s host %u  %s  %s  %s  %s  by %s@%s, %s\n", agent_log::escaped(job.job_id()).c_str(),
+      job.host(), age(job.opened_at()).c_str(), job.attached() ? "attached" : "no launcher",
+      (std::to_string(described.host_count()) + " hosts").c_str(),
+      agent_log::escaped(described.program()).c_str(), agent_log::escaped(described.user()).c_str(),
+      agent_log::escaped(described.launcher_host()).c_str(),
+      agent_log::escaped(job.certificate()).c_str());
+}
+
+Result<int> status_of(const StatusCommand& command, const Environment& environment) {
+  const std::string socket = IVY_TRY(find_socket(command.socket_path, environment));
+  const std::unique_ptr<Stub> stub = connect(socket);
+  const v1::FactsReply facts = IVY_TRY(facts_of(*stub, socket));
+  const v1::ListReply list = IVY_TRY(list_jobs(*stub, socket));
+  print_field("agent", facts.version() + ", protocol " + std::to_string(facts.protocol()) +
+                           ", up for " + age(facts.started_at()));
+  print_field("host", facts.host_name() + " (" + facts.architecture() + ")");
+  print_field("user", facts.user());
+  print_field("socket", socket);
+  const std::int64_t expires = facts.certificate_expires_at();
+  const std::string warning = expires == 0 ? "" : expiry_warning(expires, std::time(nullptr));
+  print_field("certificate", expires == 0      ? "none: only this host's launchers are served"
+                             : warning.empty() ? "until " + certificate_date(expires)
+                                               : warning);
+  print_field("containment", facts.containment());
+  print_field("new jobs", facts.draining() ? "refused: it drains" : "taken");
+  print_field("jobs", std::to_string(list.jobs_size()));
+  for (const v1::JobEntry& job : list.jobs()) print_job(job);
+  return 0;
+}
+
+int finish(const Result<int>& result) {
+  if (result.ok()) return *result;
+  print_error(result.error());
+  return kExitFailed;
+}
+
+}  // namespace
+
+int run_drain(const DrainCommand& command, const Environment& environment) {
+  return finish(drain(command, environment));
+}
+
+int run_status(const StatusCommand& command, const Environment& environment) {
+  return finish(status_of(command, environment));
+}
+
+}  // namespace ivy

@@ -1,0 +1,13 @@
+// `ivy-agent drain` and `ivy-agent status`: clients of the agent of this host, over its Unix
+// socket. Thread: main's; they block. Both print what they have to say and return the exit code: 0,
+// 1 when the agent does not answer or jobs are left after --wait.
+#pragma once
+
+#include "agent/daemon/options.h"
+
+namespace ivy {
+
+int run_drain(const DrainCommand& command, const Environment& environment);
+int run_status(const StatusCommand& command, const Environment& environment);
+
+}  // namespace ivy

@@ -1,0 +1,338 @@
+#include "agent/daemon/agent_credentials.h"
+
+#include <fcntl.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_certificate_verifier.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+
+#include "agent/daemon/agent_log.h"
+
+namespace ivy {
+namespace {
+
+constexpr const char* kCa = "ca.crt";
+constexpr const char* kRevoked = "ca.crl";
+constexpr const char* kCertificate = "host.crt";
+constexpr const char* kKey = "host.key";
+constexpr std::array<const char*, 4> kFiles{kCa, kRevoked, kCertificate, kKey};
+
+constexpr unsigned kProviderIntervalS = 1;  // The least that gRPC takes.
+constexpr std::int64_t kDayS = 86'400;
+
+std::int64_t now_s() { return static_cast<std::int64_t>(std::time(nullptr)); }
+
+// A variable that is set and not empty.
+const std::string* value_of(const Environment& environment, const std::string& name) {
+  const std::string* const found = find_variable(environment, name);
+  return found == nullptr || found->empty() ? nullptr : found;
+}
+
+Error fault(const std::string& message, const std::string& fix) {
+  return Error{Code::kFailedPrecondition, message, fix};
+}
+
+Result<std::string> read_file(const std::string& path, std::size_t limit) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0)
+    return errno_error(errno == ENOENT ? Code::kNotFound : Code::kFailedPrecondition,
+                       "cannot read " + path, errno);
+  std::string content(limit + 1, '\0');
+  std::size_t size = 0;
+  int error = 0;
+  while (size < content.size()) {
+    const ssize_t count = read(descriptor, content.data() + size, content.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) error = errno;
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  close(descriptor);
+  if (error != 0) return errno_error(Code::kFailedPrecondition, "cannot read " + path, error);
+  if (size > limit)
+    return fault(path + " is larger than " + std::to_string(limit) + " bytes",
+                 "is it the right file?");
+  content.resize(size);
+  return content;
+}
+
+struct Release {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+
+// An encrypted key must not make a daemon ask for a pass phrase on a terminal.
+int no_passphrase(char*, int, int, void*) { return -1; }
+
+bool key_fits(const std::string& key_pem, const std::string& certificate_pem) {
+  const std::unique_ptr<BIO, Release> key_text(
+      BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
+  const std::unique_ptr<BIO, Release> certificate_text(
+      BIO_new_mem_buf(certificate_pem.data(), static_cast<int>(certificate_pem.size())));
+  const std::unique_ptr<EVP_PKEY, Release> key(
+      PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_passphrase, nullptr));
+  const std::unique_ptr<X509, Release> certificate(
+      PEM_read_bio_X509(certificate_text.get(), nullptr, no_passphrase, nullptr));
+  return key && certificate && X509_check_private_key(certificate.get(), key.get()) == 1;
+}
+
+// A sealed file in memory: the key never gets a second place on a disk.
+Result<int> memory_file(const std::string& content) {
+  const int descriptor = memfd_create("ivy-agent-certificate", MFD_CLOEXEC);
+  if (descriptor < 0) return errno_error(Code::kInternal, "memfd_create", errno);
+  if (write(descriptor, content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
+    const int error = errno;
+    close(descriptor);
+    return errno_error(Code::kInternal, "write of a file in memory", error);
+  }
+  return descriptor;
+}
+
+}  // namespace
+
+// ---- Finding and reading
+// ------------------------------------------------------------------------------
+
+std::vector<std::string> certificate_places(const std::string& asked,
+                                            const Environment& environment) {
+  if (!asked.empty()) return {asked};
+  std::vector<std::string> places;
+  if (const std::string* given = value_of(environment, "CREDENTIALS_DIRECTORY"))
+    places.push_back(*given);
+  places.push_back("/etc/ivyrun/agent");
+  if (const std::string* config = value_of(environment, "XDG_CONFIG_HOME"))
+    places.push_back(*config + "/ivyrun/agent");
+  else if (const std::string* home = value_of(environment, "HOME"))
+    places.push_back(*home + "/.config/ivyrun/agent");
+  return places;
+}
+
+Result<CertificateFiles> find_certificates(const std::string& asked,
+                                           const Environment& environment) {
+  std::string looked_at;
+  for (const std::string& place : certificate_places(asked, environment)) {
+    const CertificateFiles files{place};
+    if (access(files.path(kCertificate).c_str(), F_OK) == 0) return files;
+    looked_at += (looked_at.empty() ? "" : ", ") + place;
+  }
+  return Error{Code::kNotFound, "no certificate of this host: there is no host.crt in " + looked_at,
+               "make one with `ivy-agent cert HOST` where the CA is, copy its directory here and "
+               "name it with --certificates"};
+}
+
+struct AgentCredentials::Loaded {
+  TrustAnchor anchor;
+  CertificateIdentity own;
+  std::string key_and_certificate;
+};
+
+struct AgentCredentials::Stamp {
+  std::int64_t modified_ns = 0;
+  std::int64_t size = -1;  // -1: not there.
+  std::uint64_t inode = 0;
+  bool operator==(const Stamp&) const = default;
+};
+
+Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFiles& files,
+                                                            const std::string& user) {
+  Loaded loaded;
+  loaded.anchor.ca_pem = IVY_TRY(read_file(files.path(kCa), kMaxCertificateBytes));
+  Result<std::string> revoked = read_file(files.path(kRevoked), kMaxRevocationBytes);
+  if (revoked.ok())
+    loaded.anchor.crl_pem = *revoked;
+  else if (revoked.error().code != Code::kNotFound)
+    return revoked.error();
+  const std::string certificate =
+      IVY_TRY(read_file(files.path(kCertificate), kMaxCertificateBytes));
+  const std::string key = IVY_TRY(read_file(files.path(kKey), kMaxCertificateBytes));
+  if (!key_fits(key, certificate))
+    return fault(files.path(kKey) + " is not the key of " + files.path(kCertificate),
+                 "copy both from the directory that `ivy-agent cert HOST` made");
+  const auto own = verify_certificate(certificate, loaded.anchor, CertificateRole::kHost, now_s());
+  if (!own.ok()) {
+    Error error = own.error().context(files.path(kCertificate));
+    error.code = Code::kFailedPrecondition;
+    if (error.fix.empty()) error.fix = "make a new one with `ivy-agent renew` where the CA is";
+    return error;
+  }
+  loaded.own = *own;
+  if (!own->serves.empty() && own->serves != user)
+    return fault(files.path(kCertificate) + " serves user " + own->serves + " only, not " + user,
+                 "start the agent as " + own->serves +
+                     ", or make a certificate with `ivy-agent cert " + own->name + " --serves " +
+                     user + "`");
+  loaded.key_and_certificate = key + "\n" + certificate;
+  return loaded;
+}
+
+std::vector<AgentCredentials::Stamp> AgentCredentials::stamps() const {
+  std::vector<Stamp> result;
+  for (const char* name : kFiles) {
+    struct stat status {};
+    if (stat(files_.path(name).c_str(), &status) != 0) {
+      result.push_back({});
+      continue;
+    }
+    result.push_back({status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec,
+                      status.st_size, status.st_ino});
+  }
+  return result;
+}
+
+// ---- Judging clients
+// ----------------------------------------------------------------------------------
+
+Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor& anchor,
+                                         const std::string& user, std::int64_t now_unix_s) {
+  CertificateIdentity identity =
+      IVY_TRY(verify_certificate(pem, anchor, CertificateRole::kUser, now_unix_s));
+  if (identity.name != user)
+    return Error{Code::kPermissionDenied,
+                 "certificate user/" + identity.name + " serial " + identity.serial +
+                     " may not launch here: this agent serves " + user + " only",
+                 "launch on hosts where an agent of " + identity.name + " runs"};
+  return identity;
+}
+
+// Called by gRPC when a handshake has ended, on one of its threads.
+class AgentCredentials::ClientVerifier final
+    : public grpc::experimental::ExternalCertificateVerifier {
+ public:
+  explicit ClientVerifier(const AgentCredentials& credentials) : credentials_(credentials) {}
+
+  bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,
+              std::function<void(grpc::Status)>, grpc::Status* sync_status) override {
+    const grpc::string_ref pem = request->peer_cert();
+    const std::string_view certificate(pem.data(), pem.size());
+    const auto identity =
+        certificate.empty()
+            ? Result<CertificateIdentity>(
+                  Error{Code::kUnauthenticated, "it showed no certificate",
+                        "launchers need the certificate that `ivy-agent cert --user NAME` makes"})
+            : judge_client(certificate, *credentials_.anchor(), credentials_.user_, now_s());
+    if (identity.ok()) {
+      *sync_status = grpc::Status::OK;
+      return true;
+    }
+    const Error& error = identity.error();
+    agent_log::refusal("refused " + credentials_.half_open_.suspects() + ": " + error.message +
+                       (error.fix.empty() ? "" : "; " + error.fix));
+    *sync_status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "certificate refused");
+    return true;
+  }
+  void Cancel(grpc::experimental::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const AgentCredentials& credentials_;
+};
+
+// ---- Taking over
+// --------------------------------------------------------------------------------------
+
+AgentCredentials::AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open)
+    : files_(std::move(files)), user_(std::move(user)), half_open_(half_open) {}
+
+AgentCredentials::~AgentCredentials() {
+  server_credentials_.reset();
+  if (published_ >= 0) close(published_);
+}
+
+Result<void> AgentCredentials::take_over(Loaded loaded) {
+  const int file = IVY_TRY(memory_file(loaded.key_and_certificate));
+  if (published_ < 0) {
+    published_ = file;
+  } else {
+    // One step: gRPC's provider sees the old pair or the new one, never half of each.
+    const int moved = dup3(file, published_, O_CLOEXEC);
+    const int error = errno;
+    close(file);
+    if (moved < 0) return errno_error(Code::kInternal, "dup3", error);
+  }
+  const std::lock_guard lock(mutex_);
+  anchor_ = std::make_shared<const TrustAnchor>(std::move(loaded.anchor));
+  own_ = std::move(loaded.own);
+  return {};
+}
+
+Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const CertificateFiles& files,
+                                                                 const std::string& user,
+                                                                 HalfOpen& half_open) {
+  std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
+  made->stamps_ = made->stamps();
+  Loaded loaded = IVY_TRY(read_all(files, user));
+  IVY_CHECK(made->take_over(std::move(loaded)));
+
+  namespace tls = grpc::experimental;
+  const std::string published = "/proc/self/fd/" + std::to_string(made->published_);
+  auto provider = std::make_shared<tls::FileWatcherCertificateProvider>(published, published,
+                                                                        kProviderIntervalS);
+  tls::TlsServerCredentialsOptions options(std::move(provider));
+  options.watch_identity_key_cert_pairs();
+  // Asked for and judged by the verifier, whether one is shown or not; OpenSSL still proves that
+  // its owner has the key. "Require" would end the handshake before we could say why.
+  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ClientVerifier>(*made));
+  options.set_check_call_host(false);
+  made->server_credentials_ = tls::TlsServerCredentials(options);
+  return made;
+}
+
+std::shared_ptr<grpc::ServerCredentials> AgentCredentials::server_credentials() const {
+  return server_credentials_;
+}
+
+void AgentCredentials::reread(bool forced) {
+  std::vector<Stamp> seen = stamps();
+  if (!forced && seen == stamps_) return;
+  stamps_ = std::move(seen);
+  Result<Loaded> loaded = read_all(files_, user_);
+  Result<void> taken = loaded.ok() ? take_over(std::move(*loaded)) : Result<void>(loaded.error());
+  if (!taken.ok()) {
+    agent_log::error("certificates have changed but are not taken: " + taken.error().message +
+                     "; those read before stay in use" +
+                     (taken.error().fix.empty() ? "" : "; " + taken.error().fix));
+    return;
+  }
+  agent_log::notice("certificates of " + files_.directory + " read again: " + description());
+  expiry_said_at_ = 0;
+  say_expiry();
+}
+
+void AgentCredentials::say_expiry() {
+  const std::int64_t now = now_s();
+  if (expiry_said_at_ != 0 && now - expiry_said_at_ < kDayS) return;
+  const std::string warning = expiry_warning(expires_at(), now);
+  if (warning.empty()) return;
+  expiry_said_at_ = now;
+  agent_log::warning(
+      "our certificate " + files_.path(kCertificate) + " " + warning +
+      ": afterwards launchers refuse this agent; run `ivy-agent renew` where the CA is "
+      "and copy the new files here, they are read without a restart");
+}
+
+std::shared_ptr<const TrustAnchor> AgentCredentials::anchor() const {
+  const std::lock_guard lock(mutex_);
+  return anchor_;
+}
+
+std::string AgentCredentials::description() const {
+  const std::lock_guard lock(mutex_);
+  return "host/" + own_.name + " serial " + own_.serial + " until " +
+         certificate_date(own_.not_after);
+}
+
+std::int64_t AgentCredentials::expires_at() const {
+  const std::lock_guard lock(mutex_);
+  return own_.not_after;
+}
+
+}  // namespace ivy

@@ -1,0 +1,109 @@
+// The agent's certificates: found, checked, handed to gRPC, and read again when their files change.
+//
+// gRPC asks clients for a certificate but leaves judging it to us: its own check of a chain names
+// neither the certificate nor the reason. A connection passes verify_certificate() twice: when its
+// handshake ends (here) and at each call (peer_of).
+//
+// Thread: load, reread and destruction on the loop's; the rest any. Lifetime: outlives the gRPC
+// server.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "agent/daemon/half_open.h"
+#include "proto/agent_certificate.h"
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// ca.crt, ca.crl (may be missing), host.crt and host.key.
+struct CertificateFiles {
+  std::string directory;
+  std::string path(const char* name) const { return directory + "/" + name; }
+};
+
+// Where certificates are looked for: `asked` alone when it is given; else $CREDENTIALS_DIRECTORY,
+// /etc/ivyrun/agent, ${XDG_CONFIG_HOME:-$HOME/.config}/ivyrun/agent.
+std::vector<std::string> certificate_places(const std::string& asked,
+                                            const Environment& environment);
+
+// The first place with a host.crt. NotFound lists the places.
+Result<CertificateFiles> find_certificates(const std::string& asked,
+                                           const Environment& environment);
+
+// Whether a client's certificate may come in: a user's, of this name, signed, in time, not revoked.
+Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor& anchor,
+                                         const std::string& user, std::int64_t now_unix_s);
+
+class AgentCredentials {
+ public:
+  // Reads and checks everything: our own certificate must be a host's, signed by the CA, in time,
+  // fit its key, and serve this user. FailedPrecondition says which file is at fault.
+  static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
+                                                        const std::string& user,
+                                                        HalfOpen& half_open);
+  ~AgentCredentials();
+
+  // For the acceptors; client certificates are demanded and judged.
+  std::shared_ptr<grpc::ServerCredentials> server_credentials() const;
+
+  // Reads the files again when one has changed since, or when `forced`. What is not good is logged
+  // once and leaves everything as it was. New connections use the new certificate within two
+  // seconds.
+  void reread(bool forced);
+  // A line when our certificate ends within 14 days: at the first call, then once a day.
+  void say_expiry();
+
+  std::shared_ptr<const TrustAnchor> anchor() const;
+  // "host/node1 serial 4f02 until 2026-11-24": for the log.
+  std::string description() const;
+  std::int64_t expires_at() const;  // Seconds since 1970.
+
+ private:
+  class ClientVerifier;
+  struct Loaded;
+  struct Stamp;
+  AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open);
+  static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user);
+  Result<void> take_over(Loaded loaded);
+  std::vector<Stamp> stamps() const;
+
+  CertificateFiles files_;
+  std::string user_;
+  HalfOpen& half_open_;
+  mutable std::mutex mutex_;  // Guards the next two.
+  std::shared_ptr<const TrustAnchor> anchor_;
+  CertificateIdentity own_;
+  // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
+  // number stays; what it refers to is exchanged as a whole.
+  int published_ = -1;
+  std::shared_ptr<grpc::ServerCredentials> server_credentials_;
+  std::vector<Stamp> stamps_;
+  std::int64_t expiry_said_at_ = 0;
+};
+
+// ---- For peer_of()
+// ------------------------------------------------------------------------------------
+
+// What peer_of() needs to know; it has no other way to learn it than from here, since a call brings
+// only its context. One per process.
+struct PeerPolicy {
+  std::string user;
+  const AgentCredentials* credentials = nullptr;  // Null: nobody comes over TLS.
+  HalfOpen* half_open = nullptr;
+  bool plaintext_loopback = false;
+};
+// Set before the server starts, cleared (with null) after it has ended.
+void set_peer_policy(std::shared_ptr<const PeerPolicy> policy);
+
+// gRPC's "ipv6:%5B::1%5D:99" as we write it: "[::1]:99". Pure.
+std::string plain_peer_name(const std::string& grpc_peer);
+
+}  // namespace ivy

@@ -1,0 +1,225 @@
+#include "agent/daemon/agent_log.h"
+
+#include <grpc/support/log.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace ivy::agent_log {
+namespace {
+
+constexpr std::size_t kMaxLineBytes = 4096;
+
+// Enough to see what happens, too few to fill a disk: 200 lines at once, 5 a second for ever.
+constexpr double kBurst = 200;
+constexpr double kPerSecond = 5;
+
+struct Log {
+  std::mutex mutex;
+  bool journal = false;
+  RateLimit refusals{kBurst, kPerSecond};
+  RateLimit grpc{kBurst, kPerSecond};
+  std::function<std::string()> suspects;
+};
+
+// One per process, as standard error is.
+Log& the_log() {
+  static Log* const log = new Log;  // Never destroyed: gRPC's threads may speak until the very end.
+  return *log;
+}
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// systemd says with JOURNAL_STREAM which file its journal's socket is; standard error may have been
+// redirected since.
+bool standard_error_is_journal() {
+  const char* const stream = std::getenv("JOURNAL_STREAM");
+  struct stat status {};
+  unsigned long long device = 0;
+  unsigned long long inode = 0;
+  return stream != nullptr && std::sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+         fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device && status.st_ino == inode;
+}
+
+// A single write, so that lines of several threads and of our children do not mix.
+void write_whole(const std::string& text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = write(STDERR_FILENO, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return;  // Nobody reads: a log never stops its program.
+    written += static_cast<std::size_t>(count);
+  }
+}
+
+std::string suspects() {
+  Log& log = the_log();
+  std::function<std::string()> ask;
+  {
+    const std::lock_guard lock(log.mutex);
+    ask = log.suspects;
+  }
+  return ask ? ask() : "a connection";
+}
+
+void from_grpc(gpr_log_func_args* args) {
+  const std::string failure = handshake_failure(args->message);
+  if (!failure.empty())
+    return refusal("refused " + suspects() + ": its TLS handshake failed: " + failure);
+  const Level level = args->severity == GPR_LOG_SEVERITY_ERROR ? Level::kWarning : Level::kInfo;
+  const char* const slash = std::strrchr(args->file, '/');
+  say(level,
+      "gRPC: " + std::string(args->message) + " (" + (slash != nullptr ? slash + 1 : args->file) +
+          ":" + std::to_string(args->line) + ")",
+      Cause::kGrpc);
+}
+
+const char* word(Level level) {
+  switch (level) {
+    case Level::kError:
+      return "error: ";
+    case Level::kWarning:
+      return "warning: ";
+    case Level::kNotice:
+    case Level::kInfo:
+      return "";
+  }
+  return "";
+}
+
+// The length of the well-formed UTF-8 character at the front, or 0. RFC 3629, table 3-7 of Unicode.
+std::size_t utf8_length(std::string_view text) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = at(0);
+  const std::size_t length = first < 0x80                     ? 1
+                             : first >= 0xc2 && first <= 0xdf ? 2
+                             : first >= 0xe0 && first <= 0xef ? 3
+                             : first >= 0xf0 && first <= 0xf4 ? 4
+                                                              : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) ||
+      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) > 0x8f))
+    return 0;
+  return length;
+}
+
+bool is_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first < 0x20 || first == 0x7f;
+  // U+0080..U+009F: control characters of eight-bit terminals.
+  return character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
+}
+
+void say_count(const Log& log, std::uint64_t count, const char* of) {
+  if (count == 0) return;
+  write_whole(line(Level::kWarning,
+                   std::to_string(count) + " more lines " + of +
+                       " were left out: they came faster than the log takes them",
+                   log.journal));
+}
+
+}  // namespace
+
+void start() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.journal = standard_error_is_journal();
+  log.refusals = RateLimit(kBurst, kPerSecond);
+  log.grpc = RateLimit(kBurst, kPerSecond);
+  gpr_set_log_function(from_grpc);
+}
+
+void say(Level level, std::string_view text, Cause cause) {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  if (cause == Cause::kRefusal && !log.refusals.admit(now_ms())) return;
+  if (cause == Cause::kGrpc && !log.grpc.admit(now_ms())) return;
+  write_whole(line(level, text, log.journal));
+}
+
+void name_suspects(std::function<std::string()> who) {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  log.suspects = std::move(who);
+}
+
+void say_left_out() {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  say_count(log, log.refusals.take_left_out(), "about refused connections");
+  say_count(log, log.grpc.take_left_out(), "from gRPC");
+}
+
+std::string escaped(std::string_view text) {
+  static constexpr std::array<char, 17> kDigits{"0123456789abcdef"};
+  std::string result;
+  result.reserve(text.size());
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length != 0 && !is_control(text.substr(0, length))) {
+      result += text.substr(0, length);
+      text.remove_prefix(length);
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(text.front());
+    result += "\\x";
+    result += kDigits[byte >> 4];
+    result += kDigits[byte & 15];
+    text.remove_prefix(1);
+  }
+  return result;
+}
+
+std::string handshake_failure(std::string_view grpc_message) {
+  if (!grpc_message.starts_with("Handshake failed with fatal error")) return {};
+  // OpenSSL: "error:0A000065:SSL routines::no suitable key share".
+  const std::size_t reason = grpc_message.rfind("::");
+  std::string text(reason == std::string_view::npos ? grpc_message
+                                                    : grpc_message.substr(reason + 2));
+  while (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string line(Level level, std::string_view text, bool journal) {
+  std::string result = journal ? "<" + std::to_string(static_cast<int>(level)) + ">"
+                               : std::string("ivy-agent: ") + word(level);
+  result += escaped(text.substr(0, kMaxLineBytes));
+  if (text.size() > kMaxLineBytes) result += " [cut]";
+  return result + '\n';
+}
+
+bool RateLimit::admit(std::int64_t now_ms_value) {
+  if (last_ms_ != 0)
+    tokens_ = std::min(
+        burst_, tokens_ + static_cast<double>(now_ms_value - last_ms_) * per_second_ / 1000.0);
+  last_ms_ = now_ms_value;
+  if (tokens_ < 1) {
+    ++left_out_;
+    return false;
+  }
+  tokens_ -= 1;
+  return true;
+}
+
+std::uint64_t RateLimit::take_left_out() {
+  const std::uint64_t count = left_out_;
+  left_out_ = 0;
+  return count;
+}
+
+}  // namespace ivy::agent_log

@@ -1,0 +1,162 @@
+#include "agent/daemon/agent_server.h"
+
+#include <grpcpp/resource_quota.h>
+
+namespace ivy {
+namespace {
+
+// agent.proto promises 64 KiB of data in a message; OpenJob with 64 host names is far smaller.
+constexpr int kMaxMessageBytes = 256 * 1024;
+constexpr int kMaxStreams = 1024;  // Of one connection; a launcher uses one or two.
+constexpr int kHandshakeTimeoutMs = 5000;
+
+// We ask every 30 s whether the other end is there. A full slow link may take two minutes for the
+// answer.
+constexpr int kKeepaliveTimeMs = 30'000;
+constexpr int kKeepaliveTimeoutMs = 120'000;
+// Launchers may ask us each 5 s, also without a call. A second less, since timers are not exact.
+constexpr int kMinClientPingIntervalMs = 4000;
+
+// What gRPC may hold for a stream whose reader does not read, in each direction. gRPC would
+// otherwise measure the link and grow its windows to megabytes.
+constexpr int kLookaheadBytes = 256 * 1024;
+constexpr int kWriteBufferBytes = 64 * 1024;
+constexpr int kMaxFrameBytes = 64 * 1024;
+constexpr int kReadChunkBytes = 16 * 1024;
+constexpr int kMaxMetadataBytes = 16 * 1024;
+
+// Far more than a full house needs, so that gRPC never has to end a job's stream to save memory.
+constexpr std::size_t kQuotaBytes = 512 * 1024 * 1024;
+constexpr int kQuotaThreads = 64;
+
+void set_limits(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  // A compressed message may be a thousand times larger than its limit promises.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kMinClientPingIntervalMs);
+
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kLookaheadBytes);
+
+  grpc::ResourceQuota quota("ivy-agent");
+  quota.Resize(kQuotaBytes).SetMaxThreads(kQuotaThreads);
+  builder.SetResourceQuota(quota);
+}
+
+Acceptor::Deliver deliver_to(grpc::experimental::ExternalConnectionAcceptor& intake) {
+  return [&intake](int descriptor) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = descriptor;
+    intake.HandleNewConnection(&connection);
+  };
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context& loop,
+                                                        grpc::Service& service,
+                                                        const AgentCredentials* credentials,
+                                                        HalfOpen& half_open,
+                                                        const AgentServerOptions& options) {
+  IVY_ASSERT(credentials != nullptr || options.listen.empty());
+  using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  std::unique_ptr<AgentServer> made(new AgentServer);
+  grpc::ServerBuilder builder;
+  set_limits(builder);
+  builder.RegisterService(&service);
+  if (credentials != nullptr)
+    made->tls_intake_ = builder.experimental().AddExternalConnectionAcceptor(
+        From::FROM_FD, credentials->server_credentials());
+  made->plain_intake_ = builder.experimental().AddExternalConnectionAcceptor(
+      From::FROM_FD, grpc::InsecureServerCredentials());
+  made->server_ = builder.BuildAndStart();
+  if (made->server_ == nullptr)
+    return Error{Code::kInternal, "gRPC did not start; its own lines above say why", {}};
+  const Result<void> opened = made->open_doors(loop, half_open, options);
+  if (!opened.ok()) {
+    made->shut_down(std::chrono::milliseconds(0));
+    return opened.error();
+  }
+  return made;
+}
+
+Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HalfOpen& half_open,
+                                     const AgentServerOptions& options) {
+  auto local = IVY_TRY(
+      Acceptor::listen_unix(loop, options.socket_path, options.limits, deliver_to(*plain_intake_)));
+  doors_.push_back(std::move(local));
+  const auto open_tls = [&](const std::string& address, std::uint16_t port) {
+    return Acceptor::listen_tls(loop, address, port, half_open, options.limits,
+                                deliver_to(*tls_intake_));
+  };
+  const auto open_plain = [&](const std::string& address, std::uint16_t port) {
+    return Acceptor::listen_plaintext(loop, address, port, options.limits,
+                                      deliver_to(*plain_intake_));
+  };
+  for (const ListenAddress& where : options.listen) {
+    const auto addresses = where.address.empty() ? std::vector<std::string>{"0.0.0.0", "::"}
+                                                 : std::vector<std::string>{where.address};
+    IVY_CHECK(open_everywhere(addresses, where.port, open_tls));
+  }
+  if (options.insecure_loopback)
+    IVY_CHECK(open_everywhere({"127.0.0.1", "::1"}, *options.insecure_loopback, open_plain));
+  return {};
+}
+
+// On hosts without IPv6 the second address is left out; the first one must open.
+Result<void> AgentServer::open_everywhere(
+    const std::vector<std::string>& addresses, std::uint16_t port,
+    const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
+        open) {
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    auto door = open(addresses[i], port);
+    if (!door.ok()) {
+      if (i > 0 && door.error().code != Code::kAlreadyExists) continue;
+      return door.error();
+    }
+    if (port == 0) port = (*door)->port();
+    doors_.push_back(std::move(*door));
+  }
+  return {};
+}
+
+AgentServer::~AgentServer() {
+  stop_accepting();
+  shut_down(std::chrono::milliseconds(0));
+}
+
+std::vector<std::string> AgentServer::places() const {
+  std::vector<std::string> result;
+  for (const auto& door : doors_) result.push_back(door->place());
+  return result;
+}
+
+std::uint16_t AgentServer::port() const {
+  for (const auto& door : doors_)
+    if (door->port() != 0) return door->port();
+  return 0;
+}
+
+void AgentServer::stop_accepting() { doors_.clear(); }
+
+void AgentServer::shut_down(std::chrono::milliseconds patience) {
+  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + patience);
+}
+
+}  // namespace ivy

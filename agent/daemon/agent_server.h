@@ -1,0 +1,71 @@
+// The gRPC server of the agent: one service, three kinds of doors, limits and keepalive. gRPC opens
+// no socket of its own.
+//
+// Thread: start, stop_accepting and destruction on the loop's. shut_down blocks: on another thread,
+// while the loop runs on, because calls end there. Lifetime: is outlived by loop, service,
+// credentials and HalfOpen.
+#pragma once
+
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/daemon/acceptor.h"
+#include "agent/daemon/agent_credentials.h"
+#include "agent/daemon/listen_address.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+struct AgentServerOptions {
+  std::string socket_path;
+  std::vector<ListenAddress> listen;               // With TLS.
+  std::optional<std::uint16_t> insecure_loopback;  // Without, on 127.0.0.1 and ::1.
+  AcceptorLimits limits;
+};
+
+class AgentServer {
+ public:
+  // `credentials` may be null when `listen` is empty.
+  static Result<std::unique_ptr<AgentServer>> start(boost::asio::io_context& loop,
+                                                    grpc::Service& service,
+                                                    const AgentCredentials* credentials,
+                                                    HalfOpen& half_open,
+                                                    const AgentServerOptions& options);
+  ~AgentServer();
+
+  // "/run/ivyrun-alice/agent.sock", "[::]:7411": for the log.
+  std::vector<std::string> places() const;
+  // Of the first TCP door; 0 without one.
+  std::uint16_t port() const;
+
+  void stop_accepting();
+  // Calls that have not ended after `patience` are cancelled.
+  void shut_down(std::chrono::milliseconds patience);
+
+ private:
+  using Intake = grpc::experimental::ExternalConnectionAcceptor;
+  AgentServer() = default;
+  Result<void> open_doors(boost::asio::io_context& loop, HalfOpen& half_open,
+                          const AgentServerOptions& options);
+  Result<void> open_everywhere(
+      const std::vector<std::string>& addresses, std::uint16_t port,
+      const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
+          open);
+
+  std::unique_ptr<Intake> tls_intake_;
+  std::unique_ptr<Intake> plain_intake_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::unique_ptr<Acceptor>> doors_;
+};
+
+}  // namespace ivy

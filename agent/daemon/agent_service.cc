@@ -1,0 +1,314 @@
+#include "agent/daemon/agent_service.h"
+
+#include <pwd.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <ctime>
+#include <set>
+#include <utility>
+
+#include "agent/daemon/agent_log.h"
+#include "agent/daemon/bundle_cache.h"
+#include "agent/daemon/job_carrier.h"
+#include "agent/daemon/job_opening.h"
+#include "agent/daemon/job_registry.h"
+#include "agent/daemon/open_call.h"
+#include "agent/daemon/open_stream.h"
+#include "agent/daemon/put_call.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::uint32_t kProtocol = 1;
+
+std::string user_name() {
+  const passwd* const entry = getpwuid(geteuid());
+  return entry == nullptr ? std::to_string(geteuid()) : std::string(entry->pw_name);
+}
+
+std::vector<std::string> bundle_places(const AgentServiceOptions& options) {
+  if (!options.other_bundle_directories) return BundleCache::places_after(options.bundle_directory);
+  std::vector<std::string> places = *options.other_bundle_directories;
+  places.insert(places.begin(), options.bundle_directory);
+  return places;
+}
+
+AgentServiceOptions with_defaults(AgentServiceOptions options) {
+  if (!options.audit) options.audit = [](const std::string& line) { agent_log::notice(line); };
+  if (!options.warn) options.warn = [](const std::string& line) { agent_log::warning(line); };
+  if (!options.peer) options.peer = peer_of;
+  if (!options.status) options.status = [](const std::string&) {};
+  if (!options.certificate_expires_at) options.certificate_expires_at = [] { return 0; };
+  return options;
+}
+
+}  // namespace
+
+// All that has a state. Kept alive by calls and carriers beyond the service, which has closed it
+// then.
+class AgentService::Core final : public OpenContext, public std::enable_shared_from_this<Core> {
+ public:
+  Core(boost::asio::io_context& loop, AgentServiceOptions options);
+
+  Result<void> open_registry();
+  void stop();
+  void close();
+  // From gRPC's threads.
+  Result<AgentPeer> peer(const grpc::CallbackServerContext& context) const {
+    return options_.peer(context);
+  }
+  boost::asio::thread_pool& bundle_thread() { return bundle_thread_; }
+  const std::shared_ptr<std::atomic<int>>& puts_under_way() { return puts_under_way_; }
+
+  // ---- OpenContext ----
+  boost::asio::io_context& loop() override { return loop_; }
+  JobRegistry& registry() override { return *registry_; }
+  const BundleCache& bundles() const override { return bundles_; }
+  const std::string& architecture() const override { return architecture_; }
+  bool is_draining() const override { return draining_; }
+  bool is_stopping() const override { return stopping_; }
+  const std::string& jobs_cgroup() const override { return options_.jobs_cgroup; }
+  Environment jobs_environment() const override { return jobs_environment_; }
+  void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
+             bool reattached) override;
+  void forward(std::shared_ptr<OpenStream> stream) override;
+  void status_changed() override;
+
+  // ---- Answers ----
+  void list(agent::v1::ListReply& reply) const;
+  void facts(agent::v1::FactsReply& reply) const;
+  void drain(const agent::v1::DrainRequest& request, agent::v1::DrainReply& reply);
+
+ private:
+  void job_ended(const JobKey& key);
+
+  boost::asio::io_context& loop_;
+  const AgentServiceOptions options_;
+  const BundleCache bundles_;
+  const Environment jobs_environment_;
+  std::string architecture_;
+  std::string host_name_;
+  const std::string user_ = user_name();
+  const std::int64_t started_at_ = static_cast<std::int64_t>(std::time(nullptr));
+  std::unique_ptr<JobRegistry> registry_;
+  std::set<std::shared_ptr<JobCarrier>> carriers_;
+  bool draining_ = false;
+  bool stopping_ = false;
+  // The bundle cache's own: see put_call.h.
+  boost::asio::thread_pool bundle_thread_{1};
+  const std::shared_ptr<std::atomic<int>> puts_under_way_ = std::make_shared<std::atomic<int>>(0);
+};
+
+AgentService::Core::Core(boost::asio::io_context& loop, AgentServiceOptions options)
+    : loop_(loop),
+      options_(with_defaults(std::move(options))),
+      bundles_(bundle_places(options_)),
+      jobs_environment_(environment_for_jobs(options_.environment)) {
+  utsname machine{};
+  uname(&machine);
+  architecture_ = machine.machine;
+  host_name_ = machine.nodename;
+}
+
+Result<void> AgentService::Core::open_registry() {
+  registry_ = IVY_TRY(JobRegistry::make(loop_, options_.state_directory,
+                                        {.audit = options_.audit,
+                                         .warn = options_.warn,
+                                         .ended = [this](const JobKey& key) { job_ended(key); }}));
+  registry_->look_at_all();
+  status_changed();
+  return {};
+}
+
+void AgentService::Core::stop() {
+  stopping_ = true;
+  const std::set<std::shared_ptr<JobCarrier>> carriers = std::exchange(carriers_, {});
+  for (const std::shared_ptr<JobCarrier>& carrier : carriers) carrier->hang_up();
+}
+
+void AgentService::Core::close() {
+  stop();
+  bundle_thread_.join();
+  registry_.reset();
+}
+
+void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
+                               bool reattached) {
+  agent::v1::Opened opened;
+  opened.set_version(options_.version);
+  opened.set_reattached(reattached);
+  opened.set_certificate_expires_at(options_.certificate_expires_at());
+  const auto carrier = std::make_shared<JobCarrier>(
+      loop_, key, socket, std::move(stream),
+      [this](JobCarrier& over) { carriers_.erase(over.shared_from_this()); });
+  carriers_.insert(carrier);
+  carrier->begin(opened);
+}
+
+void AgentService::Core::forward(std::shared_ptr<OpenStream> stream) {
+  stream->finish(
+      grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this agent carries no streams on to others"));
+}
+
+void AgentService::Core::job_ended(const JobKey&) { status_changed(); }
+
+void AgentService::Core::status_changed() {
+  const std::size_t jobs = registry_ ? registry_->size() : 0;
+  options_.status((draining_ ? "draining, " : "") + std::to_string(jobs) +
+                  (jobs == 1 ? " job" : " jobs"));
+}
+
+void AgentService::Core::list(agent::v1::ListReply& reply) const {
+  std::set<JobKey> attached;
+  for (const std::shared_ptr<JobCarrier>& carrier : carriers_) {
+    if (carrier->has_launcher()) attached.insert(carrier->key());
+  }
+  for (const JobKey& key : registry_->jobs()) {
+    const JobRecord& record = *registry_->find(key);
+    agent::v1::JobEntry* const entry = reply.add_jobs();
+    entry->set_job_id(key.job_id);
+    entry->set_host(key.host);
+    entry->set_opened_at(record.opened_at);
+    entry->set_certificate(record.certificate);
+    entry->set_attached(attached.contains(key));
+    if (!entry->mutable_job()->ParseFromString(record.description)) entry->clear_job();
+  }
+}
+
+void AgentService::Core::facts(agent::v1::FactsReply& reply) const {
+  reply.set_version(options_.version);
+  reply.set_protocol(kProtocol);
+  reply.set_host_name(host_name_);
+  reply.set_user(user_);
+  reply.set_architecture(architecture_);
+  reply.set_certificate_expires_at(options_.certificate_expires_at());
+  reply.set_draining(draining_);
+  reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
+  reply.set_containment(options_.containment);
+  reply.set_started_at(started_at_);
+}
+
+void AgentService::Core::drain(const agent::v1::DrainRequest& request,
+                               agent::v1::DrainReply& reply) {
+  draining_ = !request.undo();
+  if (request.stop_jobs() && draining_) {
+    for (const JobKey& key : registry_->jobs()) {
+      if (registry_->stop(key)) continue;
+      options_.warn("job " + key.job_id + ": its supervisor cannot be found to be stopped");
+    }
+  }
+  reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
+  status_changed();
+}
+
+// ---- The service --------------------------------------------------------------------------------
+
+namespace {
+
+// A stream that was refused before anything was read.
+class RefusedOpen final
+    : public grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
+ public:
+  explicit RefusedOpen(const Error& error) { Finish(grpc_status(error)); }
+  void OnDone() override { delete this; }
+};
+
+class RefusedPut final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
+ public:
+  explicit RefusedPut(const Error& error) { Finish(grpc_status(error)); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<AgentService>> AgentService::make(boost::asio::io_context& loop,
+                                                         AgentServiceOptions options) {
+  auto core = std::make_shared<Core>(loop, std::move(options));
+  IVY_CHECK(core->open_registry());
+  return std::unique_ptr<AgentService>(new AgentService(std::move(core)));
+}
+
+AgentService::AgentService(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+
+AgentService::~AgentService() { core_->close(); }
+
+void AgentService::stop() { core_->stop(); }
+
+grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* AgentService::Open(
+    grpc::CallbackServerContext* context) {
+  Result<AgentPeer> peer = core_->peer(*context);
+  if (!peer.ok()) return new RefusedOpen(peer.error());
+  const std::shared_ptr<OpenStream> stream = OpenStream::make(core_->loop(), *context);
+  boost::asio::post(core_->loop(), [core = core_, stream, peer = std::move(peer).value()] {
+    std::make_shared<OpenCall>(core, stream, peer)->begin();
+  });
+  return stream.get();
+}
+
+grpc::ServerReadReactor<agent::v1::PutRequest>* AgentService::Put(
+    grpc::CallbackServerContext* context, agent::v1::PutReply* reply) {
+  const Result<AgentPeer> peer = core_->peer(*context);
+  if (!peer.ok()) return new RefusedPut(peer.error());
+  return new PutCall(core_->bundle_thread(), core_->bundles(), core_->puts_under_way(), reply);
+}
+
+namespace {
+
+// Answers a unary call on the loop, or refuses a peer that may not ask.
+template <class Answer>
+grpc::ServerUnaryReactor* answer_on_loop(boost::asio::io_context& loop,
+                                         grpc::CallbackServerContext* context,
+                                         const Result<void>& allowed, Answer answer) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (!allowed.ok()) {
+    reactor->Finish(grpc_status(allowed.error()));
+    return reactor;
+  }
+  boost::asio::post(loop, [reactor, answer = std::move(answer)] {
+    answer();
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+Result<void> known(const Result<AgentPeer>& peer) {
+  if (!peer.ok()) return peer.error();
+  return {};
+}
+
+Result<void> known_on_this_host(const Result<AgentPeer>& peer) {
+  IVY_CHECK(known(peer));
+  if (!peer->local)
+    return Error{Code::kPermissionDenied, "drain is answered only on the agent's Unix socket",
+                 "run ivy-agent drain on that host"};
+  return {};
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* AgentService::List(grpc::CallbackServerContext* context,
+                                             const agent::v1::ListRequest*,
+                                             agent::v1::ListReply* reply) {
+  return answer_on_loop(core_->loop(), context, known(core_->peer(*context)),
+                        [core = core_, reply] { core->list(*reply); });
+}
+
+grpc::ServerUnaryReactor* AgentService::Facts(grpc::CallbackServerContext* context,
+                                              const agent::v1::FactsRequest*,
+                                              agent::v1::FactsReply* reply) {
+  return answer_on_loop(core_->loop(), context, known(core_->peer(*context)),
+                        [core = core_, reply] { core->facts(*reply); });
+}
+
+grpc::ServerUnaryReactor* AgentService::Drain(grpc::CallbackServerContext* context,
+                                              const agent::v1::DrainRequest* request,
+                                              agent::v1::DrainReply* reply) {
+  return answer_on_loop(core_->loop(), context, known_on_this_host(core_->peer(*context)),
+                        [core = core_, request, reply] { core->drain(*request, *reply); });
+}
+
+}  // namespace ivy

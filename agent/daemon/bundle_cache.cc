@@ -1,0 +1,299 @@
+#include "agent/daemon/bundle_cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "agent/daemon/bundle_tar.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kMinNameDigits = 24;
+constexpr std::size_t kSha256Digits = 64;
+constexpr std::size_t kMaxArchitectureBytes = 32;
+constexpr char kProgram[] = "ivy-node";
+// `ivy-node --version` takes a millisecond where its file is cached.
+constexpr int kTrialMs = 10'000;
+// Another thread's child may hold the fresh file open for writing until it executes its program.
+constexpr int kBusyTries = 50;
+constexpr std::chrono::milliseconds kBusyPause{10};
+
+bool is_hexadecimal(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+bool is_architecture(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxArchitectureBytes &&
+         text.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
+             std::string_view::npos;
+}
+
+Error write_error(const std::string& what, int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, what, error);
+}
+
+// As mkdir -p; what exists is fine.
+Result<void> make_directories(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    const std::string part = path.substr(0, slash);
+    if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST)
+      return write_error("mkdir " + part, errno);
+    if (slash == std::string::npos) return {};
+  }
+}
+
+// Somebody else's directory, or a link, could be put in our way in /tmp.
+bool is_ours(const std::string& place) {
+  struct stat status {};
+  return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid();
+}
+
+Result<void> prepare_place(const std::string& place) {
+  IVY_CHECK(make_directories(place));
+  if (!is_ours(place)) return Error{Code::kPermissionDenied, place + " belongs to somebody else"};
+  if (chmod(place.c_str(), 0700) != 0)
+    return errno_error(Code::kUnavailable, "chmod " + place, errno);
+  return {};
+}
+
+bool holds_program(const std::string& directory) {
+  const std::string program = directory + "/" + kProgram;
+  struct stat status {};
+  return stat(program.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         access(program.c_str(), X_OK) == 0;
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  DIR* const opened = opendir(directory.c_str());
+  if (opened == nullptr) return names;
+  while (const dirent* entry = readdir(opened)) {
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+  }
+  closedir(opened);
+  return names;
+}
+
+// Of what we have unpacked: files in one directory.
+void remove_directory(const std::string& directory) {
+  for (const std::string& name : names_in(directory)) unlink((directory + "/" + name).c_str());
+  rmdir(directory.c_str());
+}
+
+int spawn_trial(const std::string& program, pid_t* pid) {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawnattr_init(&attributes);
+  for (int fd = 0; fd <= 2; ++fd)
+    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  char* const arguments[] = {const_cast<char*>(kProgram), const_cast<char*>("--version"), nullptr};
+  char* const environment[] = {nullptr};
+  const int error =
+      posix_spawn(pid, program.c_str(), &actions, &attributes, arguments, environment);
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  return error;
+}
+
+// Runs `ivy-node --version`: the proof that this file runs in this place.
+Result<void> try_program(const std::string& program) {
+  pid_t pid = -1;
+  int error = ETXTBSY;
+  for (int i = 0; i < kBusyTries && error == ETXTBSY; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kBusyPause);
+    error = spawn_trial(program, &pid);
+  }
+  if (error == EACCES) return Error{Code::kUnavailable, "programs may not run there"};
+  if (error != 0) return errno_error(Code::kUnavailable, "ivy-node does not run", error);
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0u));
+  pollfd ended{pidfd, POLLIN, 0};
+  if (pidfd < 0 || poll(&ended, 1, kTrialMs) != 1) kill(pid, SIGKILL);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (pidfd >= 0) close(pidfd);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return Error{Code::kUnavailable, "ivy-node --version fails there"};
+  return {};
+}
+
+// Another may have put the same bundle there first; one that lost its program is filled again.
+Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
+  if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
+  if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);
+  if (!holds_program(final_directory)) {
+    for (const std::string& name : names_in(fresh)) {
+      const std::string target = final_directory + "/" + name;
+      if (rename((fresh + "/" + name).c_str(), target.c_str()) != 0)
+        return write_error(target, errno);
+    }
+  }
+  remove_directory(fresh);
+  return {};
+}
+
+}  // namespace
+
+bool is_bundle_name(std::string_view text) {
+  return text.size() >= kMinNameDigits && text.size() <= kSha256Digits && is_hexadecimal(text);
+}
+
+BundleCache::BundleCache(std::vector<std::string> places) : places_(std::move(places)) {}
+
+std::vector<std::string> BundleCache::places_after(const std::string& best) {
+  const std::string name = "/ivyrun-cache-" + std::to_string(geteuid());
+  return {best, "/tmp" + name, "/dev/shm" + name};
+}
+
+Result<std::string> BundleCache::find(const std::string& bundle,
+                                      const std::string& architecture) const {
+  if (!is_bundle_name(bundle) || !is_architecture(architecture))
+    return Error{Code::kInvalidArgument, "no bundle has such a name: " + bundle.substr(0, 80)};
+  for (const std::string& place : places_) {
+    const std::string directory = place + "/" + bundle + "-" + architecture;
+    if (is_ours(place) && holds_program(directory)) return directory;
+  }
+  return Error{Code::kNotFound, "bundle " + bundle + "-" + architecture + " is not here"};
+}
+
+// ---- A bundle on its way in ---------------------------------------------------------------------
+
+struct BundleCache::Arrival::Digest {
+  Digest() : context(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context, EVP_sha256(), nullptr); }
+  ~Digest() { EVP_MD_CTX_free(context); }
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+  std::string hexadecimal() {
+    constexpr std::string_view kHex = "0123456789abcdef";
+    unsigned char bytes[EVP_MAX_MD_SIZE];
+    unsigned length = 0;
+    EVP_DigestFinal_ex(context, bytes, &length);
+    std::string text;
+    for (unsigned i = 0; i < length; ++i) {
+      text += kHex[bytes[i] >> 4];
+      text += kHex[bytes[i] & 15];
+    }
+    return text;
+  }
+  EVP_MD_CTX* context;
+};
+
+BundleCache::Arrival::Arrival(const BundleCache& cache, BundleOffer offer)
+    : cache_(cache), offer_(std::move(offer)), digest_(std::make_unique<Digest>()) {}
+
+BundleCache::Arrival::~Arrival() {
+  if (fd_ >= 0) close(fd_);
+}
+
+// The tar has no name from its first moment: whatever becomes of us, nothing of it stays.
+Result<void> BundleCache::Arrival::open_in(const std::string& place) {
+  IVY_CHECK(prepare_place(place));
+  file_ = place + "/.bundle.XXXXXX";
+  fd_ = mkostemp(file_.data(), O_CLOEXEC);
+  if (fd_ < 0) return write_error(place, errno);
+  unlink(file_.c_str());
+  const int error = posix_fallocate(fd_, 0, static_cast<off_t>(offer_.bytes));
+  if (error == 0) return {};
+  close(fd_);
+  fd_ = -1;
+  return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + place, error);
+}
+
+Result<std::unique_ptr<BundleCache::Arrival>> BundleCache::accept(const BundleOffer& offer) const {
+  utsname machine{};
+  uname(&machine);
+  if (!is_bundle_name(offer.bundle) || offer.sha256.size() != kSha256Digits ||
+      !is_hexadecimal(offer.sha256))
+    return Error{Code::kInvalidArgument, "a bundle without a proper name or SHA-256"};
+  if (offer.architecture != machine.machine)
+    return Error{Code::kInvalidArgument, std::string("this host is ") + machine.machine +
+                                             ", the bundle is for another architecture"};
+  if (offer.bytes == 0 || offer.bytes > kMaxBundleBytes)
+    return Error{Code::kResourceExhausted, "a bundle of " + std::to_string(offer.bytes) +
+                                               " bytes: at most " +
+                                               std::to_string(kMaxBundleBytes) + " are taken"};
+  std::unique_ptr<Arrival> arrival(new Arrival(*this, offer));
+  std::string reasons;
+  Code code = Code::kUnavailable;
+  for (const std::string& place : places_) {
+    const Result<void> opened = arrival->open_in(place);
+    if (opened.ok()) return arrival;
+    if (opened.error().code == Code::kResourceExhausted) code = Code::kResourceExhausted;
+    reasons += (reasons.empty() ? "" : "; ") + opened.error().message;
+  }
+  return Error{code, "no place for the bundle: " + reasons, "make room in one of these places"};
+}
+
+Result<void> BundleCache::Arrival::take(std::string_view bytes) {
+  if (bytes.size() > offer_.bytes - bytes_)
+    return Error{Code::kDataLoss, "more of the bundle came than was announced"};
+  EVP_DigestUpdate(digest_->context, bytes.data(), bytes.size());
+  bytes_ += bytes.size();
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return write_error("write " + file_, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
+  IVY_CHECK(prepare_place(place));
+  std::string fresh = place + "/.new.XXXXXX";
+  if (mkdtemp(fresh.data()) == nullptr) return write_error(place, errno);
+  const std::string final_directory = place + "/" + offer_.bundle + "-" + offer_.architecture;
+  const auto install = [&]() -> Result<void> {
+    IVY_CHECK(unpack_bundle(fd_, fresh));
+    IVY_CHECK(try_program(fresh + "/" + kProgram));
+    IVY_CHECK(move_into_place(fresh, final_directory));
+    if (!holds_program(final_directory))
+      return Error{Code::kInternal, "ivy-node is not where it was put"};
+    return {};
+  };
+  const Result<void> installed = install();
+  if (installed.ok()) return final_directory;
+  remove_directory(fresh);
+  return installed.error().context(place);
+}
+
+Result<std::string> BundleCache::Arrival::put() {
+  if (bytes_ != offer_.bytes || digest_->hexadecimal() != offer_.sha256)
+    return Error{Code::kDataLoss, "what arrived is not the bundle that was announced"};
+  // Another has put it there while ours was coming.
+  Result<std::string> there = cache_.find(offer_.bundle, offer_.architecture);
+  if (there.ok()) return there;
+  std::string reasons;
+  for (const std::string& place : cache_.places_) {
+    Result<std::string> put = put_in(place);
+    if (put.ok() || put.error().code == Code::kDataLoss) return put;
+    reasons += (reasons.empty() ? "" : "; ") + put.error().message;
+  }
+  return Error{Code::kUnavailable, "the bundle runs in no place: " + reasons,
+               "make one of these places writable and executable"};
+}
+
+}  // namespace ivy

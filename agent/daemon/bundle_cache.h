@@ -1,0 +1,72 @@
+// The bundles of this host's user: ivy-node and what goes with it, one directory per build, shared
+// with the SSH carrier (launcher/links/README.md, "Remote command"). A place is used when it is
+// ours alone, is no link, has room, and lets programs run.
+//
+// Everything here may block on a file system: `find` touches two inodes; the rest belongs on a
+// thread of its own. Thread: any, one at a time per object.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+// The hash in a bundle's directory: 24 to 64 lower-case hexadecimal digits.
+bool is_bundle_name(std::string_view text);
+
+struct BundleOffer {
+  std::string bundle;
+  std::string architecture;  // uname -m
+  std::string sha256;        // Of the tar, 64 hexadecimal digits.
+  std::uint64_t bytes = 0;
+};
+
+class BundleCache {
+ public:
+  // `places`: directories of bundles, best first; none needs to exist.
+  explicit BundleCache(std::vector<std::string> places);
+  // `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
+  static std::vector<std::string> places_after(const std::string& best);
+
+  // The directory that holds this build's ivy-node; NotFound.
+  Result<std::string> find(const std::string& bundle, const std::string& architecture) const;
+
+  // A bundle on its way in. Destroyed before the end, nothing of it stays.
+  class Arrival {
+   public:
+    ~Arrival();
+    Arrival(const Arrival&) = delete;
+    Arrival& operator=(const Arrival&) = delete;
+    // DataLoss when more comes than was announced; ResourceExhausted or Unavailable name the file.
+    Result<void> take(std::string_view bytes);
+    // Checks, unpacks, tries and puts it into place; of many at once one wins. Returns the
+    // directory. The error names every place that was tried, and why it would not do.
+    Result<std::string> put();
+
+   private:
+    friend class BundleCache;
+    Arrival(const BundleCache& cache, BundleOffer offer);
+    Result<void> open_in(const std::string& place);
+    Result<std::string> put_in(const std::string& place);
+
+    const BundleCache& cache_;
+    const BundleOffer offer_;
+    std::string file_;  // For messages; it has no name any more.
+    int fd_ = -1;
+    std::uint64_t bytes_ = 0;
+    struct Digest;
+    std::unique_ptr<Digest> digest_;
+  };
+  // InvalidArgument for an offer that cannot be; else as Arrival::take. The cache outlives it.
+  Result<std::unique_ptr<Arrival>> accept(const BundleOffer& offer) const;
+
+ private:
+  const std::vector<std::string> places_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,62 @@
+// Keys, certificates and revocation lists as texts: what a certificate authority computes. Knows no
+// file and no clock; only the numbers that it draws are random.
+//
+// P-256, ECDSA-SHA-256, serials of 128 random bits, RFC 5280. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+struct KeyAndCertificate {
+  std::string key_pem;
+  std::string certificate_pem;
+};
+
+// What is to stand in a certificate. Names are those that check_certificate_name lets pass: they
+// are written as they are.
+struct CertificateRequest {
+  std::string common_name;  // For people; left out when it is longer than the 64 bytes it may have.
+  std::vector<std::string> uris;
+  std::vector<std::string> dns_names;
+  std::vector<std::string> addresses;        // Numeric.
+  std::vector<std::string> extended_usages;  // "serverAuth", "clientAuth".
+  std::int64_t not_before = 0;               // Seconds since 1970.
+  std::int64_t not_after = 0;
+};
+
+struct RevokedSerial {
+  std::string serial;  // Hexadecimal.
+  std::int64_t revoked_at = 0;
+};
+
+// A CA: a key and a certificate signed by it. It signs leaves only. Internal when libcrypto fails.
+Result<KeyAndCertificate> make_authority(const std::string& name, std::int64_t not_before,
+                                         std::int64_t not_after);
+
+// A new key and its certificate. FailedPrecondition when key and certificate of the authority do
+// not belong together or cannot be read.
+Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority,
+                                            const CertificateRequest& request);
+
+// The whole list, signed; `number` must grow from list to list.
+Result<std::string> sign_revocation_list(const KeyAndCertificate& authority,
+                                         const std::vector<RevokedSerial>& revoked,
+                                         std::int64_t last_update, std::int64_t next_update,
+                                         std::int64_t number);
+
+// Of the CA's certificate: until when, and its name.
+struct AuthorityFacts {
+  std::string name;
+  std::int64_t not_after = 0;
+};
+Result<AuthorityFacts> authority_facts(const std::string& certificate_pem);
+
+// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument when it is none.
+Result<std::string> canonical_serial(const std::string& typed);
+
+}  // namespace ivy

@@ -1,0 +1,185 @@
+#include "agent/daemon/job_carrier.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+// Shared by all carriers of a thread: what is read is in a message before the next one reads.
+thread_local std::array<char, JobCarrier::kMaxDataBytes> read_buffer;
+
+}  // namespace
+
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard) {
+  const bool is_silence = end == StreamEnd::kBroken && since_heard > JobCarrier::kHeardWithin;
+  return is_silence ? SocketEnd::kHoldOpen : SocketEnd::kHalfClose;
+}
+
+JobCarrier::JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
+                       std::shared_ptr<OpenStream> stream, std::function<void(JobCarrier&)> over)
+    : key_(std::move(key)),
+      socket_(loop, socket),
+      timer_(loop),
+      stream_(std::move(stream)),
+      over_(std::move(over)) {}
+
+void JobCarrier::begin(const agent::v1::Opened& opened) {
+  stream_->hand_to(shared_from_this());
+  *stream_->reply().mutable_opened() = opened;
+  stream_->write();
+  stream_->read();
+  if (stream_->is_cancelled()) on_cancelled();
+}
+
+void JobCarrier::hang_up() {
+  let_stream_go(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is ending"));
+  end(grpc::Status::OK);
+}
+
+// ---- Down: from the stream to the socket --------------------------------------------------------
+
+void JobCarrier::on_read(bool ok) {
+  if (is_over_) return;
+  if (!ok) return requests_ended();
+  heard_ = Clock::now();
+  agent::v1::OpenRequest& request = stream_->request();
+  std::string data = std::move(*request.mutable_data());
+  request.Clear();
+  if (data.size() <= kMaxDataBytes) return take_data(std::move(data));
+  let_stream_go(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a data message above 64 KiB"));
+  stream_ended(StreamEnd::kRequestsEnded);
+}
+
+void JobCarrier::take_data(std::string data) {
+  down_ = std::move(data);
+  down_written_ = 0;
+  write_socket();
+}
+
+void JobCarrier::write_socket() {
+  while (down_written_ < down_.size() && !is_write_broken_) {
+    const ssize_t count = send(socket_.native_handle(), down_.data() + down_written_,
+                               down_.size() - down_written_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return wait_writable();
+    if (count < 0)
+      is_write_broken_ = true;
+    else
+      down_written_ += static_cast<std::size_t>(count);
+  }
+  down_ = std::string();
+  down_written_ = 0;
+  if (is_half_closing_) return half_close();
+  // Nobody takes the next message: the reader of the socket sees the end soon.
+  if (stream_ && !is_write_broken_) stream_->read();
+}
+
+void JobCarrier::wait_writable() {
+  socket_.async_wait(stream_descriptor::wait_write,
+                     [self = shared_from_this()](const error_code& error) {
+                       if (!error && !self->is_over_) self->write_socket();
+                     });
+}
+
+// ---- Up: from the socket to the stream ----------------------------------------------------------
+
+void JobCarrier::on_written(bool ok) {
+  if (is_over_) return;
+  // A broken stream says so itself, by on_cancelled().
+  if (!ok) return;
+  stream_->reply().Clear();
+  read_socket();
+}
+
+void JobCarrier::read_socket() {
+  for (;;) {
+    const ssize_t count =
+        recv(socket_.native_handle(), read_buffer.data(), read_buffer.size(), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return wait_readable();
+    if (count <= 0) return end(grpc::Status::OK);
+    if (is_half_closing_) wait_for_silence();
+    if (!stream_) continue;
+    stream_->reply().set_data(read_buffer.data(), static_cast<std::size_t>(count));
+    return stream_->write();
+  }
+}
+
+void JobCarrier::wait_readable() {
+  socket_.async_wait(stream_descriptor::wait_read,
+                     [self = shared_from_this()](const error_code& error) {
+                       if (!error && !self->is_over_) self->read_socket();
+                     });
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+void JobCarrier::requests_ended() {
+  if (stream_->is_cancelled()) return on_cancelled();
+  const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
+  if (socket_end_of(StreamEnd::kBroken, silence) == SocketEnd::kHalfClose)
+    return stream_ended(StreamEnd::kRequestsEnded);
+  // Here the two ends differ: wait for the word that tells them apart.
+  timer_.expires_after(kBreakTogether);
+  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (!error && !self->is_over_ && self->stream_) self->stream_ended(StreamEnd::kRequestsEnded);
+  });
+}
+
+void JobCarrier::on_cancelled() {
+  if (is_over_ || !stream_) return;
+  const bool was_reading = !stream_->is_writing();
+  let_stream_go(grpc::Status(grpc::StatusCode::CANCELLED, "the stream is broken"));
+  stream_ended(StreamEnd::kBroken);
+  // The socket was left alone while a message was under way.
+  if (!was_reading && !is_over_) read_socket();
+}
+
+void JobCarrier::stream_ended(StreamEnd how) {
+  if (is_half_closing_) return;
+  timer_.cancel();
+  const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
+  if (socket_end_of(how, silence) == SocketEnd::kHoldOpen) return;
+  is_half_closing_ = true;
+  if (down_.empty()) half_close();
+}
+
+void JobCarrier::half_close() {
+  shutdown(socket_.native_handle(), SHUT_WR);
+  wait_for_silence();
+}
+
+void JobCarrier::wait_for_silence() {
+  timer_.expires_after(kSilenceAfterEnd);
+  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (!error && !self->is_over_) self->end(grpc::Status::OK);
+  });
+}
+
+void JobCarrier::let_stream_go(grpc::Status status) {
+  if (!stream_) return;
+  stream_->abort(std::move(status));
+  stream_.reset();
+}
+
+void JobCarrier::end(grpc::Status status) {
+  if (std::exchange(is_over_, true)) return;
+  error_code ignored;
+  socket_.close(ignored);
+  timer_.cancel();
+  if (stream_) stream_->finish(std::move(status));
+  stream_.reset();
+  // The owner may let us go.
+  const std::shared_ptr<JobCarrier> self = shared_from_this();
+  std::exchange(over_, nullptr)(*this);
+}
+
+}  // namespace ivy

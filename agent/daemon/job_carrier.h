@@ -1,0 +1,86 @@
+// One stream's bytes to and from a supervisor's command socket, never looked into. At most one
+// message of 64 KiB is held in each direction, and none while nothing moves: a supervisor that does
+// not read stops the reading of the stream, a launcher that does not read stops the reading of the
+// socket. How the end of a stream reaches the supervisor: see the table in README.md.
+//
+// Thread: the loop's. Lifetime: kept alive by its stream and by what it waits for; tells its owner
+// when it is over.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/daemon/job_registry.h"
+#include "agent/daemon/open_stream.h"
+
+namespace ivy {
+
+// What the socket is told when a stream has ended. Pure.
+enum class StreamEnd { kRequestsEnded, kBroken };
+enum class SocketEnd {
+  kHalfClose,  // The launcher's side ended.
+  kHoldOpen,   // Only silence: the supervisor's lease decides.
+};
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
+
+class JobCarrier final : public StreamHandler, public std::enable_shared_from_this<JobCarrier> {
+ public:
+  static constexpr std::size_t kMaxDataBytes = 64u << 10;
+  // A launcher speaks every second; one that was heard in this time was there until the end.
+  static constexpr std::chrono::milliseconds kHeardWithin{5'000};
+  // How long the supervisor may be silent after the launcher's side has ended.
+  static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
+  // The end of the requests and the news that the stream is broken come one after the other.
+  static constexpr std::chrono::milliseconds kBreakTogether{200};
+
+  // socket: connected, non-blocking, owned from here on. over: called once, at the end.
+  JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
+             std::shared_ptr<OpenStream> stream, std::function<void(JobCarrier&)> over);
+
+  // Takes the stream over, says `opened` and carries from then on.
+  void begin(const agent::v1::Opened& opened);
+  // The supervisor sees a hang-up: this agent ends, the job does not.
+  void hang_up();
+
+  const JobKey& key() const { return key_; }
+  // False when only the socket is left.
+  bool has_launcher() const { return stream_ != nullptr; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void on_read(bool ok) override;
+  void on_written(bool ok) override;
+  void on_cancelled() override;
+
+  void take_data(std::string data);
+  void write_socket();
+  void wait_writable();
+  void read_socket();
+  void wait_readable();
+  void requests_ended();
+  void stream_ended(StreamEnd end);
+  void half_close();
+  void wait_for_silence();
+  void let_stream_go(grpc::Status status);
+  void end(grpc::Status status);
+
+  const JobKey key_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<OpenStream> stream_;  // Null: what the supervisor says is thrown away.
+  std::function<void(JobCarrier&)> over_;
+  std::string down_;  // Came from the launcher; written up to down_written_.
+  std::size_t down_written_ = 0;
+  Clock::time_point heard_ = Clock::now();
+  bool is_half_closing_ = false;  // As soon as `down_` is written.
+  bool is_write_broken_ = false;  // The supervisor takes no more, but may still say something.
+  bool is_over_ = false;
+};
+
+}  // namespace ivy

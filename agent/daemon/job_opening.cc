@@ -1,0 +1,188 @@
+#include "agent/daemon/job_opening.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "agent/node/job_directory.h"
+
+namespace ivy {
+namespace {
+
+constexpr int kCarrierFd = 3;
+
+// Told to the agent by its service manager, or by the login that has started it. A worker that took
+// them for its own would notify the wrong one.
+constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
+                                                         "WATCHDOG_*",
+                                                         "LISTEN_*",
+                                                         "JOURNAL_STREAM",
+                                                         "INVOCATION_ID",
+                                                         "MANAGERPID",
+                                                         "MAINPID",
+                                                         "SYSTEMD_EXEC_PID",
+                                                         "FDSTORE",
+                                                         "MEMORY_PRESSURE_*",
+                                                         "RUNTIME_DIRECTORY",
+                                                         "STATE_DIRECTORY",
+                                                         "CACHE_DIRECTORY",
+                                                         "LOGS_DIRECTORY",
+                                                         "CONFIGURATION_DIRECTORY",
+                                                         "CREDENTIALS_DIRECTORY",
+                                                         "SSH_*",
+                                                         "GRPC_*",
+                                                         "IVY_AGENT_*",
+                                                         "IVY_NODE_*",
+                                                         "XDG_SESSION_*"};
+
+// Frees what posix_spawn was told.
+class SpawnPlan {
+ public:
+  SpawnPlan() {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+  }
+  ~SpawnPlan() {
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  SpawnPlan(const SpawnPlan&) = delete;
+  SpawnPlan& operator=(const SpawnPlan&) = delete;
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+};
+
+void plan_descriptors(SpawnPlan& plan, int carrier) {
+  // Onto itself, too, this clears close-on-exec.
+  posix_spawn_file_actions_adddup2(&plan.actions, carrier, kCarrierFd);
+  for (int fd = 0; fd <= 2; ++fd)
+    posix_spawn_file_actions_addopen(&plan.actions, fd, "/dev/null", O_RDWR, 0);
+  posix_spawn_file_actions_addclosefrom_np(&plan.actions, kCarrierFd + 1);
+}
+
+void plan_signals(SpawnPlan& plan) {
+  sigset_t none;
+  sigset_t all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&plan.attributes, &none);
+  posix_spawnattr_setsigdefault(&plan.attributes, &all);
+  posix_spawnattr_setflags(&plan.attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> arguments_of(const WardenRequest& request) {
+  std::vector<std::string> arguments = {"ivy-node",     "warden",
+                                        "--job",        request.key.job_id,
+                                        "--host",       std::to_string(request.key.host),
+                                        "--carrier-fd", std::to_string(kCarrierFd),
+                                        "--carrier",    "relay",
+                                        "--record",     request.record};
+  if (!request.cgroup.empty()) {
+    arguments.emplace_back("--cgroup");
+    arguments.push_back(request.cgroup);
+  }
+  return arguments;
+}
+
+Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
+  SpawnPlan plan;
+  plan_descriptors(plan, carrier);
+  plan_signals(plan);
+  std::vector<std::string> arguments = arguments_of(request);
+  std::vector<std::string> environment;
+  for (const EnvVariable& variable : request.environment)
+    environment.push_back(variable.name + "=" + variable.value);
+  const std::string program = request.directory + "/ivy-node";
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
+                                pointers_to(arguments).data(), pointers_to(environment).data());
+  if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
+  return pid;
+}
+
+}  // namespace
+
+Result<OpenStep> decide_open(const OpenFacts& facts) {
+  if (facts.reattach) {
+    if (facts.lives) return OpenStep::kAttach;
+    return Error{Code::kNotFound, "no such job lives on this host"};
+  }
+  if (facts.lives) {
+    if (facts.same_description) return OpenStep::kAttach;
+    return Error{Code::kAlreadyExists, "another job with this id lives on this host"};
+  }
+  if (facts.has_ended)
+    return Error{Code::kAlreadyExists, "this job has ended on this host; it is not started again"};
+  if (facts.draining) return Error{Code::kUnavailable, "draining: this agent takes no new jobs"};
+  return facts.has_bundle ? OpenStep::kStart : OpenStep::kNeedBundle;
+}
+
+Result<StartedWarden> start_warden(const WardenRequest& request) {
+  // Whoever has tidied up the unit's empty cgroups must not keep jobs from starting.
+  if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return errno_error(Code::kUnavailable, "socketpair", errno);
+  const Result<pid_t> pid = spawn_warden(request, ends[1]);
+  close(ends[1]);
+  if (!pid.ok()) {
+    close(ends[0]);
+    return pid.error();
+  }
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, *pid, 0u));
+  return StartedWarden{*pid, pidfd, ends[0]};
+}
+
+Result<int> connect_to_job(const JobKey& key) {
+  const JobDirectory directory = IVY_TRY(find_job_directory(key.job_id, key.host));
+  const std::string path = directory.command_socket();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  // Not the blocking call of job_directory.h: a supervisor that is stopped, with a full backlog,
+  // would stop us as well.
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  const bool is_gone = error == ECONNREFUSED || error == ENOENT;
+  return errno_error(is_gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, error);
+}
+
+Environment environment_for_jobs(const Environment& own) {
+  Environment kept;
+  for (const EnvVariable& variable : own) {
+    const auto matches = [&variable](std::string_view pattern) {
+      return env_pattern_matches(pattern, variable.name);
+    };
+    if (std::none_of(kAgentsOwn.begin(), kAgentsOwn.end(), matches)) kept.push_back(variable);
+  }
+  return kept;
+}
+
+}  // namespace ivy

@@ -1,0 +1,210 @@
+#include "agent/daemon/job_record.h"
+
+#include <charconv>
+#include <ctime>
+#include <map>
+#include <optional>
+
+#include "agent/node/job_directory.h"
+#include "agent/node/supervisor.h"
+#include "agent/node/warden.h"
+#include "proto/agent.pb.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kFirstLine = "ivy-agent job 1";
+constexpr std::string_view kLastLine = "end";
+constexpr std::size_t kEscapeLength = 4;  // \xNN
+
+Error damaged(const std::string& what) {
+  return Error{Code::kDataLoss, "not a whole job record: " + what};
+}
+
+std::string digits_of(std::int64_t number) { return std::to_string(number); }
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string utc(std::int64_t unix_s) {
+  const std::time_t time = static_cast<std::time_t>(unix_s);
+  std::tm parts{};
+  char text[32];
+  if (gmtime_r(&time, &parts) == nullptr) return digits_of(unix_s);
+  const std::size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return std::string(text, length);
+}
+
+// Quoted, so blanks and commas may stay.
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char byte : text) {
+    if (byte == ' ' || byte == ',')
+      out += byte;
+    else
+      out += escape_value(std::string_view(&byte, 1));
+  }
+  return out + "\"";
+}
+
+std::string joined_hosts(const agent::v1::JobDescription& job) {
+  std::string hosts;
+  for (const std::string& host : job.hosts()) {
+    if (!hosts.empty()) hosts += ',';
+    hosts += escape_value(host);
+  }
+  const std::int64_t unnamed = std::int64_t{job.host_count()} - job.hosts_size();
+  if (unnamed > 0) hosts += ",+" + digits_of(unnamed);
+  return hosts;
+}
+
+using Fields = std::map<std::string, std::string, std::less<>>;
+
+Result<Fields> fields_of(std::string_view text) {
+  Fields fields;
+  bool is_first = true;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return damaged("the last line has no end");
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (is_first && line != kFirstLine) return damaged("the first line is another");
+    if (line == kLastLine) {
+      if (!text.empty()) return damaged("something stands behind its end");
+      return fields;
+    }
+    const std::size_t blank = line.find(' ');
+    if (blank == std::string_view::npos) return damaged("a line without a value");
+    if (!is_first)
+      fields[std::string(line.substr(0, blank))] = IVY_TRY(unescape_value(line.substr(blank + 1)));
+    is_first = false;
+  }
+  return damaged("it has no end");
+}
+
+int value_of_digit(char digit) {
+  if (digit >= '0' && digit <= '9') return digit - '0';
+  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::string escape_value(std::string_view bytes) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  constexpr std::string_view kSpecial = " \"\\,";
+  std::string text;
+  text.reserve(bytes.size());
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    if (value > 0x20 && value < 0x7f && kSpecial.find(byte) == std::string_view::npos) {
+      text += byte;
+      continue;
+    }
+    text += "\\x";
+    text += kHex[value >> 4];
+    text += kHex[value & 15];
+  }
+  return text;
+}
+
+Result<std::string> unescape_value(std::string_view text) {
+  std::string bytes;
+  bytes.reserve(text.size());
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '\\') {
+      bytes += text[at];
+      continue;
+    }
+    const std::string_view escape = text.substr(at, kEscapeLength);
+    const int high = escape.size() == kEscapeLength ? value_of_digit(escape[2]) : -1;
+    const int low = escape.size() == kEscapeLength ? value_of_digit(escape[3]) : -1;
+    if (high < 0 || low < 0 || escape[1] != 'x') return damaged("an escape that is none");
+    bytes += static_cast<char>(high * 16 + low);
+    at += kEscapeLength - 1;
+  }
+  return bytes;
+}
+
+std::string encode_job_record(const JobRecord& record) {
+  std::string text(kFirstLine);
+  text += '\n';
+  const auto line = [&text](std::string_view name, std::string_view value) {
+    text += name;
+    text += ' ';
+    text += escape_value(value);
+    text += '\n';
+  };
+  line("job", record.job_id);
+  line("host", std::to_string(record.host));
+  line("opened", digits_of(record.opened_at));
+  line("boot", record.boot_id);
+  line("certificate", record.certificate);
+  line("from", record.from);
+  line("description", record.description);
+  text += kLastLine;
+  text += '\n';
+  return text;
+}
+
+Result<JobRecord> parse_job_record(std::string_view text) {
+  if (text.size() > kMaxJobRecordBytes) return damaged("it is too long");
+  const Fields fields = IVY_TRY(fields_of(text));
+  const auto value = [&fields](std::string_view name) {
+    const auto found = fields.find(name);
+    return found == fields.end() ? std::string() : found->second;
+  };
+  const auto host = number_of<std::uint32_t>(value("host"));
+  const auto opened_at = number_of<std::int64_t>(value("opened"));
+  JobRecord record{.job_id = value("job"),
+                   .boot_id = value("boot"),
+                   .certificate = value("certificate"),
+                   .from = value("from"),
+                   .description = value("description")};
+  if (!is_job_id(record.job_id) || !host || !opened_at) return damaged("job, host or time");
+  record.host = *host;
+  record.opened_at = *opened_at;
+  return record;
+}
+
+std::string audit_line(const JobRecord& record, std::int64_t ended_at, std::string_view outcome) {
+  agent::v1::JobDescription job;
+  if (!job.ParseFromString(record.description)) job.Clear();
+  return "audit: job=" + record.job_id + " host=" + std::to_string(record.host) +
+         " certificate=" + escape_value(record.certificate) + " from=" + escape_value(record.from) +
+         " user=" + escape_value(job.user()) + " hosts=" + joined_hosts(job) +
+         " command_sha256=" + escape_value(job.command_sha256()) +
+         " opened=" + utc(record.opened_at) + " ended=" + utc(ended_at) +
+         " outcome=" + quoted(outcome);
+}
+
+std::string outcome_of(int exit_code) {
+  switch (exit_code) {
+    case kSupervisorWell:
+      return "every worker ended well";
+    case kSupervisorLeftovers:
+      return "processes are left that cannot be ended";
+    case kWardenFailed:
+      return "the supervisor could not start";
+    case kSupervisorWorkerFailed:
+      return "a worker failed";
+    case kSupervisorStopped:
+      return "stopped before its workers had ended";
+    case kSupervisorLauncherLost:
+      return "ended because the launcher was lost";
+    case kSupervisorNothingRan:
+      return "no worker was started";
+    default:
+      break;
+  }
+  if (exit_code > 128) return "the supervisor was killed by " + signal_name(exit_code - 128);
+  return "the supervisor failed with " + std::to_string(exit_code);
+}
+
+}  // namespace ivy

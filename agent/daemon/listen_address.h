@@ -1,0 +1,15 @@
+// Where the agent listens for launchers of other hosts. A value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ivy {
+
+struct ListenAddress {
+  std::string address;  // Numeric; empty: every address, IPv4 and IPv6.
+  std::uint16_t port = 0;
+  bool operator==(const ListenAddress&) const = default;
+};
+
+}  // namespace ivy

@@ -1,0 +1,74 @@
+// An Open call from its first message to the moment at which a carrier has it: looks at what is
+// asked, decides (job_opening.h), starts or connects, or says why not. Thread: the loop's.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "agent/daemon/agent_peer.h"
+#include "agent/daemon/bundle_cache.h"
+#include "agent/daemon/job_opening.h"
+#include "agent/daemon/job_registry.h"
+#include "agent/daemon/open_stream.h"
+
+namespace ivy {
+
+// What opening needs of the service around it. Outlives every call.
+class OpenContext {
+ public:
+  virtual ~OpenContext() = default;
+  virtual boost::asio::io_context& loop() = 0;
+  virtual JobRegistry& registry() = 0;
+  virtual const BundleCache& bundles() const = 0;
+  virtual const std::string& architecture() const = 0;
+  virtual bool is_draining() const = 0;
+  virtual bool is_stopping() const = 0;
+  // Empty: supervisors are born where the agent is.
+  virtual const std::string& jobs_cgroup() const = 0;
+  virtual Environment jobs_environment() const = 0;
+  // Gives the stream a carrier over this socket.
+  virtual void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
+                     bool reattached) = 0;
+  // Gives the stream to the agent that `target` names.
+  virtual void forward(std::shared_ptr<OpenStream> stream) = 0;
+  virtual void status_changed() = 0;
+};
+
+class OpenCall final : public StreamHandler, public std::enable_shared_from_this<OpenCall> {
+ public:
+  // A stream that never says what it wants is ended after this time.
+  static constexpr std::chrono::seconds kFirstMessageWithin{10};
+  // A supervisor that is being born listens after a few milliseconds; one that ends may still be
+  // counted as living for a moment.
+  static constexpr std::chrono::seconds kConnectWithin{5};
+
+  // context: kept alive by the call.
+  OpenCall(std::shared_ptr<OpenContext> context, std::shared_ptr<OpenStream> stream,
+           AgentPeer peer);
+  void begin();
+
+ private:
+  void on_read(bool ok) override;
+  void on_written(bool) override {}
+  void on_cancelled() override;
+
+  Result<void> check() const;
+  void try_open();
+  void try_again();
+  Result<void> start();
+  void need_bundle();
+  void refuse(const Error& error);
+  JobKey key() const { return {job_.job_id(), job_.host()}; }
+
+  const std::shared_ptr<OpenContext> context_;
+  std::shared_ptr<OpenStream> stream_;  // Null once somebody else has it, or it is ended.
+  const AgentPeer peer_;
+  agent::v1::OpenJob job_;
+  boost::asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point deadline_;
+  std::chrono::milliseconds pause_{5};
+};
+
+}  // namespace ivy

@@ -1,0 +1,79 @@
+// One Open call as the loop sees it: reactions of gRPC's threads are posted here, one after the
+// other, and every operation is begun from here. At most one read and one write are under way.
+//
+// Thread: reactions from gRPC's threads; everything else the loop's. Lifetime: keeps itself alive
+// until gRPC is done with it; the handler is let go at finish().
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+
+#include "proto/agent.pb.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// Whoever has the stream. Called on the loop.
+class StreamHandler {
+ public:
+  virtual ~StreamHandler() = default;
+  // read() is done: request() is there. False: the requests have ended, or the stream is broken.
+  virtual void on_read(bool ok) = 0;
+  // write() is done.
+  virtual void on_written(bool ok) = 0;
+  // The stream is broken: the connection, the launcher, or the server's end.
+  virtual void on_cancelled() = 0;
+};
+
+class OpenStream final
+    : public grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>,
+      public std::enable_shared_from_this<OpenStream> {
+ public:
+  // Both outlive it: the loop by contract, the context because gRPC owns it until OnDone.
+  static std::shared_ptr<OpenStream> make(boost::asio::io_context& loop,
+                                          grpc::CallbackServerContext& context);
+
+  // Gives the stream to another. Its operations under way are told to the new one.
+  void hand_to(std::shared_ptr<StreamHandler> handler) { handler_ = std::move(handler); }
+
+  void read();
+  agent::v1::OpenRequest& request() { return request_; }
+  // Fill, then write(). Not to be touched until on_written().
+  agent::v1::OpenReply& reply() { return reply_; }
+  void write();
+  bool is_writing() const { return is_writing_; }
+  bool is_cancelled() const { return is_cancelled_; }
+  // After the write that is under way. Nothing else may be begun from here on.
+  void finish(grpc::Status status);
+  // As above, and gives up what is under way.
+  void abort(grpc::Status status);
+  void add_trailer(const std::string& name, const std::string& value);
+
+ private:
+  OpenStream(boost::asio::io_context& loop, grpc::CallbackServerContext& context)
+      : loop_(loop), context_(context) {}
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  boost::asio::io_context& loop_;
+  grpc::CallbackServerContext& context_;
+  std::shared_ptr<OpenStream> self_;  // Until OnDone.
+  std::shared_ptr<StreamHandler> handler_;
+  agent::v1::OpenRequest request_;
+  agent::v1::OpenReply reply_;
+  bool is_writing_ = false;
+  bool is_cancelled_ = false;
+  bool is_finished_ = false;
+  std::optional<grpc::Status> waiting_finish_;
+};
+
+// "message; fix", with the code of the same number.
+grpc::Status grpc_status(const Error& error);
+
+}  // namespace ivy

@@ -1,0 +1,291 @@
+#include "agent/daemon/options.h"
+
+#include <arpa/inet.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "proto/build.h"
+
+namespace ivy {
+namespace {
+
+constexpr int kMaxDays = 36'500;
+constexpr int kMaxWaitS = 7 * 86'400;
+
+Error usage_error(const std::string& message, const std::string& fix = {}) {
+  return Error{Code::kInvalidArgument, message, fix};
+}
+
+std::string value_of(const Environment& environment, const char* name) {
+  const std::string* const found = find_variable(environment, name);
+  return found == nullptr ? std::string() : *found;
+}
+
+// systemd gives several directories as "A:B": the first is meant.
+std::string first_directory(const std::string& list) { return list.substr(0, list.find(':')); }
+
+std::string default_socket(const Environment& environment, std::uint32_t uid) {
+  const std::string given = first_directory(value_of(environment, "RUNTIME_DIRECTORY"));
+  if (!given.empty()) return given + "/agent.sock";
+  const std::string user = value_of(environment, "XDG_RUNTIME_DIR");
+  if (!user.empty()) return user + "/ivyrun/agent.sock";
+  return "/tmp/ivyrun-" + std::to_string(uid) + "/agent.sock";
+}
+
+std::string default_state(const Environment& environment) {
+  const std::string given = first_directory(value_of(environment, "STATE_DIRECTORY"));
+  if (!given.empty()) return given;
+  const std::string state = value_of(environment, "XDG_STATE_HOME");
+  if (!state.empty()) return state + "/ivyrun/agent";
+  const std::string home = value_of(environment, "HOME");
+  return home.empty() ? std::string() : home + "/.local/state/ivyrun/agent";
+}
+
+// Where CLI11 puts what it reads, for all verbs together.
+struct Raw {
+  std::vector<std::string> listen;
+  ServeCommand serve;
+  int insecure_port = -1;
+  DrainCommand drain;
+  int wait_s = 0;
+  StatusCommand status;
+
+  std::string ca;
+  CaInitArguments ca_init;
+  std::vector<std::string> names;  // HOST [ALIAS...]
+  std::string user;
+  std::string serves;
+  std::string out;
+  std::string serial;
+  int port = kDefaultAgentPort;
+  int days = 0;
+};
+
+struct Verbs {
+  CLI::App* serve = nullptr;
+  CLI::App* drain = nullptr;
+  CLI::App* status = nullptr;
+  CLI::App* ca = nullptr;
+  CLI::App* ca_init = nullptr;
+  CLI::App* cert = nullptr;
+  CLI::App* renew = nullptr;
+  CLI::App* revoke = nullptr;
+  CLI::App* certs = nullptr;
+};
+
+void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
+  verbs.serve = app.add_subcommand(
+      "serve", "Open jobs of one user on this host; the Unix socket is always there");
+  verbs.serve->add_option("--listen", raw.listen,
+                          "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
+                          "may be given several times");
+  verbs.serve->add_option("--certificates", raw.serve.certificates,
+                          "Directory with ca.crt, ca.crl, host.crt and host.key; else "
+                          "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent");
+  verbs.serve->add_option("--socket", raw.serve.socket_path,
+                          "Unix socket for launchers of this host");
+  verbs.serve->add_option("--state", raw.serve.state_directory,
+                          "Directory for what must outlive this agent");
+  verbs.serve->add_option("--user-name", raw.serve.user_name,
+                          "Name that launchers' certificates must have; else this account's");
+  verbs.serve
+      ->add_option("--insecure-loopback", raw.insecure_port,
+                   "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
+      ->check(CLI::Range(0, 65535));
+
+  verbs.drain = app.add_subcommand("drain", "Take no new jobs from now on");
+  verbs.drain->add_flag("--undo", raw.drain.undo, "Take new jobs again");
+  verbs.drain->add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
+  verbs.drain->add_option("--wait", raw.wait_s, "Wait so many seconds until no job is left")
+      ->check(CLI::Range(0, kMaxWaitS));
+  verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent");
+
+  verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
+  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
+}
+
+void add_authority_options(CLI::App& verb, Raw& raw) {
+  verb.add_option("--ca", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca");
+}
+
+void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
+  verb.add_option("--days", raw.days, std::string("Days that it is valid; else ") + otherwise)
+      ->check(CLI::Range(1, kMaxDays));
+}
+
+void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
+  verbs.ca = app.add_subcommand("ca", "The certificate authority");
+  verbs.ca->require_subcommand(1);
+  verbs.ca_init = verbs.ca->add_subcommand("init", "Make one");
+  verbs.ca_init->add_option("--name", raw.ca_init.name, "Its name, for people");
+  add_authority_options(*verbs.ca_init, raw);
+  add_days(*verbs.ca_init, raw, "3650");
+
+  verbs.cert =
+      app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
+  verbs.cert->add_option("HOST", raw.names, "Name or address of the host, and more of them");
+  verbs.cert->add_option("--user", raw.user, "For this user, who launches with it");
+  verbs.cert->add_option("--serves", raw.serves, "The host may serve this user only");
+  verbs.cert->add_option("--port", raw.port, "Port of the agents, for agent.toml")
+      ->check(CLI::Range(1, 65535));
+  verbs.cert->add_option("--out", raw.out, "Directory to write to");
+  add_authority_options(*verbs.cert, raw);
+  add_days(*verbs.cert, raw, "365 for a host, 90 for a user");
+
+  verbs.renew = app.add_subcommand("renew", "Make the certificate of a host or a user again");
+  verbs.renew->add_option("HOST", raw.names, "The host");
+  verbs.renew->add_option("--user", raw.user, "The user");
+  verbs.renew->add_option("--out", raw.out, "Directory to write to; else that of the last one");
+  add_authority_options(*verbs.renew, raw);
+  add_days(*verbs.renew, raw, "365 for a host, 90 for a user");
+
+  verbs.revoke = app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
+  verbs.revoke->add_option("HOST", raw.names, "All certificates of this host");
+  verbs.revoke->add_option("--user", raw.user, "All certificates of this user");
+  verbs.revoke->add_option("--serial", raw.serial, "This certificate");
+  add_authority_options(*verbs.revoke, raw);
+
+  verbs.certs = app.add_subcommand("certs", "List the certificates that were made");
+  add_authority_options(*verbs.certs, raw);
+}
+
+// ---- From what was typed to a command
+// -----------------------------------------------------------------
+
+Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std::uint32_t uid) {
+  ServeCommand command = std::move(raw.serve);
+  for (const std::string& text : raw.listen)
+    command.listen.push_back(IVY_TRY(parse_listen_address(text)));
+  if (raw.insecure_port >= 0)
+    command.insecure_loopback = static_cast<std::uint16_t>(raw.insecure_port);
+  if (command.socket_path.empty()) command.socket_path = default_socket(environment, uid);
+  if (command.socket_path[0] != '/')
+    return usage_error("--socket " + command.socket_path + " is not an absolute path");
+  if (command.state_directory.empty()) command.state_directory = default_state(environment);
+  if (command.state_directory.empty())
+    return usage_error("there is no place for the state: neither $STATE_DIRECTORY nor $HOME is set",
+                       "name a directory with --state");
+  if (command.state_directory[0] != '/')
+    return usage_error("--state " + command.state_directory + " is not an absolute path");
+  return AgentCommand(std::move(command));
+}
+
+Result<AgentCommand> drain_command(Raw& raw) {
+  if (raw.drain.undo && raw.drain.stop_jobs)
+    return usage_error("--undo takes new jobs again, --stop ends them: only one of them");
+  raw.drain.wait = std::chrono::seconds(raw.wait_s);
+  return AgentCommand(std::move(raw.drain));
+}
+
+// A host, or a user, but not both.
+Result<void> check_one_name(const Raw& raw, const char* verb, bool serial_too) {
+  const int given = (raw.names.empty() ? 0 : 1) + (raw.user.empty() ? 0 : 1) +
+                    (serial_too && !raw.serial.empty() ? 1 : 0);
+  if (given == 1) return {};
+  const std::string or_serial = serial_too ? ", or --serial NUMBER" : "";
+  return usage_error(std::string(verb) + " needs a HOST or --user NAME" + or_serial +
+                     (given == 0 ? "" : ", and only one of them"));
+}
+
+Result<void> check_one_host(const Raw& raw, const char* verb) {
+  if (raw.names.size() <= 1) return {};
+  return usage_error(std::string(verb) + " takes one HOST, not also \"" + raw.names[1] + "\"");
+}
+
+Result<AgentCommand> cert_command(Raw& raw, const CertificateAuthorityPlace& place) {
+  IVY_CHECK(check_one_name(raw, "cert", false));
+  if (!raw.user.empty()) {
+    if (!raw.serves.empty()) return usage_error("--serves is for the certificate of a host");
+    UserCertificateArguments made{place, raw.user, static_cast<std::uint16_t>(raw.port), raw.out};
+    if (raw.days != 0) made.days = raw.days;
+    return AgentCommand(std::move(made));
+  }
+  HostCertificateArguments made;
+  made.place = place;
+  made.host = raw.names.front();
+  made.aliases.assign(raw.names.begin() + 1, raw.names.end());
+  made.serves = raw.serves;
+  made.out = raw.out;
+  if (raw.days != 0) made.days = raw.days;
+  return AgentCommand(std::move(made));
+}
+
+Result<AgentCommand> renew_command(Raw& raw, const CertificateAuthorityPlace& place) {
+  IVY_CHECK(check_one_name(raw, "renew", false));
+  IVY_CHECK(check_one_host(raw, "renew"));
+  const std::string host = raw.names.empty() ? std::string() : raw.names.front();
+  return AgentCommand(RenewArguments{place, host, raw.user, raw.out, raw.days});
+}
+
+Result<AgentCommand> revoke_command(Raw& raw, const CertificateAuthorityPlace& place) {
+  IVY_CHECK(check_one_name(raw, "revoke", true));
+  IVY_CHECK(check_one_host(raw, "revoke"));
+  const std::string host = raw.names.empty() ? std::string() : raw.names.front();
+  return AgentCommand(RevokeArguments{place, host, raw.user, raw.serial});
+}
+
+Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment& environment,
+                                std::uint32_t uid) {
+  if (verbs.serve->parsed()) return serve_command(raw, environment, uid);
+  if (verbs.drain->parsed()) return drain_command(raw);
+  if (verbs.status->parsed()) return AgentCommand(std::move(raw.status));
+  CertificateAuthorityPlace place;
+  place.config_directory = ivyrun_config_directory(environment);
+  place.directory = raw.ca;
+  if (verbs.ca_init->parsed()) {
+    raw.ca_init.place = place;
+    if (raw.days != 0) raw.ca_init.days = raw.days;
+    return AgentCommand(std::move(raw.ca_init));
+  }
+  if (verbs.cert->parsed()) return cert_command(raw, place);
+  if (verbs.renew->parsed()) return renew_command(raw, place);
+  if (verbs.revoke->parsed()) return revoke_command(raw, place);
+  return AgentCommand(ListCertificatesArguments{place});
+}
+
+}  // namespace
+
+Result<ListenAddress> parse_listen_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  std::string address = colon == std::string::npos ? std::string() : text.substr(0, colon);
+  const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
+  std::uint16_t port = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
+  if (problem != std::errc{} || end != digits.data() + digits.size())
+    return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
+  const bool bracketed = address.size() > 2 && address.front() == '[' && address.back() == ']';
+  if (bracketed) address = address.substr(1, address.size() - 2);
+  in6_addr ignored{};
+  const int family = bracketed ? AF_INET6 : AF_INET;
+  if (!address.empty() && inet_pton(family, address.c_str(), &ignored) != 1)
+    return usage_error("--listen " + text + ": \"" + address + "\" is no numeric address", fix);
+  return ListenAddress{address, port};
+}
+
+Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,
+                                         const Environment& environment, std::uint32_t uid) {
+  Raw raw;
+  Verbs verbs;
+  CLI::App app("ivy-agent: opens jobs of ivyrun on this host, for one user", "ivy-agent");
+  app.set_version_flag(
+      "--version", "ivy-agent " + std::string(version()) + " build " + std::string(build_name()));
+  app.require_subcommand(1);
+  add_serving_verbs(app, raw, verbs);
+  add_certificate_verbs(app, raw, verbs);
+  // CLI11 takes them from the end.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    return AgentCommand(TextCommand{app.help()});
+  } catch (const CLI::CallForVersion& shown) {
+    return AgentCommand(TextCommand{shown.what() + std::string("\n")});
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what(), "see `ivy-agent --help`");
+  }
+  return command_of(verbs, raw, environment, uid);
+}
+
+}  // namespace ivy

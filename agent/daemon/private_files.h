@@ -1,0 +1,55 @@
+// Files that matter in directories that nobody else may change: written whole or not at all, read
+// with a limit. Thread: any; blocks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+// Who may enter a directory besides its owner.
+enum class DirectoryAccess {
+  kNobody,    // 0700.
+  kReadable,  // Others may look, only the owner may write.
+};
+
+// Makes a directory with its parents (0700 each); one that exists must be ours and closed to
+// others. PermissionDenied says how it is open.
+Result<void> make_private_directory(const std::string& path, DirectoryAccess access);
+Result<void> check_private_directory(const std::string& path, DirectoryAccess access);
+
+struct FileContents {
+  std::string name;  // Within the directory.
+  std::string text;
+  mode_t mode = 0600;
+};
+
+// Writes all of them beside their places and syncs them before the first is renamed, in order: a
+// full disk changes nothing. Unavailable names the file.
+Result<void> write_files(const std::string& directory, const std::vector<FileContents>& files);
+
+// NotFound when there is none; FailedPrecondition when it is longer than the limit or no file.
+Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
+
+bool file_exists(const std::string& path);
+
+// The turn of this process with a directory, until it is destroyed.
+class DirectoryLock {
+ public:
+  // Waits up to 10 s for another process; then Unavailable.
+  static Result<DirectoryLock> take(const std::string& directory);
+  ~DirectoryLock();
+  DirectoryLock(DirectoryLock&& other) noexcept;
+  DirectoryLock& operator=(DirectoryLock&&) = delete;
+
+ private:
+  explicit DirectoryLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,358 @@
+#include "agent/daemon/serve.h"
+
+#include <grpcpp/create_channel.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "agent/daemon/agent_credentials.h"
+#include "agent/daemon/agent_log.h"
+#include "agent/daemon/agent_server.h"
+#include "agent/daemon/agent_service.h"
+#include "agent/daemon/systemd_notify.h"
+#include "agent/daemon/unit_cgroup.h"
+#include "proto/build.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::io_context;
+using boost::system::error_code;
+
+constexpr auto kTick = std::chrono::seconds(1);
+constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer of our own service.
+// Calls end by themselves when the service has stopped; those that do not are cancelled, and what
+// does not end even then must not hold up a restart.
+constexpr auto kCallPatience = std::chrono::milliseconds(800);
+constexpr auto kExitPatience = std::chrono::milliseconds(1700);
+constexpr int kExitFailed = 1;
+
+// Asks our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
+// threads and the loop at once. One question at a time.
+class SelfCheck {
+ public:
+  SelfCheck(io_context& loop, const std::string& socket_path) : loop_(loop) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    stub_ = agent::v1::Agent::NewStub(grpc::CreateCustomChannel(
+        "unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  // `answered` runs on the loop. False when the last question is still open.
+  bool ask(std::function<void(const grpc::Status&)> answered) {
+    if (asking_) return false;
+    asking_ = true;
+    // Kept until the answer: gRPC uses it until then, also when this object has gone.
+    auto question = std::make_shared<Question>();
+    question->context.set_deadline(std::chrono::system_clock::now() + kCheckTime);
+    question->context.set_wait_for_ready(true);
+    current_ = question;
+    stub_->async()->Facts(&question->context, &question->request, &question->reply,
+                          [this, question, answered](grpc::Status status) {
+                            boost::asio::post(loop_, [this, answered, status] {
+                              asking_ = false;
+                              answered(status);
+                            });
+                          });
+    return true;
+  }
+  bool asking() const { return asking_; }
+  void cancel() {
+    if (const auto question = current_.lock()) question->context.TryCancel();
+  }
+
+ private:
+  struct Question {
+    grpc::ClientContext context;
+    agent::v1::FactsRequest request;
+    agent::v1::FactsReply reply;
+  };
+  io_context& loop_;
+  std::unique_ptr<agent::v1::Agent::Stub> stub_;
+  std::weak_ptr<Question> current_;
+  bool asking_ = false;
+};
+
+// Everything that lives while the agent serves, in the order of its making.
+class Serving {
+ public:
+  Serving(std::string user, UnitCgroup cgroup)
+      : user_(std::move(user)), cgroup_(std::move(cgroup)), signals_(loop_), tick_(loop_) {}
+  ~Serving() {
+    set_peer_policy(nullptr);
+    agent_log::name_suspects(nullptr);
+  }
+
+  Result<void> start(const ServeCommand& command, const Environment& environment);
+  void run();
+
+ private:
+  Result<void> load_certificates(const ServeCommand& command, const Environment& environment);
+  Result<void> make_service(const ServeCommand& command, const Environment& environment);
+  void say_where() const;
+  void wait_for_signal();
+  void tick_later();
+  void tick();
+  void check();
+  void answered(const grpc::Status& status);
+  void stop(int signal);
+  void leave();
+  std::string status() const;
+
+  std::string user_;
+  UnitCgroup cgroup_;
+  io_context loop_{1};
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer tick_;
+  HalfOpen half_open_;
+  std::unique_ptr<AgentCredentials> credentials_;  // Null: the Unix socket alone.
+  std::unique_ptr<AgentService> service_;
+  std::unique_ptr<AgentServer> server_;
+  std::unique_ptr<SelfCheck> self_check_;
+  std::string jobs_;  // "3 jobs", as the service says it.
+  bool ready_ = false;
+  bool stopping_ = false;
+  std::chrono::steady_clock::time_point next_check_{};
+  std::chrono::milliseconds check_interval_{10'000};
+};
+
+// ---- Starting
+// -----------------------------------------------------------------------------------------
+
+Result<void> Serving::load_certificates(const ServeCommand& command,
+                                        const Environment& environment) {
+  if (command.listen.empty() && command.certificates.empty()) return {};
+  const CertificateFiles files = IVY_TRY(find_certificates(command.certificates, environment));
+  credentials_ = IVY_TRY(AgentCredentials::load(files, user_, half_open_));
+  agent_log::info("certificate " + credentials_->description() + " of " + files.directory);
+  credentials_->say_expiry();
+  return {};
+}
+
+// A directory of ours alone, with its parents.
+Result<void> make_private_directory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kFailedPrecondition, "cannot make state directory " + path, errno);
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
+      (status.st_mode & 077) != 0)
+    return Error{Code::kPermissionDenied, "state directory " + path + " is not ours alone",
+                 "chmod 700 " + path + ", or choose another place with --state"};
+  return {};
+}
+
+std::string bundle_directory(const Environment& environment) {
+  const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
+  if (cache != nullptr && !cache->empty()) return *cache + "/ivyrun";
+  const std::string* const home = find_variable(environment, "HOME");
+  return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
+}
+
+Result<void> Serving::make_service(const ServeCommand& command, const Environment& environment) {
+  IVY_CHECK(make_private_directory(command.state_directory));
+  AgentServiceOptions options;
+  options.state_directory = command.state_directory;
+  options.bundle_directory = bundle_directory(environment);
+  options.jobs_cgroup = cgroup_.jobs;
+  options.containment = cgroup_.description;
+  options.version = std::string(version());
+  options.environment = environment;
+  options.certificate_expires_at = [this]() -> std::int64_t {
+    return credentials_ == nullptr ? 0 : credentials_->expires_at();
+  };
+  options.status = [this](const std::string& jobs) {
+    jobs_ = jobs;
+    if (ready_ && !stopping_) systemd_notify::say_status(status());
+  };
+  service_ = IVY_TRY(AgentService::make(loop_, std::move(options)));
+  return {};
+}
+
+Result<void> Serving::start(const ServeCommand& command, const Environment& environment) {
+  IVY_CHECK(load_certificates(command, environment));
+  IVY_CHECK(make_service(command, environment));
+  auto policy = std::make_shared<PeerPolicy>();
+  policy->user = user_;
+  policy->credentials = credentials_.get();
+  policy->half_open = &half_open_;
+  policy->plaintext_loopback = command.insecure_loopback.has_value();
+  set_peer_policy(policy);
+  agent_log::name_suspects([this] { return half_open_.suspects(); });
+  AgentServerOptions options;
+  options.socket_path = command.socket_path;
+  options.listen = command.listen;
+  options.insecure_loopback = command.insecure_loopback;
+  server_ = IVY_TRY(AgentServer::start(loop_, *service_, credentials_.get(), half_open_, options));
+  self_check_ = std::make_unique<SelfCheck>(loop_, command.socket_path);
+  if (const auto interval = systemd_notify::watchdog_interval())
+    check_interval_ = std::min(
+        check_interval_, std::chrono::duration_cast<std::chrono::milliseconds>(*interval) / 3);
+  say_where();
+  if (command.insecure_loopback)
+    agent_log::warning("--insecure-loopback: every user of this host can run programs as " + user_);
+  return {};
+}
+
+void Serving::say_where() const {
+  std::string text = "version " + std::string(version()) + " serves user " + user_ + " on ";
+  const std::vector<std::string> places = server_->places();
+  for (std::size_t i = 0; i < places.size(); ++i) text += (i == 0 ? "" : ", ") + places[i];
+  agent_log::info(text);
+  agent_log::info("jobs live in: " + cgroup_.description);
+  if (credentials_ == nullptr)
+    agent_log::info("launchers of other hosts are not served: --listen ADDR:PORT does that");
+}
+
+// ---- Running
+// ------------------------------------------------------------------------------------------
+
+void Serving::run() {
+  std::signal(SIGPIPE, SIG_IGN);
+  signals_.add(SIGTERM);
+  signals_.add(SIGINT);
+  signals_.add(SIGHUP);
+  wait_for_signal();
+  tick();
+  loop_.run();
+}
+
+void Serving::wait_for_signal() {
+  signals_.async_wait([this](const error_code& error, int signal) {
+    if (error) return;
+    if (signal != SIGHUP) return stop(signal);
+    if (credentials_ != nullptr) credentials_->reread(true);
+    wait_for_signal();
+  });
+}
+
+void Serving::tick_later() {
+  tick_.expires_after(kTick);
+  tick_.async_wait([this](const error_code& stopped) {
+    if (!stopped) tick();
+  });
+}
+
+void Serving::tick() {
+  if (stopping_) return;
+  if (credentials_ != nullptr) {
+    credentials_->reread(false);
+    credentials_->say_expiry();
+  }
+  half_open_.expire(std::chrono::steady_clock::now());
+  agent_log::say_left_out();
+  check();
+  tick_later();
+}
+
+void Serving::check() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_check_) return;
+  next_check_ = now + check_interval_;
+  self_check_->ask([this](const grpc::Status& status) { answered(status); });
+}
+
+void Serving::answered(const grpc::Status& status) {
+  if (stopping_) return;
+  if (!status.ok()) {
+    agent_log::error("our own service does not answer on our socket: " + status.error_message());
+    return;
+  }
+  systemd_notify::say_alive();
+  if (ready_) return;
+  ready_ = true;
+  agent_log::info("ready");
+  systemd_notify::say_ready(this->status());
+}
+
+std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
+
+// ---- Ending
+// -------------------------------------------------------------------------------------------
+
+void Serving::stop(int signal) {
+  stopping_ = true;
+  agent_log::info("stops: " + signal_name(signal) + "; running jobs wait for the next agent");
+  systemd_notify::say_stopping("stops");
+  server_->stop_accepting();
+  service_->stop();
+  self_check_->cancel();
+  tick_.cancel();
+  // The loop runs on meanwhile: calls end there.
+  std::thread([this] {
+    std::atomic<bool> done = false;
+    std::thread guard([&done] {
+      const auto end = std::chrono::steady_clock::now() + kExitPatience;
+      while (!done && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (done) return;
+      agent_log::warning("calls did not end in time and are left behind");
+      _exit(0);
+    });
+    server_->shut_down(kCallPatience);
+    done = true;
+    guard.join();
+    boost::asio::post(loop_, [this] { leave(); });
+  }).detach();
+}
+
+// The answer to our own last question comes on gRPC's thread, and needs the loop.
+void Serving::leave() {
+  if (!self_check_->asking()) return loop_.stop();
+  tick_.expires_after(std::chrono::milliseconds(5));
+  tick_.async_wait([this](const error_code&) { leave(); });
+}
+
+}  // namespace
+
+int run_serve(const ServeCommand& command, const Environment& environment) {
+  agent_log::start();
+  if (geteuid() == 0) {
+    agent_log::error(
+        "will not serve as root: whoever may launch here would be root; start it as the user that "
+        "it "
+        "serves, such as `systemctl start ivy-agent@alice`");
+    return kExitUsage;
+  }
+  const passwd* const account = getpwuid(geteuid());
+  std::string user = command.user_name;
+  if (user.empty() && account != nullptr) user = account->pw_name;
+  if (user.empty()) {
+    agent_log::error("user id " + std::to_string(geteuid()) +
+                     " has no name: say with --user-name which user's launchers are served");
+    return kExitUsage;
+  }
+  // Before gRPC has threads, and before anything of ours must not live where jobs will.
+  const UnitCgroup cgroup = enter_unit_cgroup();
+  Serving serving(user, cgroup);
+  const Result<void> started = serving.start(command, environment);
+  if (!started.ok()) {
+    const Error& error = started.error();
+    agent_log::error("cannot serve: " + error.message +
+                     (error.fix.empty() ? "" : "; " + error.fix));
+    return error.code == Code::kInvalidArgument || error.code == Code::kNotFound ||
+                   error.code == Code::kFailedPrecondition
+               ? kExitUsage
+               : kExitFailed;
+  }
+  serving.run();
+  agent_log::say_left_out();
+  agent_log::info("stopped");
+  return 0;
+}
+
+}  // namespace ivy

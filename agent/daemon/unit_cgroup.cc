@@ -1,0 +1,86 @@
+#include "agent/daemon/unit_cgroup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "agent/node/cgroup.h"
+
+namespace ivy {
+namespace {
+
+constexpr char kAgentLeaf[] = "/agent";
+constexpr char kJobsLeaf[] = "/jobs";
+
+std::string content_of(const char* path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+UnitCgroup none(const std::string& why) { return {{}, "no cgroup for jobs: " + why}; }
+UnitCgroup none(const std::string& what, int error) {
+  return none(what + ": " + std::strerror(error));
+}
+
+bool make_directory(const std::string& path) {
+  return mkdir(path.c_str(), 0755) == 0 || errno == EEXIST;
+}
+
+// 0, or an errno.
+int move_this_process(const std::string& directory) {
+  const int fd = open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno;
+  const int error = write(fd, "0", 1) == 1 ? 0 : errno;
+  close(fd);
+  return error;
+}
+
+// What a warden will do, done by a child that then ends: 0, or an errno.
+int try_to_enter(const std::string& directory) {
+  const pid_t child = fork();
+  if (child == 0) _exit(move_this_process(directory));
+  if (child < 0) return errno;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+}
+
+// The unit's own directory, also when we were started in its leaf (DelegateSubgroup=agent).
+std::string unit_directory(const std::string& own) {
+  const std::string leaf = kAgentLeaf;
+  if (!own.ends_with(leaf)) return own;
+  const std::string parent = own.substr(0, own.size() - leaf.size());
+  return access((parent + "/cgroup.procs").c_str(), W_OK) == 0 ? parent : own;
+}
+
+}  // namespace
+
+UnitCgroup enter_unit_cgroup() {
+  const auto own =
+      cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+  if (!own) return none("no cgroup v2 is mounted here");
+  const std::string unit = unit_directory(*own);
+  const std::string agent = unit + kAgentLeaf;
+  const std::string jobs = unit + kJobsLeaf;
+  if (!make_directory(agent)) return none("mkdir " + agent, errno);
+  const int moved = move_this_process(agent);
+  if (moved != 0) {
+    rmdir(agent.c_str());
+    return none("move into " + agent, moved);
+  }
+  if (!make_directory(jobs)) return none("mkdir " + jobs, errno);
+  const int entered = try_to_enter(jobs);
+  if (entered != 0) return none("no process can enter " + jobs, entered);
+  return {jobs, "cgroup " + jobs};
+}
+
+}  // namespace ivy

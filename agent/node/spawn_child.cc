@@ -1,0 +1,168 @@
+#include "agent/node/spawn_child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "agent/node/birth.h"
+
+namespace ivy {
+namespace {
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4u
+#endif
+
+long word(long value) { return value; }
+template <class T>
+long word(T* pointer) {
+  return reinterpret_cast<long>(pointer);
+}
+
+// The result, or -errno.
+template <class A = long, class B = long, class C = long, class D = long>
+long call(long number, A a = 0, B b = 0, C c = 0, D d = 0) {
+#if IVY_SHARED_BIRTH
+  long result = number;
+  asm volatile(
+      "movq %[fourth], %%r10\n\t"
+      "syscall"
+      : "+a"(result)
+      : "D"(word(a)), "S"(word(b)), "d"(word(c)), [fourth] "r"(word(d))
+      : "rcx", "r10", "r11", "memory", "cc");
+  return result;
+#else
+  const long result = syscall(number, word(a), word(b), word(c), word(d));
+  return result < 0 ? -errno : result;
+#endif
+}
+
+[[noreturn]] void give_up(const ChildPlan& plan, ChildStep step, long result) {
+  const ChildReport report{step, static_cast<int>(-result)};
+  if (plan.report_fd >= 0) {
+    // A pipe takes this many bytes at once or not at all; without it the parent sees a started
+    // child.
+    call(SYS_write, plan.report_fd, &report, static_cast<long>(sizeof report));
+  } else {
+    *plan.shared_report = report;
+  }
+  leave(127);
+}
+
+constexpr long kKernelMaskBytes = 8;
+
+// The C library refuses to touch the signals that it uses itself; a parent may ignore those as
+// well.
+void reset_signals() {
+  const std::array<unsigned long, 4>
+      default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
+  for (int number = 1; number < _NSIG; ++number) {
+    call(SYS_rt_sigaction, number, default_action.data(), 0, kKernelMaskBytes);
+  }
+}
+
+void unblock_signals() {
+  const unsigned long none = 0;
+  call(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, kKernelMaskBytes);
+}
+
+void place_standard_descriptors(const ChildPlan& plan) {
+  // First all away from 0..2, then into place: a source may itself be one of the three.
+  std::array<long, 3> sources{};
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const ChildStep step =
+        static_cast<ChildStep>(static_cast<int>(ChildStep::kStdin) + static_cast<int>(i));
+    long fd = plan.standard_fds[i];
+    if (fd < 0) fd = call(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC);
+    sources[i] = fd < 0 ? fd : call(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+    if (sources[i] < 0) give_up(plan, step, sources[i]);
+  }
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const ChildStep step =
+        static_cast<ChildStep>(static_cast<int>(ChildStep::kStdin) + static_cast<int>(i));
+    const long placed = call(SYS_dup3, sources[i], static_cast<long>(i), 0);
+    if (placed < 0) give_up(plan, step, placed);
+  }
+}
+
+struct DirectoryEntry {  // What getdents64 writes.
+  std::uint64_t inode;
+  std::int64_t offset;
+  unsigned short length;
+  unsigned char type;
+  char name[1];
+};
+
+// For kernels before 5.11: marks every descriptor that /proc lists.
+void mark_listed_descriptors() {
+  const long directory =
+      call(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  alignas(DirectoryEntry) std::array<char, 4096> buffer;
+  long bytes = 0;
+  while ((bytes = call(SYS_getdents64, directory, buffer.data(),
+                       static_cast<long>(buffer.size()))) > 0) {
+    for (long at = 0; at < bytes;) {
+      const auto* entry = reinterpret_cast<const DirectoryEntry*>(buffer.data() + at);
+      long fd = 0;
+      for (const char* digit = entry->name; *digit >= '0' && *digit <= '9'; ++digit)
+        fd = 10 * fd + (*digit - '0');
+      if (fd >= 3) call(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+      at += entry->length;
+    }
+  }
+  call(SYS_close, directory);
+}
+
+void close_others_on_exec() {
+  constexpr long kLast = 0xffffffff;
+  if (call(SYS_close_range, 3, kLast, static_cast<long>(CLOSE_RANGE_CLOEXEC)) != 0)
+    mark_listed_descriptors();
+}
+
+void raise_limit(int resource) {
+  rlimit limit{};  // As the kernel writes it on 64 bits.
+  if (call(SYS_prlimit64, 0, resource, 0, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  // Lowering nothing and within the hard limit: cannot be refused.
+  call(SYS_prlimit64, 0, resource, &limit, 0);
+}
+
+}  // namespace
+
+void leave(int code) {
+  for (;;) call(SYS_exit_group, code);
+}
+
+long join_cgroup(int cgroup_fd) {
+  const long fd = call(SYS_openat, cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return fd;
+  const long written = call(SYS_write, fd, "0", 1);
+  call(SYS_close, fd);
+  return written < 0 ? written : 0;
+}
+
+void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
+  long result = call(SYS_setsid);
+  if (result < 0) give_up(plan, ChildStep::kSession, result);
+  reset_signals();
+  if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);
+  if (result < 0) give_up(plan, ChildStep::kCgroup, result);
+  place_standard_descriptors(plan);
+  close_others_on_exec();
+  raise_limit(RLIMIT_MEMLOCK);
+  raise_limit(RLIMIT_NOFILE);
+  result = call(SYS_chdir, plan.working_directory);
+  if (result != 0) give_up(plan, ChildStep::kChdir, result);
+  unblock_signals();
+  result = call(SYS_execve, plan.executable, plan.arguments, plan.environment);
+  give_up(plan, ChildStep::kExec, result);
+}
+
+}  // namespace ivy

@@ -1,0 +1,77 @@
+// The output of a job that goes into the background: workers' bytes go to files only; what ivyrun
+// says goes to the caller's terminal until the job leaves it, and to LOGDIR/ivyrun.log always.
+// Thread: the loop's. Lifetime: destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/screen/log_files.h"
+#include "launcher/screen/output.h"
+
+namespace ivy {
+
+class DetachedOutput final : public Output {
+ public:
+  // foreground: where messages are shown until leave(). Of handlers only `consumed` is called.
+  DetachedOutput(boost::asio::io_context& loop, const Options& options, std::string job_id,
+                 Handlers handlers, std::unique_ptr<Output> foreground);
+  ~DetachedOutput() override;
+
+  // A launcher that has taken the job over goes on with the files; before begin().
+  void go_on_with_files() { appends_ = true; }
+  // Of one stream follows what begins behind so many bytes of it: what its file has already is left
+  // out from now on. Returns how many bytes the file lacks.
+  std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
+  // Everything said so far has been shown: calls left(descriptor of ivyrun.log), and from then on
+  // uses the caller's standard descriptors no more.
+  void leave(std::function<void(int log_fd)> left);
+
+  // Also opens LOGDIR/ivyrun.log.
+  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) override;
+  void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override;
+  void say(std::string_view text) override;
+  void status_line(const std::string& text) override;
+  bool has_terminal() const override { return foreground_ && foreground_->has_terminal(); }
+  std::string stderr_tail(int rank) const override;
+  std::string log_path(int rank, int stream) const override { return files_.path(rank, stream); }
+  void finish(std::function<void()> done) override;
+  void limit_finish(std::chrono::milliseconds limit) override;
+  std::vector<std::string> complaints() const override;
+  std::string console_failure() const override { return ""; }
+
+ private:
+  struct RankRecord {
+    int host_index = 0;
+    std::string tail;
+    std::uint64_t left_out[2] = {0, 0};  // Bytes to come of each stream that the file has.
+  };
+  Result<void> open_log();
+  void write_log(std::string_view text);
+  void consumed(int host_index, std::uint64_t bytes);
+
+  boost::asio::io_context& loop_;
+  const Options options_;
+  const std::string job_id_;
+  Handlers handlers_;
+  std::unique_ptr<Output> foreground_;
+  LogFiles files_;
+  bool appends_ = false;
+  int log_fd_ = -1;
+  std::string unlogged_;  // Said before ivyrun.log was open.
+  std::string log_complaint_;
+  std::map<int, RankRecord> ranks_;
+  std::map<int, std::uint64_t> owed_;  // Consumed bytes by host, not yet reported.
+  bool report_scheduled_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+// LOGDIR/ivyrun.log
+std::string launcher_log_path(const std::string& log_dir);
+
+}  // namespace ivy

@@ -1,0 +1,206 @@
+// What ivyctl asks of a job, and the job's way into the background: the third part of class Job.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "launcher/clock.h"
+#include "launcher/detached_output.h"
+#include "launcher/followed_output.h"
+#include "launcher/job.h"
+#include "launcher/screen/log_files.h"
+#include "proto/log.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A job that ends sooner needs no socket, and a start is not slowed down by one.
+constexpr milliseconds kSocketDelay{150};
+// A job whose hosts do not come up shall be found too.
+constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
+// Of a command line that is shown to people.
+constexpr std::size_t kCommandBytes = 4096;
+
+std::string first_line_of(const std::string& text) {
+  constexpr std::string_view kName = "ivyrun: ";
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+}
+
+}  // namespace
+
+std::unique_ptr<Output> Job::make_output() {
+  Output::Handlers handlers;
+  handlers.consumed = [this](int host_index, std::uint64_t bytes) {
+    const std::size_t host = plan_.hosts[static_cast<std::size_t>(host_index)].host_index;
+    if (hosts_[host].session) hosts_[host].session->grant(bytes);
+  };
+  std::unique_ptr<Output> output;
+  if (request_.detachment != nullptr) {
+    // Its reader may go away: the job is about to leave it anyway.
+    Output::Handlers none;
+    none.consumed = [](int, std::uint64_t) {};
+    std::unique_ptr<Output> foreground = Output::make(loop_, options_, job_id_, std::move(none));
+    auto detached = std::make_unique<DetachedOutput>(loop_, options_, job_id_, std::move(handlers),
+                                                     std::move(foreground));
+    detached_output_ = detached.get();
+    if (request_.record) detached->go_on_with_files();
+    output = std::move(detached);
+  } else {
+    handlers.closed = [this] {
+      end_by_launcher(LauncherReason::kOutputClosed, 0,
+                      Diagnostic{.severity = Severity::kNote,
+                                 .id = "IVY-O001",
+                                 .what = "the reader of the output went away; the job was stopped",
+                                 .exit_code = kExitOutputClosed});
+      apply(JobEvent::kTimeUp);
+    };
+    output = Output::make(loop_, options_, job_id_, std::move(handlers));
+  }
+  auto followed = std::make_unique<FollowedOutput>(std::move(output));
+  followed_output_ = followed.get();
+  return followed;
+}
+
+// ---- The job socket -----------------------------------------------------------------------------
+
+void Job::schedule_job_socket() {
+  using std::chrono::system_clock;
+  if (opened_unix_ms_ == 0)
+    opened_unix_ms_ =
+        std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+  if (options_.dry_run) return;
+  socket_timer_.expires_after(kSocketDelay);
+  socket_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || state_ == JobState::kDone) return;
+    const bool is_starting = state_ == JobState::kConnecting || state_ == JobState::kChecking;
+    if (is_starting && monotonic_ns() - opened_at_ns_ < kSocketLatestNs)
+      return schedule_job_socket();
+    open_job_socket();
+  });
+}
+
+void Job::open_job_socket() {
+  if (job_socket_ || concluded_) return;
+  JobSocket::Handlers handlers;
+  handlers.describe = [this] { return description(); };
+  handlers.signal = [this](int signal) { return signal_by_request(signal); };
+  handlers.stop = [this](const ctl::StopJob& stop) { return stop_by_request(stop); };
+  Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
+  if (!opened.ok()) {
+    // The job runs as well without it.
+    output_->say("ivyrun: note: ivyctl will not find this job: " + opened.error().message + "\n");
+    return;
+  }
+  job_socket_ = std::move(opened).value();
+  FollowedOutput::Listener listener;
+  listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
+    job_socket_->output(rank, stream, bytes, end);
+  };
+  listener.message = [this](std::string_view text) { job_socket_->message(text); };
+  followed_output_->listen(std::move(listener));
+}
+
+ctl::JobDescription Job::description() const {
+  ctl::JobDescription job;
+  job.set_job_id(job_id_);
+  job.set_pid(getpid());
+  job.set_state(name(state_));
+  for (const PlannedHost& planned : plan_.hosts) {
+    ctl::HostPart& part = *job.add_hosts();
+    part.set_name(planned.name);
+    part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
+    if (!planned.workers.empty())
+      part.set_first_rank(static_cast<std::uint32_t>(planned.workers.front().rank));
+  }
+  if (plan_.hosts.empty())
+    for (const HostRecord& host : hosts_) job.add_hosts()->set_name(host.name);
+  job.set_world_size(static_cast<std::uint32_t>(plan_.world_size));
+  job.set_running(static_cast<std::uint32_t>(workers_running_));
+  job.set_ended(static_cast<std::uint32_t>(workers_.size() - workers_running_));
+  job.set_since_unix_ms(opened_unix_ms_);
+  std::size_t room = kCommandBytes;
+  for (const std::string& word : options_.command) {
+    if (word.size() > room) break;
+    room -= word.size();
+    job.add_command(word);
+  }
+  job.set_working_directory(options_.working_directory);
+  if (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode && !workers_.empty()) {
+    const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
+    job.set_log_directory(folder.starts_with('/') ? folder : request_.started_in + "/" + folder);
+  }
+  job.set_generation(generation_);
+  job.set_detached(request_.detachment != nullptr);
+  if (outlives_launcher()) job.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
+  return job;
+}
+
+Result<void> Job::signal_by_request(int signal) {
+  if (signal < 1 || signal >= NSIG)
+    return Error{Code::kInvalidArgument, "there is no signal " + std::to_string(signal)};
+  if (state_ != JobState::kRunning && state_ != JobState::kStopping)
+    return Error{Code::kFailedPrecondition,
+                 std::string("no workers run now; the job is ") + name(state_)};
+  forward_signal(signal);
+  return {};
+}
+
+Result<void> Job::stop_by_request(const ctl::StopJob& stop) {
+  if (state_ == JobState::kDone) return {};
+  if (stop.has_grace()) requested_grace_ = milliseconds(stop.grace_ms());
+  end_by_launcher(LauncherReason::kInterrupted, SIGTERM,
+                  Diagnostic{.severity = Severity::kNote,
+                             .id = "IVY-R003",
+                             .what = "stopped by ivyctl",
+                             .exit_code = 128 + SIGTERM});
+  if (stop.now()) {
+    output_->say("ivyrun: ivyctl: killing the workers\n");
+    while (state_ != JobState::kKilling && state_ != JobState::kDone) apply(JobEvent::kInterrupted);
+    return {};
+  }
+  const bool is_ending = state_ == JobState::kStopping || state_ == JobState::kKilling ||
+                         state_ == JobState::kConfirming;
+  if (!is_ending) apply(JobEvent::kInterrupted);
+  // A second stop may only shorten the grace.
+  if (is_ending && state_ == JobState::kStopping && stop.has_grace())
+    stop_workers(*requested_grace_, "asked to stop");
+  if (!is_ending && state_ == JobState::kStopping)
+    output_->say("ivyrun: ivyctl: stopping " + std::to_string(workers_running_) + " workers\n");
+  return {};
+}
+
+void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
+  socket_timer_.cancel();
+  record_timer_.cancel();
+  if (!job_socket_) return told();
+  followed_output_->listen({});
+  ctl::JobEnd end;
+  end.set_exit_code(outcome.exit_code);
+  end.set_raise_signal(outcome.raise_signal);
+  end.set_cause(first_line_of(summary_text_));
+  job_socket_->end(end, std::move(told));
+}
+
+// ---- Into the background ------------------------------------------------------------------------
+
+void Job::worker_started(WorkerRecord& worker, int pid) {
+  if (worker.end.pid == 0) ++workers_started_;
+  worker.end.pid = pid;
+  if (workers_started_ == workers_.size()) leave_foreground();
+}
+
+void Job::leave_foreground() {
+  if (detached_output_ == nullptr || request_.detachment->has_left()) return;
+  // Who reads the parent's notice may ask for the job at once.
+  open_job_socket();
+  if (outlives_launcher()) {
+    write_record();
+    renew_record();
+  }
+  detached_output_->leave([this](int log_fd) { request_.detachment->leave(log_fd); });
+}
+
+}  // namespace ivy

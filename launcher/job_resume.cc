@@ -1,0 +1,145 @@
+// A new launcher for a job whose launcher is dead: the fourth part of class Job.
+//
+//   record -> plan, files -> every host: Attach{takeover} -> TakenOver, then what has happened
+//   meanwhile -> as if it had been the launcher all along
+//
+// A host that cannot be reached makes it give up and leave the job as it is; a host that has no
+// supervisor any more is lost.
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+#include "launcher/clock.h"
+#include "launcher/detached_output.h"
+#include "launcher/job.h"
+#include "launcher/job_record.h"
+#include "proto/build.h"
+#include "proto/log.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kRenewEvery{5};
+
+std::int64_t unix_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+void Job::write_record() {
+  if (!job_socket_) return;
+  ctl::JobRecord record;
+  record.set_build(std::string(build_name()));
+  record.set_job_id(job_id_);
+  record.set_token(token_);
+  record.set_takeover(takeover_);
+  record.set_generation(generation_);
+  record_hosts(request_.hosts, record);
+  record_plan(plan_, record);
+  record.set_opened_unix_ms(opened_unix_ms_);
+  record.set_started_unix_ms(unix_ms() - (monotonic_ns() - started_at_ns_) / 1'000'000);
+  record.set_started_in(request_.started_in);
+  record_options(options_, *record.mutable_options());
+  const Result<void> written = write_job_record(job_socket_->place(), record);
+  if (!written.ok())
+    output_->say("ivyrun: warning: this job will not outlive its launcher: " +
+                 written.error().message + "\n");
+}
+
+void Job::renew_record() {
+  record_timer_.expires_after(kRenewEvery);
+  record_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !job_socket_) return;
+    renew_job_record(job_socket_->place(), lease());
+    renew_record();
+  });
+}
+
+void Job::resume_job() {
+  const ctl::JobRecord& record = *request_.record;
+  takeover_ = record.takeover() + 1;
+  restore_plan(record);
+  open_job_socket();
+  if (!job_socket_) return give_up_resuming("its directory cannot be had");
+  const Result<void> begun = output_->begin(generation_, places());
+  if (!begun.ok()) return give_up_resuming(begun.error().message);
+  // Before anybody hears of the new number: what comes after us must be newer still.
+  write_record();
+  hosts_to_take_over_ = request_.hosts.size();
+  open_sessions();
+  start_timers();
+}
+
+void Job::restore_plan(const ctl::JobRecord& record) {
+  state_ = JobState::kRunning;
+  generation_ = record.generation();
+  opened_unix_ms_ = record.opened_unix_ms();
+  started_at_ns_ = monotonic_ns() - (unix_ms() - record.started_unix_ms()) * 1'000'000;
+  plan_ = recorded_plan(record);
+  hosts_.resize(request_.hosts.size());
+  for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
+    hosts_[plan_.hosts[index].host_index].plan_index = static_cast<int>(index);
+  make_worker_records();
+}
+
+// ---- What the hosts answer ----------------------------------------------------------------------
+
+void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
+  std::uint64_t lacking = 0;
+  for (const StreamPosition& position : taken.streams()) {
+    const int rank = static_cast<int>(position.rank());
+    const bool is_ours = position.rank() < workers_.size() && taken.generation() == generation_;
+    if (!is_ours) continue;
+    if (options_.log_to != LogPlace::kNode)
+      lacking += detached_output_->continue_at(rank, static_cast<int>(position.stream()),
+                                               position.bytes());
+    if (position.ended()) --workers_[position.rank()].open_streams;
+  }
+  if (lacking > 0)
+    output_->say("ivyrun: warning: " + hosts_[index].name + ": " + std::to_string(lacking) +
+                 " bytes of output are missing in the files: the launcher before had taken them "
+                 "and did not get to write them\n");
+  host_answered();
+}
+
+void Job::resume_failed(std::size_t index, const LinkDown& down) {
+  if (down.failure != LinkFailure::kNoSuchJob)
+    return give_up_resuming("host " + hosts_[index].name + ": " + down.message);
+  hosts_[index].failure = down;
+  host_answered();
+}
+
+void Job::host_answered() {
+  if (hosts_to_take_over_ == 0 || --hosts_to_take_over_ > 0) return;
+  output_->say("ivyrun: launcher pid " + std::to_string(getpid()) + " has taken the job over\n");
+  const auto deferred = std::exchange(deferred_events_, {});
+  for (const auto& [index, event] : deferred) on_event(index, event);
+  for (std::size_t index = 0; index < hosts_.size(); ++index)
+    if (hosts_[index].failure)
+      host_lost(index, HostLoss::kSupervisor, hosts_[index].failure->message);
+  leave_foreground();
+  check_reported();
+}
+
+// Nothing has been ordered yet: the hosts wait for another launcher.
+void Job::give_up_resuming(const std::string& why) {
+  output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " + why +
+               "\n  it is left as it is; its hosts end it when the lease is over\n");
+  for (HostRecord& host : hosts_)
+    if (host.session) host.session->close();
+  start_timer_.cancel();
+  timeout_timer_.cancel();
+  if (job_socket_) job_socket_->keep_place();
+  boost::asio::post(loop_, [this] {
+    output_->finish([this] { over_(kExitHostsNotUp, 0); });
+  });
+}
+
+}  // namespace ivy

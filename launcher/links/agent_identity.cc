@@ -1,0 +1,131 @@
+#include "launcher/links/agent_identity.h"
+
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+namespace ivy {
+namespace {
+
+// Certificates and keys are a few KiB; revocation lists grow slowly.
+constexpr std::streamsize kMaxPemBytes = 4 << 20;
+
+Result<std::string> read_pem(const std::string& path, const std::string& what) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(static_cast<std::size_t>(kMaxPemBytes) + 1, '\0');
+  errno = 0;
+  file.read(text.data(), kMaxPemBytes + 1);
+  if (file.bad() || !file.eof() || file.gcount() == 0) {
+    const int error = errno == 0 ? ENODATA : errno;
+    Error failure = errno_error(Code::kNotFound, what + " " + path, error);
+    failure.fix = "agent.toml names this file; ivy-agent cert --user NAME writes both";
+    return failure;
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  return text;
+}
+
+std::string renew_user(const CertificateIdentity& self) {
+  return "ivy-agent renew --user " + self.name;
+}
+
+// Our own certificate, looked at as an agent will: better here than in a far log.
+Result<CertificateIdentity> check_self(const AgentIdentity& us, const std::string& path,
+                                       std::int64_t now_unix_s) {
+  const Result<CertificateIdentity> self = read_certificate(us.certificate_pem);
+  if (!self.ok()) return self.error().context("your certificate " + path);
+  Result<CertificateIdentity> verified =
+      verify_certificate(us.certificate_pem, us.anchor, CertificateRole::kUser, now_unix_s);
+  if (verified.ok()) return verified;
+  Error error = verified.error().context("your certificate " + path);
+  if (self->not_after <= now_unix_s) {
+    error.fix = "whoever has the CA renews it: " + renew_user(*self);
+  } else if (error.fix.empty()) {
+    error.fix = "whoever has the CA makes another: ivy-agent cert --user " + self->name;
+  }
+  return error;
+}
+
+bool is_ours(const struct stat& status) { return status.st_uid == geteuid() || status.st_uid == 0; }
+
+// In /tmp anybody can put a socket where ours would be.
+bool is_safe_socket(const std::string& path) {
+  struct stat directory {};
+  struct stat socket {};
+  const std::string parent = path.substr(0, path.rfind('/'));
+  if (lstat(path.c_str(), &socket) != 0 || !S_ISSOCK(socket.st_mode) || !is_ours(socket)) {
+    return false;
+  }
+  if (stat(parent.empty() ? "/" : parent.c_str(), &directory) != 0) return false;
+  return is_ours(directory) && (directory.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+}  // namespace
+
+Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
+                                                         std::int64_t now_unix_s) {
+  const std::optional<AgentConfig> config = IVY_TRY(load_agent_config(environment));
+  if (!config) return std::optional<AgentIdentity>();
+  AgentIdentity us;
+  us.port = config->port;
+  us.anchor.ca_pem = IVY_TRY(read_pem(config->ca, "CA"));
+  if (!config->revoked.empty()) {
+    us.anchor.crl_pem = IVY_TRY(read_pem(config->revoked, "revocation list"));
+  }
+  us.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
+  us.key_pem = IVY_TRY(read_pem(config->key, "key"));
+  us.self = IVY_TRY(check_self(us, config->certificate, now_unix_s));
+  return std::optional<AgentIdentity>(std::move(us));
+}
+
+Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
+                                        const std::string& chain_pem, std::int64_t now_unix_s) {
+  const CertificateIdentity agent =
+      IVY_TRY(verify_certificate(chain_pem, us.anchor, CertificateRole::kHost, now_unix_s));
+  IVY_CHECK(check_host_name(agent, asked));
+  if (!agent.serves.empty() && agent.serves != us.self.name) {
+    return Error{
+        Code::kPermissionDenied,
+        "host/" + agent.name + " serves " + agent.serves + ", not " + us.self.name,
+        "start an agent for " + us.self.name + " there: systemctl start ivy-agent@" + us.self.name};
+  }
+  return agent;
+}
+
+Result<std::string> find_agent_socket(const Environment& environment) {
+  const std::string* chosen = find_variable(environment, "IVY_AGENT_SOCKET");
+  if (chosen != nullptr && chosen->empty()) {
+    return Error{Code::kNotFound, "IVY_AGENT_SOCKET is empty", "unset it"};
+  }
+  const passwd* own = getpwuid(geteuid());
+  const std::string user = own == nullptr ? std::to_string(geteuid()) : own->pw_name;
+  std::string looked;
+  for (const std::string& place : agent_socket_places(environment, user, geteuid())) {
+    if (is_safe_socket(place)) return place;
+    looked += (looked.empty() ? "" : ", ") + place;
+  }
+  return Error{Code::kNotFound, "no agent of yours on this host: there is no socket at " + looked,
+               "start one: systemctl start ivy-agent@" + user + ", or: ivy-agent serve"};
+}
+
+std::string own_expiry_warning(const AgentIdentity& us, std::int64_t now_unix_s) {
+  const std::string when = expiry_warning(us.self.not_after, now_unix_s);
+  if (when.empty()) return {};
+  return "your certificate user/" + us.self.name + " " + when +
+         "; renew it: " + renew_user(us.self);
+}
+
+std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,
+                                std::int64_t now_unix_s) {
+  if (expires_at == 0) return {};
+  const std::string when = expiry_warning(expires_at, now_unix_s);
+  if (when.empty()) return {};
+  return "the certificate of the agent on " + host + " " + when + "; renew it: ivy-agent renew " +
+         host;
+}
+
+}  // namespace ivy

@@ -1,0 +1,48 @@
+// Who this user is to agents, read from the files that agent.toml names, and whether that can work
+// at all: a certificate that has expired is known before anybody is dialled. No gRPC.
+// Thread: any; reads small files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/agent_certificate.h"
+#include "proto/agent_config.h"
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+struct AgentIdentity {
+  std::uint16_t port = kDefaultAgentPort;
+  std::string certificate_pem;  // With whatever chain.
+  std::string key_pem;
+  TrustAnchor anchor;
+  CertificateIdentity self;
+};
+
+// Nothing when this user has no agent.toml. Errors: a file that cannot be read or is not what it
+// should be; our certificate has expired, is of another CA, or may not launch (the message says
+// which and the fix names the command that helps).
+Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
+                                                         std::int64_t now_unix_s);
+
+// Is this the certificate of the agent of `asked` (as the user typed it), and may that agent serve
+// us? The error is a whole sentence about that certificate.
+Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
+                                        const std::string& chain_pem, std::int64_t now_unix_s);
+
+// The socket of this host's agent that is safe to talk to: it is ours or root's, and so is its
+// directory, which nobody else may write. NotFound says where it was looked for. An
+// $IVY_AGENT_SOCKET that is set but empty stands for no agent.
+Result<std::string> find_agent_socket(const Environment& environment);
+
+// "your certificate user/alice expires in 3 days (...): ivy-agent renew --user alice"; empty while
+// more than two weeks are left.
+std::string own_expiry_warning(const AgentIdentity& us, std::int64_t now_unix_s);
+std::string host_expiry_warning(const std::string& host, std::int64_t expires_at,
+                                std::int64_t now_unix_s);
+
+}  // namespace ivy

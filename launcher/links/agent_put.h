@@ -1,0 +1,33 @@
+// Sends the bundle to an agent that lacks it. Thread: the loop's. Lifetime: may be destroyed at any
+// time but inside its handler; a transfer under way is then cancelled.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/links/agent_channel.h"
+#include "launcher/links/agent_failure.h"
+#include "launcher/links/loop_gate.h"
+#include "launcher/links/node_upload.h"
+
+namespace ivy {
+
+class AgentPut {
+ public:
+  // name: the hash by which the cache knows the bundle. ended is called once.
+  AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
+           const std::string& name, const std::string& architecture, const NodeBundle& bundle,
+           std::function<void(const AgentStatus&)> ended);
+  ~AgentPut();
+  AgentPut(const AgentPut&) = delete;
+  AgentPut& operator=(const AgentPut&) = delete;
+
+ private:
+  class Call;
+  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<Call> call_;
+};
+
+}  // namespace ivy

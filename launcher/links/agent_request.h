@@ -1,0 +1,22 @@
+// What an agent is asked for when a job is opened. Pure but for the names of this account and this
+// machine. Thread: the loop's.
+#pragma once
+
+#include <string>
+
+#include "launcher/links/host_link.h"
+#include "launcher/options.h"
+#include "proto/agent.pb.h"
+
+namespace ivy {
+
+// For the agent's audit line and `ivyctl ps`; nothing is decided by it.
+agent::v1::JobDescription job_description(const Options& options);
+
+// 64 hexadecimal digits over program and arguments, each with a NUL behind it.
+std::string command_sha256(const std::vector<std::string>& command);
+
+// "NAME ADDRESS:PORT", for an agent that carries the stream on.
+std::string kept_target(const std::string& name, const std::string& address, std::uint16_t port);
+
+}  // namespace ivy

@@ -1,0 +1,85 @@
+#include "launcher/links/auto_link.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "proto/log.h"
+
+namespace ivy {
+
+bool agent_may_be_passed_over(const LinkDown& down) {
+  switch (down.failure) {
+    case LinkFailure::kUnresolved:
+    case LinkFailure::kUnreachable:
+    case LinkFailure::kRefused:
+    case LinkFailure::kAuthentication:
+    case LinkFailure::kBroken:
+    case LinkFailure::kHostKey:
+      return true;
+    // It took the question: an agent that drains, or has no room, is not got around.
+    case LinkFailure::kBootstrap:
+    case LinkFailure::kNoSuchJob:
+      return false;
+  }
+  return false;
+}
+
+AutoLink::AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
+                   Handlers handlers)
+    : context_(std::move(context)),
+      host_(std::move(host)),
+      ways_(std::move(ways)),
+      handlers_(std::move(handlers)) {}
+
+AutoLink::~AutoLink() { close(); }
+
+void AutoLink::open(const OpenRequest& request) {
+  request_ = request;
+  take_way();
+}
+
+void AutoLink::take_way() {
+  Handlers handlers = handlers_;
+  handlers.up = [this](const LinkUp& up) {
+    is_up_ = true;
+    context_->remember_carrier(host_, ways_[current_].kind);
+    handlers_.up(up);
+  };
+  handlers.down = [this](const LinkDown& down) { on_down(down); };
+  link_ = ways_[current_].make(handlers);
+  link_->open(request_);
+}
+
+void AutoLink::on_down(const LinkDown& down) {
+  const bool is_last = current_ + 1 == ways_.size();
+  if (is_up_ || is_last || !ways_[current_].may_go_on(down)) {
+    LinkDown all = down;
+    if (!is_up_) all.message += failed_before_;
+    return handlers_.down(all);
+  }
+  const LinkWay& failed = ways_[current_++];
+  const LinkWay& next = ways_[current_];
+  const std::string line = host_.name + ": " + next.name + " is used: " + down.message;
+  // Who has a certificate that is refused wants to know, though the job goes on.
+  const bool is_trouble = down.failure == LinkFailure::kAuthentication && next.kind != failed.kind;
+  if (is_trouble) {
+    context_->note("agent refused", "note: " + line);
+  } else {
+    log::debug(line);
+  }
+  failed_before_ += " (" + failed.name + ": " + down.message + ")";
+  // A link must not be destroyed inside one of its own handlers.
+  const std::shared_ptr<HostLink> old = std::move(link_);
+  boost::asio::post(context_->loop(), [old] {});
+  take_way();
+}
+
+void AutoLink::write(std::string bytes) {
+  if (link_) link_->write(std::move(bytes));
+}
+
+void AutoLink::close() {
+  if (link_) link_->close();
+}
+
+}  // namespace ivy

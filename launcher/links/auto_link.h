@@ -1,0 +1,57 @@
+// Several ways to one host, tried in their order until one comes up. Which failures of a way let
+// the next one try is the way's own business. Thread: the loop's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts.h"
+#include "launcher/links/carrier_context.h"
+#include "launcher/links/host_link.h"
+
+namespace ivy {
+
+// One way, not yet opened.
+struct LinkWay {
+  std::string name;  // For messages: "its agent", "ssh".
+  CarrierKind kind = CarrierKind::kSsh;
+  std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
+  // The next way may do better. Not asked of the last way.
+  std::function<bool(const LinkDown&)> may_go_on;
+};
+
+class AutoLink : public HostLink {
+ public:
+  // ways: at least one.
+  AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
+           Handlers handlers);
+  ~AutoLink() override;
+  AutoLink(const AutoLink&) = delete;
+  AutoLink& operator=(const AutoLink&) = delete;
+
+  void open(const OpenRequest& request) override;
+  void write(std::string bytes) override;
+  void close() override;
+
+ private:
+  void take_way();
+  void on_down(const LinkDown& down);
+
+  const std::shared_ptr<CarrierContext> context_;
+  const Host host_;
+  const std::vector<LinkWay> ways_;
+  const Handlers handlers_;
+  OpenRequest request_;
+  std::size_t current_ = 0;
+  std::unique_ptr<HostLink> link_;
+  bool is_up_ = false;
+  std::string failed_before_;  // What earlier ways said.
+};
+
+// After an agent has failed to open the job: may SSH (or a fresh connection) do better? Not where
+// the agent has said no to the job itself.
+bool agent_may_be_passed_over(const LinkDown& down);
+
+}  // namespace ivy

@@ -1,0 +1,49 @@
+// Lets other threads post to a loop that may be gone by then, or that does not want to hear of it
+// any more. Keeps the loop running until it is closed.
+//
+// Thread: post() from any, close() from the loop's. Lifetime: shared; the loop outlives the moment
+// in which it is closed, not the gate.
+#pragma once
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace ivy {
+
+class LoopGate : public std::enable_shared_from_this<LoopGate> {
+ public:
+  explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop), work_(loop.get_executor()) {}
+
+  // The action runs on the loop unless the gate is closed before its turn.
+  template <class Action>
+  void post(Action action) {
+    const std::lock_guard lock(mutex_);
+    if (loop_ == nullptr) return;
+    boost::asio::post(*loop_, [self = shared_from_this(), action = std::move(action)]() mutable {
+      if (self->is_open()) action();
+    });
+  }
+
+  void close() {
+    const std::lock_guard lock(mutex_);
+    loop_ = nullptr;
+    work_.reset();
+  }
+
+  bool is_open() const {
+    const std::lock_guard lock(mutex_);
+    return loop_ != nullptr;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  boost::asio::io_context* loop_;
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,46 @@
+// Reads the files of --log-dir of one job, from their beginning or near their end, as far as they
+// are now; again and again while they grow. Keeps no descriptor between two calls, so thousands of
+// files cost none. Thread: any, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+class LogReader {
+ public:
+  using Feed = std::function<void(int rank, int stream, std::string_view bytes)>;
+
+  // folder: where rank00000.out lies.
+  LogReader(const std::string& folder, const std::vector<int>& ranks);
+  // Begins with the last lines of each file; of a long last line with its end.
+  void begin_with_last(int lines);
+  // Gives out at most so many bytes that were not given out yet, file by file. False: there may be
+  // more.
+  bool read(std::size_t most_bytes, const Feed& feed);
+  // The next read() begins with the first file again: it misses nothing that was written before.
+  void start_over() { next_ = 0; }
+  // No file could be opened so far: the first one's path and why; empty otherwise.
+  std::string trouble() const { return any_opened_ ? "" : trouble_; }
+
+ private:
+  struct File {
+    int rank;
+    int stream;
+    std::string path;
+    std::uint64_t offset = 0;
+  };
+  // Reads one file; false when the budget is used up.
+  bool read_file(File& file, std::size_t& budget, const Feed& feed);
+
+  std::vector<File> files_;
+  std::size_t next_ = 0;  // Where read() goes on.
+  bool any_opened_ = false;
+  std::string trouble_;
+};
+
+}  // namespace ivy

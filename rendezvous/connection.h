@@ -1,0 +1,48 @@
+// One connection of the store's server: what has arrived, which dialect it is in, what must leave.
+// Pure of sockets, so that tests feed it bytes. Thread: the loop's. Lifetime: the engine outlives
+// it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/handshake.h"
+#include "proto/status.h"
+#include "rendezvous/engine.h"
+#include "rendezvous/native_dialect.h"
+#include "rendezvous/torch_dialect.h"
+
+namespace ivy::store {
+
+// What a connection needs to know of the store that it belongs to.
+struct StoreIdentity {
+  std::string job_id;
+  std::string token;
+  std::string epoch;  // kEpochBytes, new in every incarnation.
+};
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  // Bytes from the client, or none to go on. An error ends the connection, after `unsent` has been
+  // offered to the client once more.
+  virtual Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) = 0;
+  virtual Result<void> reply(const Reply& reply) = 0;
+  // Requests have arrived that are served now only: call receive({}).
+  virtual bool has_more() const { return false; }
+  // 0: not yet a client of the engine.
+  virtual ClientId client() const = 0;
+  virtual bool is_authenticated() const = 0;
+
+  // Bytes for the client; the owner takes from the front what it has sent.
+  std::string unsent;
+};
+
+std::unique_ptr<Connection> make_native_connection(Engine& engine, const StoreIdentity& store,
+                                                   std::string address);
+std::unique_ptr<Connection> make_torch_connection(Engine& engine, std::string address);
+
+}  // namespace ivy::store

@@ -1,0 +1,176 @@
+// Requests by which clients meet: queues, barriers, counters, watches.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/engine_state.h"
+#include "rendezvous/explanation.h"
+
+namespace ivy::store {
+
+void Engine::State::serve(QueuePush&& request) {
+  const Result<void> sane = check_entry(request.key, request.value);
+  if (!sane.ok()) return answer(sane.error());
+  const std::size_t cost = request.key.size() + request.value.size() + kKeyOverheadBytes;
+  const Result<void> room = room_for(1, cost);
+  if (!room.ok()) return answer(room.error());
+  bytes += cost;
+  keys += 1;
+  changes += 1;
+  std::deque<std::string>& queue = contents().queues[request.key];
+  queue.push_back(std::move(request.value));
+  answer(Number{static_cast<std::int64_t>(queue.size())});
+  tell_queue(request.key);
+}
+
+// The longest waiting item; the queue goes with its last one.
+std::string Engine::State::take_front(Queues::iterator queue) {
+  std::string item = std::move(queue->second.front());
+  queue->second.pop_front();
+  bytes -= queue->first.size() + item.size() + kKeyOverheadBytes;
+  keys -= 1;
+  changes += 1;
+  if (queue->second.empty()) contents().queues.erase(queue);
+  return item;
+}
+
+// First those who take, longest first; if something is left then, those who wait for the queue to
+// exist.
+void Engine::State::tell_queue(const std::string& key) {
+  auto& queues = contents().queues;
+  const std::vector<WaiterId> interested = waiters.missing(space, key);
+  for (const WaiterId waiter : interested) {
+    if (waiters.find(waiter)->kind != WaitKind::kItem) continue;
+    const auto queue = queues.find(key);
+    if (queue == queues.end()) break;
+    answer(*waiters.find(waiter), Value{take_front(queue)});
+    waiters.remove(waiter);
+  }
+  if (!queues.contains(key)) return;
+  for (const WaiterId waiter : waiters.missing(space, key)) settle(waiter, key);
+}
+
+void Engine::State::serve(QueuePop&& request) {
+  auto& queues = contents().queues;
+  const auto queue = queues.find(request.key);
+  if (queue == queues.end()) {
+    if (!request.wait_until_ns) {
+      return answer(Error{Code::kNotFound, "queue '" + shown_key(request.key) + "' is empty"});
+    }
+    const Result<void> sane = check_key(request.key);
+    if (!sane.ok()) return answer(sane.error());
+    return begin_wait(
+        waiter_here(WaitKind::kItem, {std::move(request.key)}, *request.wait_until_ns));
+  }
+  answer(Value{take_front(queue)});
+}
+
+void Engine::State::serve(QueueLength&& request) {
+  const auto queue = contents().queues.find(request.key);
+  const std::size_t length = queue == contents().queues.end() ? 0 : queue->second.size();
+  answer(Number{static_cast<std::int64_t>(length)});
+}
+
+// The barrier of that name, made when there is none. Its size may change between rounds only.
+Result<Engine::State::BarrierRound*> Engine::State::barrier_for(const Barrier& request) {
+  auto& barriers = contents().barriers;
+  const auto found = barriers.find(request.name);
+  const bool is_new = found == barriers.end();
+  if (!is_new && found->second.size == request.size) return &found->second;
+  if (!is_new && !found->second.arrived.empty()) {
+    return Error{Code::kInvalidArgument, "barrier '" + shown_key(request.name) +
+                                             "': this member says that it is for " +
+                                             std::to_string(request.size) + ", others said " +
+                                             std::to_string(found->second.size)};
+  }
+  const std::size_t cost = request.name.size() + kKeyOverheadBytes + kMemberBytes * request.size;
+  const std::size_t before = is_new ? 0 : found->second.cost_bytes;
+  IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
+  bytes = bytes - before + cost;
+  keys += is_new ? 1 : 0;
+  BarrierRound& barrier = is_new ? barriers[request.name] : found->second;
+  barrier.size = request.size;
+  barrier.cost_bytes = cost;
+  return &barrier;
+}
+
+void Engine::State::serve(Barrier&& request) {
+  if (request.size == 0 || request.member >= request.size) {
+    return answer(Error{Code::kInvalidArgument, "barrier '" + shown_key(request.name) +
+                                                    "': member " + std::to_string(request.member) +
+                                                    " of " + std::to_string(request.size) +
+                                                    "; members are 0 to size - 1"});
+  }
+  Result<void> sane = check_key(request.name);
+  if (sane.ok()) sane = room_to_wait({request.name});
+  if (!sane.ok()) return answer(sane.error());
+  // A member whose answer was lost asks again: it must not count for the next round.
+  if (const auto known = contents().barriers.find(request.name);
+      request.call != 0 && known != contents().barriers.end()) {
+    const auto last = known->second.last_calls.find(request.member);
+    if (last != known->second.last_calls.end() && last->second == request.call)
+      return answer(Number{static_cast<std::int64_t>(known->second.round - 1)});
+  }
+  const Result<BarrierRound*> found = barrier_for(request);
+  if (!found.ok()) return answer(found.error());
+  BarrierRound& barrier = **found;
+  Waiter waiter = waiter_here(WaitKind::kBarrier, {request.name}, request.deadline_ns);
+  waiter.member = request.member;
+  waiter.at_least = static_cast<std::int64_t>(request.call);
+  const WaiterId here = waiters.add(std::move(waiter), [](const std::string&) { return false; });
+  barrier.arrived[request.member].insert(here);
+  changes += 1;
+  if (barrier.arrived.size() == barrier.size) complete(barrier);
+}
+
+void Engine::State::complete(BarrierRound& barrier) {
+  barrier.last_calls.clear();
+  for (const auto& [member, ids] : barrier.arrived) {
+    for (const WaiterId waiting : ids) {
+      const Waiter& waiter = *waiters.find(waiting);
+      barrier.last_calls[member] = static_cast<std::uint64_t>(waiter.at_least);
+      answer(waiter, Number{static_cast<std::int64_t>(barrier.round)});
+      waiters.remove(waiting);
+    }
+  }
+  barrier.arrived.clear();
+  barrier.round += 1;
+}
+
+void Engine::State::serve(AddAndWait&& request) {
+  const Result<std::int64_t> sum = add(request.key, 1);
+  if (!sum.ok()) return answer(sum.error());
+  if (*sum >= request.at_least) {
+    answer(Done{});
+  } else {
+    Waiter waiter = waiter_here(WaitKind::kNumber, {request.key}, kNever);
+    waiter.at_least = request.at_least;
+    begin_wait(std::move(waiter));
+  }
+  tell_waiters(request.key);
+}
+
+void Engine::State::serve(Watch&& request) {
+  const Result<void> sane = check_key(request.prefix);
+  if (!sane.ok()) return answer(sane.error());
+  Client& here = clients.find(client)->second;
+  if (here.watches >= limits.watches_per_client) {
+    return answer(Error{Code::kResourceExhausted, "this client has " +
+                                                      std::to_string(limits.watches_per_client) +
+                                                      " watches, its limit"});
+  }
+  here.watches += 1;
+  contents().watches.push_back({client, id, std::move(request.prefix), request.exact});
+  answer(Done{});
+}
+
+void Engine::State::serve(Cancel&& request) {
+  const WaiterId waiting = waiters.find(client, request.request);
+  if (waiting != 0) {
+    answer(*waiters.find(waiting), Error{Code::kCancelled, "cancelled by its client"});
+    forget_wait(waiting);
+  }
+  end_watches(client, request.request);
+  answer(Done{});
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,485 @@
+#include "rendezvous/server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <list>
+#include <unordered_map>
+#include <utility>
+
+#include "rendezvous/connection.h"
+#include "rendezvous/explanation.h"
+
+namespace ivy::store {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+constexpr std::size_t kReadBytes = 256u << 10;
+// Connections taken in one turn, so that a storm of them does not hold up who is there already.
+constexpr int kAcceptsPerTurn = 64;
+constexpr auto kTick = std::chrono::milliseconds(250);
+constexpr int kLogLinesPerTick = 4;
+
+std::uint64_t steady_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+std::string text_of(const sockaddr_storage& address, bool with_port) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return with_port ? std::string(text.data()) + ":" + std::to_string(ntohs(v4.sin_port))
+                     : std::string(text.data());
+  }
+  if (address.ss_family != AF_INET6) return "unix socket";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text.data(), text.size());
+    return with_port ? std::string(text.data()) + ":" + std::to_string(ntohs(v6.sin6_port))
+                     : std::string(text.data());
+  }
+  inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+  return with_port ? "[" + std::string(text.data()) + "]:" + std::to_string(ntohs(v6.sin6_port))
+                   : std::string(text.data());
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1" || address == "unix socket";
+}
+
+// Stands where a connection was: its destruction is the engine's farewell.
+class ClosedConnection : public Connection {
+ public:
+  Result<void> receive(std::string_view, std::uint64_t, Replies&) override { return {}; }
+  Result<void> reply(const Reply&) override { return {}; }
+  ClientId client() const override { return 0; }
+  bool is_authenticated() const override { return true; }
+};
+
+}  // namespace
+
+class Server::Core : public std::enable_shared_from_this<Server::Core> {
+ public:
+  Core(boost::asio::io_context& loop, ServerOptions options)
+      : loop_(loop),
+        options_(std::move(options)),
+        store_{options_.job_id, options_.token, random_bytes(kEpochBytes)},
+        engine_(options_.engine),
+        buffer_(std::make_unique<char[]>(kReadBytes)),
+        timer_(loop),
+        last_progress_ns_(steady_ns()) {
+    Replies none;
+    engine_.begin_generation(options_.generation, none);
+  }
+
+  void start() { tick(); }
+  void listen(int listening_fd, Dialect dialect) {
+    auto& listener =
+        listeners_.emplace_back(Listener{stream_descriptor(loop_, listening_fd), dialect});
+    wait_for_clients(listener);
+  }
+  void begin_generation(std::uint32_t generation);
+  std::string why() const { return explain(engine_.picture(), steady_ns()); }
+  std::uint64_t last_progress_ns() const { return last_progress_ns_; }
+  bool anybody_waits() const { return engine_.open_requests() > 0; }
+  std::size_t connection_count() const { return links_.size(); }
+  void stop();
+
+ private:
+  struct Listener {
+    stream_descriptor socket;
+    Dialect dialect;
+    bool paused = false;  // No descriptor was left; tried again at the next tick.
+  };
+  struct Link {
+    Link(boost::asio::io_context& loop, int fd, std::unique_ptr<Connection> connection_)
+        : socket(loop, fd), connection(std::move(connection_)) {}
+    stream_descriptor socket;
+    std::unique_ptr<Connection> connection;
+    std::string address;
+    Dialect dialect = Dialect::kNative;
+    std::uint64_t since_ns = 0;
+    std::size_t sent = 0;  // Of connection->unsent.
+    bool reading = false;
+    bool writing = false;
+    bool touched = false;
+    bool closed = false;
+    std::list<std::shared_ptr<Link>>::iterator place;       // In links_.
+    std::list<Link*>::iterator unauthenticated_place = {};  // While it is not authenticated.
+    bool unauthenticated = false;
+  };
+  using LinkPointer = std::shared_ptr<Link>;
+
+  void wait_for_clients(Listener& listener);
+  void take_clients(Listener& listener);
+  void take_client(int fd, const sockaddr_storage& from, Dialect dialect);
+  bool may_connect(const std::string& address, Dialect dialect) const;
+  void wait_readable(const LinkPointer& link);
+  void read_some(const LinkPointer& link);
+  void receive(const LinkPointer& link, std::string_view bytes);
+  void deliver(Replies& replies);
+  void settle(const LinkPointer& link);
+  void authenticated(Link& link);
+  void send_touched();
+  void send_some(const LinkPointer& link);
+  void close(const LinkPointer& link, const std::string& because);
+  void tick();
+  void set_timer(std::uint64_t next_ns);
+  void log(const std::string& text);
+
+  boost::asio::io_context& loop_;
+  const ServerOptions options_;
+  const StoreIdentity store_;
+  Engine engine_;
+  std::unique_ptr<char[]> buffer_;
+  boost::asio::steady_timer timer_;
+  std::list<Listener> listeners_;
+  std::list<LinkPointer> links_;
+  std::list<Link*> unauthenticated_;  // Oldest first.
+  std::unordered_map<ClientId, Link*> by_client_;
+  std::vector<LinkPointer> touched_;  // Something is to be sent, or to be served.
+  std::uint64_t last_progress_ns_;
+  int log_lines_left_ = kLogLinesPerTick;
+  std::size_t log_lines_dropped_ = 0;
+  bool stopped_ = false;
+};
+
+// ---- Clients come -------------------------------------------------------------------------------
+
+void Server::Core::wait_for_clients(Listener& listener) {
+  listener.socket.async_wait(
+      stream_descriptor::wait_read,
+      [self = shared_from_this(), &listener](const boost::system::error_code& error) {
+        if (error || self->stopped_) return;
+        self->take_clients(listener);
+        if (!listener.paused) self->wait_for_clients(listener);
+      });
+}
+
+void Server::Core::take_clients(Listener& listener) {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    sockaddr_storage from{};
+    socklen_t length = sizeof from;
+    const int fd = accept4(listener.socket.native_handle(), reinterpret_cast<sockaddr*>(&from),
+                           &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      take_client(fd, from, listener.dialect);
+      continue;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      log(std::string("no connection can be taken: ") + std::strerror(errno) +
+          "; trying again 4 times per second");
+      listener.paused = true;
+      return;
+    }
+    if (errno == ECONNABORTED || errno == EINTR) continue;
+    return;
+  }
+}
+
+bool Server::Core::may_connect(const std::string& address, Dialect dialect) const {
+  if (dialect == Dialect::kNative || options_.torch_peers.empty() || is_loopback(address))
+    return true;
+  return std::find(options_.torch_peers.begin(), options_.torch_peers.end(), address) !=
+         options_.torch_peers.end();
+}
+
+void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dialect) {
+  const std::string address = text_of(from, false);
+  const bool allowed = may_connect(address, dialect);
+  if (!allowed || links_.size() >= options_.limits.connections) {
+    log("connection from " + address + " refused: " +
+        (allowed ? "there are " + std::to_string(links_.size()) + " already"
+                 : "it is no host of this job"));
+    ::close(fd);
+    return;
+  }
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  const std::string peer = text_of(from, true);
+  auto link = std::make_shared<Link>(loop_, fd,
+                                     dialect == Dialect::kNative
+                                         ? make_native_connection(engine_, store_, peer)
+                                         : make_torch_connection(engine_, peer));
+  link->address = peer;
+  link->dialect = dialect;
+  link->since_ns = steady_ns();
+  link->place = links_.insert(links_.end(), link);
+  if (!link->connection->is_authenticated()) {
+    if (unauthenticated_.size() >= options_.limits.unauthenticated)
+      close((*unauthenticated_.front()->place), "too many clients that have not proved themselves");
+    link->unauthenticated_place = unauthenticated_.insert(unauthenticated_.end(), link.get());
+    link->unauthenticated = true;
+  }
+  wait_readable(link);
+}
+
+void Server::Core::authenticated(Link& link) {
+  if (!link.unauthenticated || !link.connection->is_authenticated()) return;
+  unauthenticated_.erase(link.unauthenticated_place);
+  link.unauthenticated = false;
+}
+
+// ---- Bytes come ---------------------------------------------------------------------------------
+
+void Server::Core::wait_readable(const LinkPointer& link) {
+  if (link->reading || link->closed) return;
+  if (link->connection->unsent.size() - link->sent > options_.limits.unread_pause_bytes) return;
+  link->reading = true;
+  link->socket.async_wait(
+      stream_descriptor::wait_read,
+      [self = shared_from_this(), link](const boost::system::error_code& error) {
+        link->reading = false;
+        if (!error && !link->closed) self->read_some(link);
+      });
+}
+
+void Server::Core::read_some(const LinkPointer& link) {
+  const ssize_t count = recv(link->socket.native_handle(), buffer_.get(), kReadBytes, 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable(link);
+  if (count <= 0) return close(link, {});
+  receive(link, std::string_view(buffer_.get(), static_cast<std::size_t>(count)));
+  send_touched();
+  if (!link->closed) wait_readable(link);
+}
+
+void Server::Core::receive(const LinkPointer& link, std::string_view bytes) {
+  Replies replies;
+  const Result<void> served = link->connection->receive(bytes, steady_ns(), replies);
+  authenticated(*link);
+  if (const ClientId client = link->connection->client(); client != 0)
+    by_client_[client] = link.get();
+  settle(link);
+  deliver(replies);
+  if (!served.ok()) {
+    send_some(link);
+    close(link, served.error().message);
+  }
+}
+
+// Puts this connection on the list of those that have something to send or to serve.
+void Server::Core::settle(const LinkPointer& link) {
+  if (link->touched || link->closed) return;
+  link->touched = true;
+  touched_.push_back(link);
+}
+
+void Server::Core::deliver(Replies& replies) {
+  if (!replies.empty()) last_progress_ns_ = steady_ns();
+  for (const Reply& reply : replies) {
+    const auto found = by_client_.find(reply.client);
+    if (found == by_client_.end()) continue;
+    const LinkPointer link = *found->second->place;
+    const Result<void> taken = link->connection->reply(reply);
+    settle(link);
+    if (!taken.ok()) {
+      close(link, taken.error().message);
+    } else if (link->connection->unsent.size() - link->sent > options_.limits.unread_close_bytes) {
+      close(link, "it does not read: " + std::to_string(link->connection->unsent.size()) +
+                      " bytes of replies wait for it");
+    }
+  }
+}
+
+// Sends what this turn has made, and serves what had to wait for it. A connection that goes on may
+// touch others, which then come behind it in the list.
+void Server::Core::send_touched() {
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    const LinkPointer link = touched_[i];
+    link->touched = false;
+    if (link->closed) continue;
+    if (link->connection->has_more()) receive(link, {});
+    if (!link->closed) send_some(link);
+  }
+  touched_.clear();
+}
+
+void Server::Core::send_some(const LinkPointer& link) {
+  std::string& unsent = link->connection->unsent;
+  while (!link->closed && !link->writing && link->sent < unsent.size()) {
+    const ssize_t count = send(link->socket.native_handle(), unsent.data() + link->sent,
+                               unsent.size() - link->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) {
+      link->sent += static_cast<std::size_t>(count);
+      continue;
+    }
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno != EAGAIN) return close(link, {});
+    link->writing = true;
+    link->socket.async_wait(
+        stream_descriptor::wait_write,
+        [self = shared_from_this(), link](const boost::system::error_code& error) {
+          link->writing = false;
+          if (error || link->closed) return;
+          self->send_some(link);
+          self->wait_readable(link);
+        });
+  }
+  if (link->sent == unsent.size()) {
+    // A large reply must not keep its memory for the life of the connection.
+    if (unsent.capacity() > kReadBytes) unsent = {};
+    unsent.clear();
+    link->sent = 0;
+  } else if (link->sent > options_.limits.unread_pause_bytes) {
+    unsent.erase(0, link->sent);
+    link->sent = 0;
+  }
+}
+
+// ---- Ends ---------------------------------------------------------------------------------------
+
+void Server::Core::close(const LinkPointer& held, const std::string& because) {
+  const LinkPointer link = held;  // `held` may be the list's own.
+  if (link->closed) return;
+  link->closed = true;
+  if (!because.empty()) log("client " + link->address + " is disconnected: " + because);
+  if (link->unauthenticated) unauthenticated_.erase(link->unauthenticated_place);
+  link->unauthenticated = false;
+  by_client_.erase(link->connection->client());
+  links_.erase(link->place);
+  boost::system::error_code ignored;
+  link->socket.close(ignored);
+  link->connection = std::make_unique<ClosedConnection>();
+}
+
+void Server::Core::begin_generation(std::uint32_t generation) {
+  Replies replies;
+  engine_.begin_generation(generation, replies);
+  deliver(replies);
+  send_touched();
+  std::vector<LinkPointer> former(links_.begin(), links_.end());
+  for (const LinkPointer& link : former) close(link, {});
+  if (!former.empty()) {
+    log(std::to_string(former.size()) + " clients of the generation before are disconnected");
+  }
+}
+
+void Server::Core::stop() {
+  stopped_ = true;
+  timer_.cancel();
+  boost::system::error_code ignored;
+  for (Listener& listener : listeners_) listener.socket.close(ignored);
+  const std::vector<LinkPointer> all(links_.begin(), links_.end());
+  for (const LinkPointer& link : all) close(link, {});
+}
+
+// ---- Time ---------------------------------------------------------------------------------------
+
+void Server::Core::tick() {
+  if (stopped_) return;
+  const std::uint64_t now = steady_ns();
+  Replies replies;
+  const std::uint64_t next = engine_.advance(now, replies);
+  deliver(replies);
+  send_touched();
+  while (!unauthenticated_.empty() &&
+         now - unauthenticated_.front()->since_ns > options_.limits.handshake_ns) {
+    close(*unauthenticated_.front()->place, "it has not proved itself in time");
+  }
+  for (Listener& listener : listeners_) {
+    if (!std::exchange(listener.paused, false)) continue;
+    take_clients(listener);
+    if (!listener.paused) wait_for_clients(listener);
+  }
+  log_lines_left_ = kLogLinesPerTick;
+  if (log_lines_dropped_ > 0) {
+    log("and " + std::to_string(std::exchange(log_lines_dropped_, 0)) + " more such lines");
+  }
+  set_timer(next);
+}
+
+void Server::Core::set_timer(std::uint64_t next_ns) {
+  const std::uint64_t now = steady_ns();
+  std::chrono::nanoseconds wait = kTick;
+  if (next_ns != kNever) {
+    const auto due = std::chrono::nanoseconds(next_ns > now ? next_ns - now : 0);
+    wait = std::min(wait, due);
+  }
+  timer_.expires_after(wait);
+  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->tick();
+  });
+}
+
+void Server::Core::log(const std::string& text) {
+  if (!options_.log) return;
+  if (log_lines_left_ == 0) {
+    ++log_lines_dropped_;
+    return;
+  }
+  --log_lines_left_;
+  options_.log(text);
+}
+
+// ---- Server -------------------------------------------------------------------------------------
+
+Server::Server(boost::asio::io_context& loop, ServerOptions options)
+    : core_(std::make_shared<Core>(loop, std::move(options))) {
+  core_->start();
+}
+
+Server::~Server() { core_->stop(); }
+
+void Server::listen(int listening_fd, Dialect dialect) { core_->listen(listening_fd, dialect); }
+void Server::begin_generation(std::uint32_t generation) { core_->begin_generation(generation); }
+std::string Server::why() const { return core_->why(); }
+std::uint64_t Server::last_progress_ns() const { return core_->last_progress_ns(); }
+bool Server::anybody_waits() const { return core_->anybody_waits(); }
+std::size_t Server::connection_count() const { return core_->connection_count(); }
+void Server::stop() { core_->stop(); }
+
+Result<int> listen_on(const std::string& address, std::uint16_t port) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_in);
+  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    length = sizeof(sockaddr_in6);
+  } else {
+    return Error{Code::kInvalidArgument, "'" + address + "' is no numeric address"};
+  }
+  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno_error(Code::kInternal, "open a socket", errno);
+  const int one = 1;
+  const int zero = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  if (address == "::") setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 ||
+      ::listen(fd, SOMAXCONN) != 0) {
+    const Error error =
+        errno_error(errno == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable,
+                    "listen on " + address + " port " + std::to_string(port), errno);
+    ::close(fd);
+    return error;
+  }
+  return fd;
+}
+
+std::string address_of(int fd) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
+  return text_of(storage, true);
+}
+
+}  // namespace ivy::store

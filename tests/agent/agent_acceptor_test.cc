@@ -1,0 +1,280 @@
+// Our own listening sockets against peers that mean no good or do nothing.
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <vector>
+
+#include "agent/daemon/acceptor.h"
+#include "tests/agent/agent_front_fixture.h"
+#include "tests/agent/agent_hello.h"
+
+namespace ivy::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class AgentAcceptorTest : public AgentFront {
+ protected:
+  // A door of TLS without gRPC behind it.
+  void open_door(std::chrono::milliseconds deadline = 5s) {
+    AcceptorLimits limits;
+    limits.hello_deadline = deadline;
+    auto door = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, limits,
+                                     [this](int descriptor) { delivered_ = descriptor; });
+    ASSERT_TRUE(door.ok()) << door.error().message;
+    door_ = std::move(*door);
+    port_ = door_->port();
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+  void TearDown() override {
+    if (door_ != nullptr) on_loop([this] { door_.reset(); });
+    if (delivered_ >= 0) close(delivered_);
+    for (const int descriptor : clients_) close(descriptor);
+    AgentFront::TearDown();
+  }
+  int client() {
+    clients_.push_back(connect_raw());
+    return clients_.back();
+  }
+  void say(int descriptor, const std::string& bytes) {
+    ASSERT_EQ(send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+
+  std::unique_ptr<Acceptor> door_;
+  std::atomic<int> delivered_ = -1;
+  std::vector<int> clients_;
+};
+
+TEST_F(AgentAcceptorTest, RefusesWhatIsNoTlsAtOnceAndSaysWhatItWas) {
+  open_door();
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "plaintext HTTP/2"},
+      {"GET / HTTP/1.0\r\n\r\n", "HTTP request"},
+      {"\x1b[2Jgarbage", "\\x1b[2Jgarbage"},
+      {client_hello({0x0303}), "older than 1.3"}};
+  for (const auto& [bytes, reason] : cases) {
+    const int descriptor = client();
+    say(descriptor, bytes);
+    EXPECT_TRUE(soon_closed(descriptor)) << reason;
+    EXPECT_TRUE(log_.soon_says(reason)) << reason;
+  }
+  EXPECT_EQ(half_open_.size(), 0u);
+  EXPECT_EQ(delivered_, -1);
+}
+
+TEST_F(AgentAcceptorTest, RefusesSilenceAndUnfinishedHellosAtTheDeadline) {
+  open_door(300ms);
+  const auto begin = std::chrono::steady_clock::now();
+  const int silent = client();
+  const int slow = client();
+  say(slow, client_hello().substr(0, 20));
+  EXPECT_TRUE(soon_closed(silent));
+  EXPECT_TRUE(soon_closed(slow));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
+  EXPECT_TRUE(log_.soon_says("it was silent"));
+  EXPECT_TRUE(log_.soon_says("ends after 20 bytes"));
+}
+
+TEST_F(AgentAcceptorTest, SaysWhoClosedBeforeItHadSpoken) {
+  open_door();
+  const int nothing = client();
+  shutdown(nothing, SHUT_WR);
+  EXPECT_TRUE(soon_closed(nothing));
+  const int little = client();
+  say(little, "hi");
+  shutdown(little, SHUT_WR);
+  EXPECT_TRUE(soon_closed(little));
+  const int half = client();
+  say(half, client_hello().substr(0, 30));
+  shutdown(half, SHUT_WR);
+  EXPECT_TRUE(soon_closed(half));
+  EXPECT_TRUE(log_.soon_says("it closed and was silent"));
+  EXPECT_TRUE(log_.soon_says("sent only \"hi\""));
+  EXPECT_TRUE(log_.soon_says("ends after 30 bytes"));
+}
+
+TEST_F(AgentAcceptorTest, DeliversAHelloThatComesByteByByteUntouched) {
+  open_door();
+  const std::string hello = client_hello({0x0304}, 100);
+  const int descriptor = client();
+  const int on = 1;
+  setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  for (const char byte : hello) say(descriptor, std::string(1, byte));
+  ASSERT_TRUE(eventually([this] { return delivered_ >= 0; })) << log_.text();
+  std::string received(hello.size() + 1, '\0');
+  EXPECT_EQ(recv(delivered_, received.data(), received.size(), 0),
+            static_cast<ssize_t>(hello.size()));
+  received.resize(hello.size());
+  EXPECT_EQ(received, hello);
+  unsigned value = 0;
+  socklen_t length = sizeof value;
+  getsockopt(delivered_, SOL_SOCKET, SO_RCVLOWAT, &value, &length);
+  EXPECT_EQ(value, 1u);
+}
+
+TEST_F(AgentAcceptorTest, WaitingCostsNoTime) {
+  open_door();
+  const int descriptor = client();
+  say(descriptor, client_hello().substr(0, 20));
+  ASSERT_TRUE(eventually([this] { return half_open_.size() == 1; }));
+  timespec begin{};
+  timespec end{};
+  clockid_t clock{};
+  ASSERT_EQ(pthread_getcpuclockid(thread_.native_handle(), &clock), 0);
+  clock_gettime(clock, &begin);
+  // Nothing is waited for here: this is how long the loop could spin.
+  std::this_thread::sleep_for(500ms);
+  clock_gettime(clock, &end);
+  const double used_ms = static_cast<double>(end.tv_sec - begin.tv_sec) * 1e3 +
+                         static_cast<double>(end.tv_nsec - begin.tv_nsec) / 1e6;
+  EXPECT_LT(used_ms, 50);
+}
+
+TEST_F(AgentAcceptorTest, AnAddressKeepsItsNewestSilentConnections) {
+  open_door();
+  for (int i = 0; i < 80; ++i) ASSERT_GE(client(), 0);
+  EXPECT_TRUE(eventually([this] { return half_open_.size() == 64; }));
+  EXPECT_TRUE(soon_closed(clients_.front()));
+  EXPECT_TRUE(log_.soon_says("64 connections of this address"));
+  say(clients_.back(), client_hello());
+  EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
+}
+
+TEST_F(AgentAcceptorTest, RecoversWhenNotOneDescriptorIsLeft) {
+  open_door();
+  const int waiting = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  clients_.push_back(waiting);
+  rlimit saved{};
+  getrlimit(RLIMIT_NOFILE, &saved);
+  const rlimit small{128, saved.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+  std::vector<int> taken;
+  for (int more = dup(waiting); more >= 0; more = dup(waiting)) taken.push_back(more);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port_);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(waiting, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_TRUE(soon_closed(waiting));
+  for (const int descriptor : taken) close(descriptor);
+  setrlimit(RLIMIT_NOFILE, &saved);
+  EXPECT_TRUE(log_.soon_says("closed at once: Too many open files"));
+  say(client(), client_hello());
+  EXPECT_TRUE(eventually([this] { return delivered_ >= 0; }));
+}
+
+TEST_F(AgentAcceptorTest, LaunchersComeInBesideAFloodOfSilentOnes) {
+  serve();
+  for (int i = 0; i < 500; ++i) ASSERT_GE(client(), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(1s));
+}
+
+TEST_F(AgentAcceptorTest, HandshakesThatFailAreNamed) {
+  serve();
+  const int descriptor = client();
+  std::string hello = client_hello();
+  const std::string p256 = number(0x0017, 2);
+  // Another group than the one that gRPC takes.
+  hello.replace(hello.find(with_length(p256, 2)), 4, with_length(number(0x001d, 2), 2));
+  say(descriptor, hello);
+  EXPECT_TRUE(soon_closed(descriptor));
+  EXPECT_TRUE(log_.soon_says("refused 127.0.0.1:"));
+  EXPECT_TRUE(log_.soon_says("its TLS handshake failed: no suitable key share"));
+}
+
+TEST_F(AgentAcceptorTest, HandshakesThatStallAreGivenUp) {
+  serve();
+  const int descriptor = client();
+  const auto begin = std::chrono::steady_clock::now();
+  // gRPC answers this hello and waits for the next part, which does not come.
+  say(descriptor, client_hello());
+  std::string answer(4096, '\0');
+  ASSERT_GT(recv(descriptor, answer.data(), answer.size(), 0), 0);
+  EXPECT_EQ(answer[0], 0x16);
+  EXPECT_EQ(half_open_.size(), 1u);
+  ASSERT_EQ(recv(descriptor, answer.data(), answer.size(), 0), 0);
+  const auto lasted = std::chrono::steady_clock::now() - begin;
+  EXPECT_GT(lasted, 4s);
+  EXPECT_LT(lasted, 5s + stretched(1s));
+}
+
+// ---- Unix sockets
+// -------------------------------------------------------------------------------------
+
+class UnixDoorTest : public AgentFront {
+ protected:
+  Result<std::unique_ptr<Acceptor>> open_at(const std::string& path) {
+    return Acceptor::listen_unix(loop_, path, {}, [](int descriptor) { close(descriptor); });
+  }
+};
+
+TEST_F(UnixDoorTest, OnlyWeCanOpenTheFile) {
+  const auto door = open_at(sockets_ / "new/agent.sock");
+  ASSERT_TRUE(door.ok()) << door.error().message;
+  struct stat status {};
+  ASSERT_EQ(stat((sockets_ / "new/agent.sock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  ASSERT_EQ(stat((sockets_ / "new").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0700u);
+}
+
+TEST_F(UnixDoorTest, ALivingAgentIsNotPushedAside) {
+  auto first = open_at(sockets_ / "agent.sock");
+  ASSERT_TRUE(first.ok());
+  const auto second = open_at(sockets_ / "agent.sock");
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+  first->reset();
+  EXPECT_FALSE(std::filesystem::exists(sockets_ / "agent.sock"));
+  EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
+}
+
+TEST_F(UnixDoorTest, WhatADeadAgentLeftIsReplacedButNotWhatSomebodyServes) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (sockets_ / "agent.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+  const int other = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(other, 1), 0);
+  const auto refused = open_at(sockets_ / "agent.sock");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("another program serves"), std::string::npos);
+  close(other);
+  EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
+}
+
+TEST_F(UnixDoorTest, RefusesPlacesThatOthersCanEnter) {
+  chmod(sockets_.path().c_str(), 0755);
+  const auto open_to_all = open_at(sockets_ / "agent.sock");
+  ASSERT_FALSE(open_to_all.ok());
+  EXPECT_NE(open_to_all.error().fix.find("chmod 700"), std::string::npos);
+  chmod(sockets_.path().c_str(), 0700);
+  std::filesystem::create_directory_symlink(certificates_.path(), sockets_ / "link");
+  EXPECT_FALSE(open_at(sockets_ / "link/agent.sock").ok());
+  EXPECT_FALSE(open_at("agent.sock").ok());
+  EXPECT_FALSE(open_at(sockets_ / std::string(120, 'x')).ok());
+}
+
+TEST_F(UnixDoorTest, TcpPlacesAreChecked) {
+  const auto ignore = [](int descriptor) { close(descriptor); };
+  EXPECT_EQ(Acceptor::listen_plaintext(loop_, "0.0.0.0", 0, {}, ignore).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(Acceptor::listen_tls(loop_, "node1", 0, half_open_, {}, ignore).error().code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(Acceptor::listen_tls(loop_, "192.0.2.1", 0, half_open_, {}, ignore).error().code,
+            Code::kNotFound);
+  const auto first = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, {}, ignore);
+  ASSERT_TRUE(first.ok());
+  const auto second =
+      Acceptor::listen_tls(loop_, "127.0.0.1", (*first)->port(), half_open_, {}, ignore);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,171 @@
+// Drain, and flow control from end to end. Method: a service in this process, real supervisors.
+#include <signal.h>
+
+#include <atomic>
+#include <fstream>
+
+#include "agent/daemon/job_carrier.h"
+#include "tests/agent/agent_fixture.h"
+#include "tests/agent/node_fixture.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AgentDrainTest : public AgentFixture {
+ protected:
+  AgentDrainTest() { put_bundle(); }
+  grpc::Status status_of(const agent::v1::OpenJob& job) {
+    return AgentStream(channel(), job).status();
+  }
+};
+
+TEST_F(AgentDrainTest, RefusesNewJobsUntilItIsUndone) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher running(kBundle);
+  start_sleeper(running);
+  ASSERT_TRUE(drain(false).ok());
+  EXPECT_TRUE(facts().draining());
+  EXPECT_EQ(status().back(), "draining, 1 job");
+  StreamLauncher late(kBundle);
+  const grpc::Status refused = status_of(late.job());
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(refused.error_message().find("draining"), std::string::npos);
+  // What runs may still be reached.
+  running.open(channel(), true);
+  running.serve(milliseconds(100));
+  EXPECT_TRUE(running.stream().opened());
+  ASSERT_TRUE(drain(false, true).ok());
+  late.open(channel());
+  late.say_hello();
+  late.finish();
+  running.finish();
+  EXPECT_TRUE(all_gone(running));
+}
+
+TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.start(1, "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.1; done");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
+  ASSERT_TRUE(drain(true).ok());
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
+  EXPECT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\nbye\n"; }));
+  EXPECT_EQ(launcher.report_reason(), "the supervisor was asked to end (SIGTERM)");
+  launcher.finish();
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
+}
+
+TEST_F(AgentDrainTest, IsOnlyForThisHost) {
+  is_local_ = false;
+  ASSERT_TRUE(start_agent());
+  EXPECT_EQ(drain(true).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_FALSE(facts().draining());
+}
+
+// ---- Flow control -------------------------------------------------------------------------------
+
+long resident_kib() {
+  std::ifstream status("/proc/self/statm");
+  long total = 0;
+  long resident = 0;
+  status >> total >> resident;
+  return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
+  ASSERT_TRUE(start_agent());
+  constexpr std::uint64_t kMuch = 256u << 20;
+  StreamLauncher launcher(kBundle, kMuch);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.start(1, "echo ready; exec 2>/dev/null; head -c 134217728 /dev/zero");
+  ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
+  launcher.stream().pause();
+  // Nothing is granted less than all of it: only the carriers' own limits hold the worker up.
+  std::this_thread::sleep_for(milliseconds(500));
+  const long before = resident_kib();
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_LT(resident_kib() - before, 1024) << "KiB more while nobody reads";
+  launcher.stream().resume();
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
+  ASSERT_TRUE(
+      launcher.wait([&] { return launcher.output(0).size() == 6 + 134217728u; }, seconds(60)));
+  launcher.finish();
+}
+
+TEST_F(AgentDrainTest, ASupervisorThatDoesNotReadHoldsTheLauncherUp) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  pid_t supervisor = 0;
+  for (const pid_t pid : launcher.processes()) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    comm >> name;
+    if (name == "ivy-supervisor") supervisor = pid;
+  }
+  ASSERT_GT(supervisor, 1);
+  kill(supervisor, SIGSTOP);
+  std::atomic<std::uint64_t> written = 0;
+  std::atomic<bool> has_failed = false;
+  std::thread writer([&] {
+    const std::string data(JobCarrier::kMaxDataBytes, '\0');
+    for (int i = 0; i < 4096 && launcher.stream().write(data); ++i) written += data.size();
+    has_failed = true;
+  });
+  // Until it stands still for a while.
+  std::uint64_t seen = 1;
+  EXPECT_TRUE(eventually(
+      [&] {
+        const std::uint64_t last = std::exchange(seen, written.load());
+        std::this_thread::sleep_for(milliseconds(300));
+        return last == seen && written == seen;
+      },
+      seconds(20)));
+  RecordProperty("bytes_under_way", static_cast<int>(seen));
+  EXPECT_FALSE(has_failed);
+  EXPECT_LT(seen, 8u << 20);
+  kill(supervisor, SIGCONT);
+  // These zeros are no frames: the supervisor closes that carrier, and only that.
+  writer.join();
+  EXPECT_TRUE(launcher.stream().status().ok());
+  EXPECT_EQ(list().jobs_size(), 1);
+  EXPECT_FALSE(launcher.processes().empty());
+  ASSERT_TRUE(drain(true).ok());
+  EXPECT_TRUE(eventually([&] { return launcher.processes().size() <= 2; }));
+  launcher.open(channel(), true);
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  AgentStream stream(channel(), launcher.job());
+  ASSERT_TRUE(stream.opened());
+  stream.write(std::string(JobCarrier::kMaxDataBytes + 1, 'x'));
+  EXPECT_EQ(stream.status().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  launcher.open(channel(), true);
+  launcher.say_hello();
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST(SocketEnd, IsATable) {
+  using Row = std::tuple<StreamEnd, int, SocketEnd>;
+  for (const auto& [end, silence_ms, expected] :
+       {Row{StreamEnd::kRequestsEnded, 0, SocketEnd::kHalfClose},
+        Row{StreamEnd::kRequestsEnded, 60'000, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 0, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 5'000, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 5'001, SocketEnd::kHoldOpen}})
+    EXPECT_EQ(socket_end_of(end, milliseconds(silence_ms)), expected) << silence_ms;
+}
+
+}  // namespace
+}  // namespace ivy::test

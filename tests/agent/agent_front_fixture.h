@@ -1,0 +1,208 @@
+// A served agent without its service: acceptor, credentials and gRPC server around a tiny one of
+// the tests, with certificates of a CA of its own, in a directory that goes with it.
+#pragma once
+
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "agent/daemon/agent_credentials.h"
+#include "agent/daemon/agent_log.h"
+#include "agent/daemon/agent_peer.h"
+#include "agent/daemon/agent_server.h"
+#include "proto/agent.grpc.pb.h"
+#include "tests/agent/agent_test_authority.h"
+#include "tests/support/eventually.h"
+
+namespace ivy::test {
+
+// Facts says who asked; Open echoes messages until the caller has no more.
+class TinyService final : public agent::v1::Agent::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Facts(grpc::CallbackServerContext* context,
+                                  const agent::v1::FactsRequest*,
+                                  agent::v1::FactsReply* reply) override {
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    const auto peer = peer_of(*context);
+    ++calls;
+    if (!peer.ok()) {
+      reactor->Finish(
+          grpc::Status(static_cast<grpc::StatusCode>(peer.error().code), peer.error().message));
+      return reactor;
+    }
+    reply->set_user(peer->certificate());
+    reply->set_host_name(peer->address);
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+  // Never ends by itself: what a shutdown has to deal with.
+  grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* Open(
+      grpc::CallbackServerContext*) override {
+    struct Silent : grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
+      explicit Silent(TinyService& owner) : service(owner) {
+        ++service.open_calls;
+        StartRead(&request);
+      }
+      void OnReadDone(bool ok) override {
+        if (!ok) return;
+        service.received += request.data().size();
+        if (service.reads) StartRead(&request);
+      }
+      void OnCancel() override { Finish(grpc::Status::CANCELLED); }
+      void OnDone() override {
+        --service.open_calls;
+        delete this;
+      }
+      TinyService& service;
+      agent::v1::OpenRequest request;
+    };
+    return new Silent(*this);
+  }
+
+  std::atomic<int> calls = 0;
+  std::atomic<int> open_calls = 0;
+  std::atomic<std::uint64_t> received = 0;
+  std::atomic<bool> reads = true;
+};
+
+class AgentFront : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    agent_log::start();
+    write_certificates(authority_.host());
+    certificates_.write("ca.crt", authority_.certificate());
+    chmod(sockets_.path().c_str(), 0700);
+    options_.socket_path = sockets_ / "agent.sock";
+    options_.listen = {{"127.0.0.1", 0}};
+  }
+  void TearDown() override {
+    if (server_ != nullptr) {
+      on_loop([this] { server_->stop_accepting(); });
+      server_->shut_down(std::chrono::milliseconds(0));
+      on_loop([this] { server_.reset(); });
+    }
+    set_peer_policy(nullptr);
+    agent_log::name_suspects(nullptr);
+    if (thread_.joinable()) {
+      loop_.stop();
+      thread_.join();
+    }
+  }
+
+  void write_certificates(const KeyAndCertificate& host) const {
+    certificates_.write("host.key", host.key_pem);
+    certificates_.write("host.crt", host.certificate_pem);
+  }
+
+  void serve(bool with_certificates = true) {
+    if (with_certificates) {
+      auto loaded =
+          AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      credentials_ = std::move(*loaded);
+    }
+    auto policy = std::make_shared<PeerPolicy>();
+    policy->user = "alice";
+    policy->credentials = credentials_.get();
+    policy->half_open = &half_open_;
+    policy->plaintext_loopback = options_.insecure_loopback.has_value();
+    set_peer_policy(policy);
+    agent_log::name_suspects([this] { return half_open_.suspects(); });
+    auto started = AgentServer::start(loop_, service_, credentials_.get(), half_open_, options_);
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    server_ = std::move(*started);
+    port_ = server_->port();
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+
+  void on_loop(const std::function<void()>& work) {
+    std::promise<void> done;
+    boost::asio::post(loop_, [&] {
+      work();
+      done.set_value();
+    });
+    done.get_future().get();
+  }
+
+  // A channel of its own: gRPC would otherwise share the connection of an equal one.
+  std::shared_ptr<grpc::Channel> channel(const std::shared_ptr<grpc::ChannelCredentials>& with,
+                                         const std::string& target) const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    return grpc::CreateCustomChannel(target, with, arguments);
+  }
+  std::shared_ptr<grpc::Channel> tls_channel(const KeyAndCertificate& client) const {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = authority_.certificate();
+    options.pem_private_key = client.key_pem;
+    options.pem_cert_chain = client.certificate_pem;
+    return channel(grpc::SslCredentials(options), "127.0.0.1:" + std::to_string(port_));
+  }
+  std::shared_ptr<grpc::Channel> unix_channel() const {
+    return channel(grpc::InsecureChannelCredentials(), "unix:" + options_.socket_path);
+  }
+  static grpc::Status ask(const std::shared_ptr<grpc::Channel>& through,
+                          agent::v1::FactsReply* reply = nullptr) {
+    agent::v1::FactsReply ignored;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + stretched(std::chrono::seconds(5)));
+    return agent::v1::Agent::NewStub(through)->Facts(&context, {}, reply ? reply : &ignored);
+  }
+  // Who the service says that we are; "" and a failure when it does not answer.
+  static std::string who_am_i(const std::shared_ptr<grpc::Channel>& through) {
+    agent::v1::FactsReply reply;
+    const grpc::Status status = ask(through, &reply);
+    return status.ok() ? reply.user() : "refused: " + status.error_message();
+  }
+
+  // A connected socket that has said nothing yet.
+  int connect_raw() const {
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port_);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+      return descriptor;
+    close(descriptor);
+    return -1;
+  }
+  // True when the peer closes within the deadline.
+  static bool soon_closed(int descriptor) {
+    return eventually([descriptor] {
+      char byte = 0;
+      const ssize_t count = recv(descriptor, &byte, 1, MSG_DONTWAIT);
+      return count == 0 || (count < 0 && errno != EAGAIN);
+    });
+  }
+
+  CapturedLog log_;
+  TestAuthority authority_;
+  TemporaryDirectory certificates_;
+  TemporaryDirectory sockets_;
+  boost::asio::io_context loop_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      loop_.get_executor()};
+  HalfOpen half_open_;
+  TinyService service_;
+  AgentServerOptions options_;
+  std::unique_ptr<AgentCredentials> credentials_;
+  std::unique_ptr<AgentServer> server_;
+  std::thread thread_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace ivy::test

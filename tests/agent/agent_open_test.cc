@@ -1,0 +1,273 @@
+// Open through the agent's service to a real supervisor: new, reattached, asked for twice, and
+// again after the agent has been ended and made again. Method: a service in this process, a real
+// ivy-node, real workers.
+#include <signal.h>
+
+#include <fstream>
+
+#include "agent/daemon/job_carrier.h"
+#include "agent/daemon/job_opening.h"
+#include "tests/agent/agent_fixture.h"
+#include "tests/agent/node_fixture.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AgentOpenTest : public AgentFixture {
+ protected:
+  AgentOpenTest() { put_bundle(); }
+  grpc::Status status_of(const agent::v1::OpenJob& job) {
+    return AgentStream(channel(), job).status();
+  }
+};
+
+TEST_F(AgentOpenTest, RunsAJobToItsEnd) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  ASSERT_TRUE(launcher.stream().opened());
+  EXPECT_FALSE(launcher.stream().answer().reattached());
+  EXPECT_EQ(launcher.stream().answer().version(), "test");
+  launcher.start(2, "seq 1 50000");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
+  EXPECT_EQ(launcher.exited(1)->code(), 0);
+  EXPECT_TRUE(launcher.wait([&] { return launcher.output(0).ends_with("\n50000\n"); }));
+  EXPECT_EQ(list().jobs_size(), 1);
+  EXPECT_TRUE(list().jobs(0).attached());
+  EXPECT_EQ(list().jobs(0).job().user(), "alice");
+  EXPECT_EQ(facts().jobs(), 1u);
+  launcher.finish();
+  EXPECT_TRUE(launcher.stream().status().ok());
+  const std::string line = audit_of(launcher.job_id());
+  EXPECT_TRUE(has_outcome(line, "every worker ended well")) << line;
+  EXPECT_NE(line.find(" user=alice hosts=node1 command_sha256=5555"), std::string::npos) << line;
+  EXPECT_EQ(list().jobs_size(), 0);
+  EXPECT_EQ(status().back(), "0 jobs");
+}
+
+TEST_F(AgentOpenTest, TellsAFailureFromAGoodEnd) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.start(1, "exit 7");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
+  launcher.finish();
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "a worker failed"));
+}
+
+TEST_F(AgentOpenTest, AJobThatHasEndedIsNotStartedAgain) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.finish();
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "no worker was started"));
+  EXPECT_EQ(status_of(launcher.job()).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(status_of(launcher.job(true)).error_code(), grpc::StatusCode::NOT_FOUND);
+  // The tombstone outlives the agent.
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_EQ(status_of(launcher.job()).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  // Another host number of the same job is another place.
+  agent::v1::OpenJob other = launcher.job(true);
+  other.set_host(1);
+  EXPECT_EQ(status_of(other).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(AgentOpenTest, ReattachesToALivingJob) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  launcher.open(channel(), true);
+  ASSERT_TRUE(launcher.stream().opened());
+  EXPECT_TRUE(launcher.stream().answer().reattached());
+  launcher.finish();
+  EXPECT_EQ(launcher.exited(0)->signal(), SIGTERM);
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST_F(AgentOpenTest, FiftyOpensAtOnceGiveOneSupervisor) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  const auto shared = channel();
+  std::vector<std::unique_ptr<AgentStream>> streams;
+  for (int i = 0; i < 50; ++i)
+    streams.push_back(std::make_unique<AgentStream>(shared, launcher.job()));
+  int started = 0;
+  for (const auto& stream : streams) {
+    ASSERT_TRUE(stream->opened()) << stream->status().error_message();
+    if (!stream->answer().reattached()) ++started;
+  }
+  EXPECT_EQ(started, 1);
+  EXPECT_EQ(list().jobs_size(), 1);
+  int supervisors = 0;
+  for (const pid_t pid : launcher.processes()) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    comm >> name;
+    if (name == "ivy-supervisor") ++supervisors;
+  }
+  EXPECT_EQ(supervisors, 1);
+  // None of these has proved itself: the supervisor has room for eight, each for five seconds.
+  streams.clear();
+  ASSERT_TRUE(eventually([&] {
+    const Result<int> room = connect_to_job({launcher.job_id(), 0});
+    if (room.ok()) close(*room);
+    return room.ok();
+  }));
+  launcher.open(shared);
+  launcher.say_hello();
+  launcher.finish();
+  audit_of(launcher.job_id());
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST_F(AgentOpenTest, AnotherJobWithTheSameIdIsRefused) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  agent::v1::OpenJob other = launcher.job();
+  other.mutable_job()->set_command_sha256(std::string(64, '6'));
+  EXPECT_EQ(status_of(other).error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST_F(AgentOpenTest, RefusesWhatIsNoOpen) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  agent::v1::OpenJob job = launcher.job();
+  job.set_job_id("../../etc/passwd");
+  EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  job = launcher.job();
+  job.set_bundle("../../../0123456789abcdef");
+  EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  job = launcher.job();
+  job.mutable_job()->set_program(std::string(65u << 10, 'x'));
+  EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  is_local_ = false;
+  job = launcher.job();
+  job.set_target("node2 10.0.0.2:7411");
+  EXPECT_EQ(status_of(job).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(AgentOpenTest, SaysWhichBundleItNeeds) {
+  std::filesystem::remove_all(bundle_directory());
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  AgentStream stream(channel(), launcher.job());
+  EXPECT_EQ(stream.status().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(stream.trailer("ivy-need"), architecture_);
+  EXPECT_TRUE(std::filesystem::is_empty(state_directory()) ||
+              !std::filesystem::exists(state_directory() + "/" + launcher.job_id() + "-0.job"));
+}
+
+TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.start(1, "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo $i; sleep 0.01; done");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.started(0).has_value(); }));
+  const pid_t worker = launcher.started(0)->pid();
+  for (int restart = 0; restart < 5; ++restart) {
+    end_agent();
+    EXPECT_FALSE(is_gone(worker));
+    ASSERT_TRUE(start_agent());
+    EXPECT_EQ(list().jobs_size(), 1);
+    EXPECT_EQ(list().jobs(0).job_id(), launcher.job_id());
+    launcher.open(channel(), true);
+    launcher.serve(milliseconds(200));
+    EXPECT_TRUE(launcher.stream().opened());
+  }
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(30)));
+  std::string expected;
+  for (int i = 1; i <= 400; ++i) expected += std::to_string(i) + "\n";
+  EXPECT_EQ(launcher.output(0), expected);
+  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  launcher.finish();
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "every worker ended well"));
+}
+
+TEST_F(AgentOpenTest, TheNextAgentTellsHowAJobEndedMeanwhile) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  end_agent();
+  // SIGKILL to the supervisor: the warden ends the rest and writes it down.
+  pid_t supervisor = 0;
+  for (const pid_t pid : launcher.processes()) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    comm >> name;
+    if (name == "ivy-supervisor") supervisor = pid;
+  }
+  ASSERT_GT(supervisor, 1);
+  kill(supervisor, SIGKILL);
+  ASSERT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(audit().empty());
+  ASSERT_TRUE(start_agent());
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "the supervisor was killed by SIGKILL"));
+  EXPECT_EQ(status_of(launcher.job(true)).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(AgentOpenTest, AKilledWardenIsNoticed) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  for (const pid_t pid : launcher.processes()) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    comm >> name;
+    if (name == "ivy-warden") kill(pid, SIGKILL);
+  }
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
+  EXPECT_EQ(list().jobs_size(), 1);
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "its warden was killed"));
+}
+
+TEST_F(AgentOpenTest, HalfCloseStopsAJobWhoseLauncherDoesNotComeBack) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  launcher.stream().half_close();
+  launcher.fall_silent();
+  EXPECT_TRUE(all_gone(launcher, seconds(6)));
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "ended because the launcher was lost"));
+}
+
+TEST_F(AgentOpenTest, ABrokenStreamOfALivingLauncherIsAHalfClose) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  launcher.drop_stream();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(all_gone(launcher, seconds(6)));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(900));
+}
+
+TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  std::this_thread::sleep_for(JobCarrier::kHeardWithin + milliseconds(300));
+  launcher.drop_stream();
+  // A half-close would have ended it after a second.
+  std::this_thread::sleep_for(milliseconds(2500));
+  EXPECT_FALSE(launcher.processes().empty());
+  EXPECT_FALSE(list().jobs(0).attached());
+  launcher.open(channel(), true);
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,334 @@
+// The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
+#include <gtest/gtest.h>
+
+#include "agent/daemon/agent_log.h"
+#include "agent/daemon/first_bytes.h"
+#include "agent/daemon/half_open.h"
+#include "agent/daemon/options.h"
+#include "tests/agent/agent_hello.h"
+
+namespace ivy::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Verdict = FirstBytes::Verdict;
+
+// ---- First bytes
+// --------------------------------------------------------------------------------------
+
+struct Greeting {
+  const char* name;
+  std::string bytes;
+  Verdict verdict;
+  const char* what;  // Part of it.
+};
+
+class FirstBytesTest : public ::testing::TestWithParam<Greeting> {};
+
+TEST_P(FirstBytesTest, AreNamed) {
+  const FirstBytes judged = judge_first_bytes(GetParam().bytes);
+  EXPECT_EQ(judged.verdict, GetParam().verdict) << judged.what;
+  EXPECT_NE(judged.what.find(GetParam().what), std::string::npos) << judged.what;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Greetings, FirstBytesTest,
+    ::testing::Values(
+        Greeting{"tls13", client_hello(), Verdict::kTls13, ""},
+        Greeting{"tls13_among_others", client_hello({0x0a0a, 0x0303, 0x0304}), Verdict::kTls13, ""},
+        Greeting{"large_hello", client_hello({0x0304}, 12'000), Verdict::kTls13, ""},
+        Greeting{"tls12_without_list", client_hello({}), Verdict::kRefused, "older than 1.3"},
+        Greeting{"tls12_with_list", client_hello({0x0303}), Verdict::kRefused, "older than 1.3"},
+        Greeting{"only_tls14", client_hello({0x0305}), Verdict::kRefused, "older than 1.3"},
+        Greeting{"alert_record", std::string("\x15\x03\x01\x00\x02\x02\x28", 7), Verdict::kRefused,
+                 "not TLS"},
+        Greeting{"server_hello", number(0x16, 1) + number(0x0303, 2) + with_length("\x02zzzz", 2),
+                 Verdict::kRefused, "ClientHello"},
+        Greeting{"no_length", number(0x16, 1) + number(0x0303, 2) + number(0, 2), Verdict::kRefused,
+                 "record of 0 bytes"},
+        Greeting{"too_long", number(0x16, 1) + number(0x0303, 2) + number(16'385, 2),
+                 Verdict::kRefused, "16385"},
+        Greeting{
+            "in_pieces",
+            number(0x16, 1) + number(0x0301, 2) + with_length("\x01" + number(900, 3) + "a", 2),
+            Verdict::kRefused, "several records"},
+        Greeting{"damaged",
+                 number(0x16, 1) + number(0x0301, 2) +
+                     with_length("\x01" + with_length(std::string(40, 'x'), 3), 2),
+                 Verdict::kRefused, "damaged"},
+        Greeting{"http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Verdict::kRefused,
+                 "plaintext HTTP/2"},
+        Greeting{"http", "GET / HTTP/1.1\r\n", Verdict::kRefused, "HTTP request"},
+        Greeting{"post", "POST /x HTTP/1.1\r\n", Verdict::kRefused, "HTTP request"},
+        Greeting{"ssh", "SSH-2.0-OpenSSH_9.2\r\n", Verdict::kRefused, "SSH"},
+        Greeting{"escapes", "\x1b]0;x\x07", Verdict::kRefused, "\\x1b]0;x\\x07"},
+        Greeting{"nothing", "", Verdict::kMore, ""},
+        Greeting{"four_bytes", client_hello().substr(0, 4), Verdict::kMore, ""},
+        Greeting{"all_but_one", client_hello().substr(0, client_hello().size() - 1), Verdict::kMore,
+                 ""}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST(FirstBytes, NeedWhatTheRecordSays) {
+  const std::string hello = client_hello();
+  EXPECT_EQ(judge_first_bytes("").needed, kFirstLookBytes);
+  EXPECT_EQ(judge_first_bytes(hello.substr(0, 9)).needed, hello.size());
+}
+
+// Wherever a hello is cut or changed, it is judged without reading beyond it (ASan sees to that).
+TEST(FirstBytes, StandDamageAnywhere) {
+  const std::string hello = client_hello({0x0303, 0x0304}, 3);
+  for (std::size_t i = 0; i < hello.size(); ++i) {
+    EXPECT_EQ(judge_first_bytes(hello.substr(0, i)).verdict, Verdict::kMore) << i;
+    for (const int change : {0x00, 0x01, 0x7f, 0xff}) {
+      std::string damaged = hello;
+      damaged[i] = static_cast<char>(change);
+      const FirstBytes judged = judge_first_bytes(damaged);
+      EXPECT_LE(judged.needed, kMaxHelloBytes) << i;
+    }
+  }
+}
+
+TEST(FirstBytes, OfThePeerThatGaveUp) {
+  EXPECT_EQ(describe_unfinished(""), "silent");
+  EXPECT_NE(describe_unfinished(client_hello().substr(0, 3)).find("after 3 bytes"),
+            std::string::npos);
+  EXPECT_NE(describe_unfinished("hi\n").find("\"hi\\x0a\""), std::string::npos);
+}
+
+// ---- Half-open connections
+// ----------------------------------------------------------------------------
+
+const HalfOpen::Time kStart{};
+
+std::string peer(int port, const std::string& address = "10.0.0.1") {
+  return address + ":" + std::to_string(port);
+}
+
+TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
+  HalfOpen table({.total = 10, .per_address = 2});
+  const auto first = table.enter("10.0.0.1", peer(1), kStart);
+  table.enter("10.0.0.1", peer(2), kStart);
+  const auto other = table.enter("10.0.0.2", peer(1, "10.0.0.2"), kStart);
+  EXPECT_TRUE(other.id && !other.evicted);
+  const auto third = table.enter("10.0.0.1", peer(3), kStart);
+  ASSERT_TRUE(third.id && third.evicted);
+  EXPECT_EQ(*third.evicted, *first.id);
+  EXPECT_NE(third.why.find("of this address"), std::string::npos);
+  EXPECT_FALSE(table.holds(*first.id));
+  EXPECT_FALSE(table.hand_over(*first.id, kStart));
+  EXPECT_EQ(table.size(), 3u);
+}
+
+TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
+  HalfOpen table({.total = 2, .per_address = 2});
+  const auto first = table.enter("a", "a:1", kStart);
+  table.enter("b", "b:1", kStart);
+  const auto third = table.enter("c", "c:1", kStart);
+  EXPECT_EQ(third.evicted, first.id);
+  EXPECT_EQ(table.size(), 2u);
+}
+
+TEST(HalfOpen, RefusesWhenAllAreInTheirHandshake) {
+  HalfOpen table({.total = 2, .per_address = 2, .handshake = 6s});
+  for (int port = 1; port <= 2; ++port)
+    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart);
+  EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
+  table.expire(kStart + 5999ms);
+  EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
+  table.expire(kStart + 6s);
+  EXPECT_TRUE(table.enter("b", "b:1", kStart + 6s).id);
+  EXPECT_EQ(table.size(), 1u);
+}
+
+TEST(HalfOpen, ForgetsWhoHasProvedItself) {
+  HalfOpen table({.total = 1, .per_address = 1});
+  table.hand_over(*table.enter("a", "a:1", kStart).id, kStart);
+  table.prove("a:2");
+  EXPECT_EQ(table.size(), 1u);
+  table.prove("a:1");
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_TRUE(table.enter("a", "a:3", kStart).id);
+}
+
+TEST(HalfOpen, NamesWhoMayBeMeant) {
+  HalfOpen table;
+  EXPECT_EQ(table.suspects(), "an address unknown");
+  table.enter("waits", "waits:1", kStart);
+  for (int port = 1; port <= 5; ++port) {
+    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart);
+    const std::string expected[]{"a:1", "one of a:1, a:2", "one of a:1, a:2, a:3"};
+    if (port <= 3) {
+      EXPECT_EQ(table.suspects(), expected[port - 1]);
+    }
+  }
+  EXPECT_EQ(table.suspects(), "one of a:1, a:2, a:3 and 2 more");
+}
+
+// ---- Log lines
+// ----------------------------------------------------------------------------------------
+
+TEST(AgentLog, EscapesWhatCouldForgeALine) {
+  using agent_log::escaped;
+  EXPECT_EQ(escaped("plain äöü €"), "plain äöü €");
+  EXPECT_EQ(escaped("a\nb\r\x1b[2J\x7f"), "a\\x0ab\\x0d\\x1b[2J\\x7f");
+  EXPECT_EQ(escaped("\xc2\x9b"), "\\xc2\\x9b");           // CSI in eight bits.
+  EXPECT_EQ(escaped("\xff\xc3"), "\\xff\\xc3");           // No UTF-8; cut UTF-8.
+  EXPECT_EQ(escaped("\xc0\xaf"), "\\xc0\\xaf");           // An overlong '/'.
+  EXPECT_EQ(escaped("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // Half of a surrogate pair.
+  EXPECT_EQ(escaped(std::string("\0", 1)), "\\x00");
+}
+
+TEST(AgentLog, LinesFitTheirReader) {
+  using agent_log::Level;
+  EXPECT_EQ(agent_log::line(Level::kWarning, "x\ny", false), "ivy-agent: warning: x\\x0ay\n");
+  EXPECT_EQ(agent_log::line(Level::kInfo, "x", false), "ivy-agent: x\n");
+  EXPECT_EQ(agent_log::line(Level::kError, "x", true), "<3>x\n");
+  EXPECT_EQ(agent_log::line(Level::kInfo, "x", true), "<6>x\n");
+  const std::string cut = agent_log::line(Level::kInfo, std::string(9000, 'x'), false);
+  EXPECT_LT(cut.size(), 4200u);
+  EXPECT_TRUE(cut.ends_with(" [cut]\n"));
+}
+
+TEST(AgentLog, KnowsHandshakesThatFailed) {
+  EXPECT_EQ(agent_log::handshake_failure("Handshake failed with fatal error SSL_ERROR_SSL: "
+                                         "error:0A000065:SSL routines::no suitable key share."),
+            "no suitable key share");
+  EXPECT_EQ(agent_log::handshake_failure("Handshaker factory creation failed"), "");
+}
+
+TEST(AgentLog, LimitsTheRateAndCounts) {
+  agent_log::RateLimit limit(3, 2);
+  int admitted = 0;
+  for (int i = 0; i < 10; ++i) admitted += limit.admit(1000) ? 1 : 0;
+  EXPECT_EQ(admitted, 3);
+  EXPECT_EQ(limit.take_left_out(), 7u);
+  EXPECT_EQ(limit.take_left_out(), 0u);
+  EXPECT_FALSE(limit.admit(1400));
+  EXPECT_TRUE(limit.admit(1500));
+  EXPECT_FALSE(limit.admit(1500));
+  admitted = 0;
+  for (int i = 0; i < 10; ++i) admitted += limit.admit(1'000'000) ? 1 : 0;
+  EXPECT_EQ(admitted, 3);
+}
+
+// ---- Options
+// ------------------------------------------------------------------------------------------
+
+const Environment kHome{{"HOME", "/home/alice"}};
+
+Result<AgentCommand> parse(const std::vector<std::string>& arguments,
+                           const Environment& environment = kHome) {
+  return parse_agent_command(arguments, environment, 1000);
+}
+template <class Command>
+Command parsed(const std::vector<std::string>& arguments, const Environment& environment = kHome) {
+  const auto command = parse(arguments, environment);
+  EXPECT_TRUE(command.ok()) << (command.ok() ? "" : command.error().message);
+  if (!command.ok() || !std::holds_alternative<Command>(*command)) {
+    ADD_FAILURE() << "another command";
+    return {};
+  }
+  return std::get<Command>(*command);
+}
+
+TEST(AgentOptions, ServeTakesItsPlacesFromTheEnvironment) {
+  auto serve = parsed<ServeCommand>({"serve"});
+  EXPECT_EQ(serve.socket_path, "/tmp/ivyrun-1000/agent.sock");
+  EXPECT_EQ(serve.state_directory, "/home/alice/.local/state/ivyrun/agent");
+  EXPECT_TRUE(serve.listen.empty());
+  EXPECT_FALSE(serve.insecure_loopback);
+  serve = parsed<ServeCommand>({"serve"},
+                               {{"XDG_RUNTIME_DIR", "/run/user/1000"}, {"XDG_STATE_HOME", "/s"}});
+  EXPECT_EQ(serve.socket_path, "/run/user/1000/ivyrun/agent.sock");
+  EXPECT_EQ(serve.state_directory, "/s/ivyrun/agent");
+  serve = parsed<ServeCommand>({"serve"}, {{"RUNTIME_DIRECTORY", "/run/ivyrun-alice:/run/other"},
+                                           {"XDG_RUNTIME_DIR", "/run/user/1000"},
+                                           {"STATE_DIRECTORY", "/var/lib/ivyrun/alice"}});
+  EXPECT_EQ(serve.socket_path, "/run/ivyrun-alice/agent.sock");
+  EXPECT_EQ(serve.state_directory, "/var/lib/ivyrun/alice");
+}
+
+TEST(AgentOptions, ServeTakesItsFlags) {
+  const auto serve = parsed<ServeCommand>({"serve", "--listen", "7411", "--listen", "[::1]:7412",
+                                           "--certificates", "/c", "--socket", "/s", "--state=/t",
+                                           "--insecure-loopback", "0", "--user-name", "bob"});
+  ASSERT_EQ(serve.listen.size(), 2u);
+  EXPECT_EQ(serve.listen[0], (ListenAddress{"", 7411}));
+  EXPECT_EQ(serve.listen[1], (ListenAddress{"::1", 7412}));
+  EXPECT_EQ(serve.certificates, "/c");
+  EXPECT_EQ(serve.socket_path, "/s");
+  EXPECT_EQ(serve.state_directory, "/t");
+  EXPECT_EQ(serve.insecure_loopback, 0);
+  EXPECT_EQ(serve.user_name, "bob");
+}
+
+TEST(AgentOptions, RefuseWhatMakesNoSense) {
+  const std::vector<std::vector<std::string>> wrong{
+      {},
+      {"sing"},
+      {"serve", "--socket", "relative"},
+      {"serve", "--state", "relative"},
+      {"serve", "--listen", "node1:7411"},
+      {"serve", "--listen", "10.0.0.1:x"},
+      {"serve", "--listen", "::1:7411"},
+      {"serve", "--listen", "10.0.0.1:70000"},
+      {"serve", "--insecure-loopback", "0.0.0.0"},
+      {"serve", "more"},
+      {"drain", "--undo", "--stop"},
+      {"drain", "--wait", "-1"},
+      {"ca"},
+      {"cert"},
+      {"cert", "node1", "--user", "alice"},
+      {"cert", "--user", "alice", "--serves", "bob"},
+      {"cert", "node1", "--days", "0"},
+      {"renew", "node1", "node2"},
+      {"revoke"},
+      {"revoke", "node1", "--serial", "4f02"},
+  };
+  for (const auto& arguments : wrong) {
+    const auto command = parse(arguments);
+    std::string typed;
+    for (const std::string& argument : arguments) typed += argument + " ";
+    ASSERT_FALSE(command.ok()) << typed;
+    EXPECT_EQ(command.error().code, Code::kInvalidArgument) << typed;
+    EXPECT_FALSE(command.error().message.empty()) << typed;
+  }
+  EXPECT_FALSE(parse({"serve"}, {}).ok());  // No place for the state.
+}
+
+TEST(AgentOptions, DrainAndStatus) {
+  const auto drain = parsed<DrainCommand>({"drain", "--stop", "--wait", "30", "--socket", "/s"});
+  EXPECT_TRUE(drain.stop_jobs);
+  EXPECT_EQ(drain.wait, 30s);
+  EXPECT_EQ(drain.socket_path, "/s");
+  EXPECT_TRUE(parsed<DrainCommand>({"drain", "--undo"}).undo);
+  EXPECT_EQ(parsed<StatusCommand>({"status"}).socket_path, "");
+}
+
+TEST(AgentOptions, CertificateVerbs) {
+  EXPECT_EQ(parsed<CaInitArguments>({"ca", "init"}).place.config_directory,
+            "/home/alice/.config/ivyrun");
+  EXPECT_EQ(parsed<CaInitArguments>({"ca", "init", "--days", "9", "--ca", "/c"}).days, 9);
+  const auto host =
+      parsed<HostCertificateArguments>({"cert", "node1", "10.0.0.1", "--serves", "bob"});
+  EXPECT_EQ(host.host, "node1");
+  EXPECT_EQ(host.aliases, std::vector<std::string>{"10.0.0.1"});
+  EXPECT_EQ(host.serves, "bob");
+  EXPECT_EQ(host.days, 365);
+  const auto user = parsed<UserCertificateArguments>({"cert", "--user", "bob", "--port", "99"});
+  EXPECT_EQ(user.user, "bob");
+  EXPECT_EQ(user.port, 99);
+  EXPECT_EQ(user.days, 90);
+  EXPECT_EQ(parsed<RenewArguments>({"renew", "node1"}).host, "node1");
+  EXPECT_EQ(parsed<RevokeArguments>({"revoke", "--serial", "4f02"}).serial, "4f02");
+  EXPECT_EQ(parsed<ListCertificatesArguments>({"certs", "--ca", "/c"}).place.directory, "/c");
+}
+
+TEST(AgentOptions, TextsAreCommandsToo) {
+  EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
+  EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);
+  EXPECT_NE(parsed<TextCommand>({"serve", "--help"}).text.find("--listen"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,216 @@
+// What an agent finds in its state directory, and what it leaves there. Method: prepared
+// directories under a service in this process.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "agent/daemon/job_opening.h"
+#include "agent/daemon/job_registry.h"
+#include "tests/agent/agent_fixture.h"
+#include "tests/agent/node_fixture.h"
+
+namespace ivy::test {
+namespace {
+
+class AgentRegistryTest : public AgentFixture {
+ protected:
+  AgentRegistryTest() {
+    put_bundle();
+    std::filesystem::create_directory(state_directory());
+    chmod(state_directory().c_str(), 0700);
+  }
+  void leave(const std::string& name, const std::string& content) {
+    std::ofstream(state_directory() + "/" + name, std::ios::binary) << content;
+  }
+  bool exists(const std::string& name) const {
+    return std::filesystem::exists(state_directory() + "/" + name);
+  }
+  static JobRecord record_of(const std::string& job_id) {
+    return JobRecord{.job_id = job_id,
+                     .host = 0,
+                     .opened_at = 1'767'323'045,
+                     .boot_id = JobRegistry::boot_id(),
+                     .certificate = "user/alice serial 4f02",
+                     .from = "10.77.0.1:41234",
+                     .description = {}};
+  }
+};
+
+TEST_F(AgentRegistryTest, ASecondAgentIsRefusedAndToldOfTheFirst) {
+  ASSERT_TRUE(start_agent());
+  const Result<std::unique_ptr<JobRegistry>> second =
+      JobRegistry::make(*loop_, state_directory(), {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::kUnavailable);
+  EXPECT_NE(second.error().message.find("pid " + std::to_string(getpid())), std::string::npos)
+      << second.error().message;
+}
+
+TEST_F(AgentRegistryTest, ADirectoryThatIsOpenToOthersIsRefused) {
+  chmod(state_directory().c_str(), 0755);
+  EXPECT_FALSE(start_agent());
+  EXPECT_EQ(make_error_.code, Code::kPermissionDenied);
+}
+
+TEST_F(AgentRegistryTest, DamagedRecordsKeepNobodyFromStarting) {
+  const std::string good = encode_job_record(record_of(random_job_id()));
+  const std::string names[] = {random_job_id(), random_job_id(), random_job_id(), random_job_id()};
+  leave(names[0] + "-0.job", "");
+  leave(names[1] + "-0.job", good.substr(0, good.size() / 2));
+  leave(names[2] + "-0.job", std::string(5000, '\xff'));
+  leave(names[3] + "-0.job", good);  // Another job's.
+  leave("nonsense.job", good);
+  leave("x", "y");
+  std::filesystem::create_directory(state_directory() + "/" + random_job_id() + "-0.job");
+  std::filesystem::create_symlink("/etc/passwd",
+                                  state_directory() + "/" + random_job_id() + "-0.job");
+  ASSERT_TRUE(start_agent());
+  EXPECT_EQ(list().jobs_size(), 0);
+  EXPECT_EQ(warnings().size(), 7u);
+  EXPECT_TRUE(exists(names[1] + "-0.job.damaged"));
+  EXPECT_TRUE(audit().empty());
+  // Set aside once.
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_EQ(warnings().size(), 7u);
+}
+
+TEST_F(AgentRegistryTest, AJobOfAnotherBootHasEnded) {
+  const std::string job = random_job_id();
+  JobRecord record = record_of(job);
+  record.boot_id = "another";
+  leave(job + "-0.job", encode_job_record(record));
+  leave(job + "-0.warden", "warden 1234 99\n");
+  ASSERT_TRUE(start_agent());
+  EXPECT_TRUE(has_outcome(audit_of(job), "host rebooted"));
+  EXPECT_TRUE(exists(job + "-0.ended"));
+  EXPECT_FALSE(exists(job + "-0.job"));
+  EXPECT_FALSE(exists(job + "-0.warden"));
+}
+
+TEST_F(AgentRegistryTest, EndsThatNobodySawAreTold) {
+  const std::string told = random_job_id();
+  leave(told + "-0.job", encode_job_record(record_of(told)));
+  leave(told + "-0.warden", "warden 1234 99\nexit 10\n");
+  const std::string never = random_job_id();
+  leave(never + "-0.job", encode_job_record(record_of(never)));
+  const std::string killed = random_job_id();
+  leave(killed + "-0.job", encode_job_record(record_of(killed)));
+  // Our own pid with another start time: the warden's pid is somebody else's now.
+  leave(killed + "-0.warden", "warden " + std::to_string(getpid()) + " 99\n");
+  ASSERT_TRUE(start_agent());
+  EXPECT_TRUE(has_outcome(audit_of(told), "a worker failed"));
+  EXPECT_TRUE(has_outcome(audit_of(never), "it never started"));
+  EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
+}
+
+TEST_F(AgentRegistryTest, OldTombstonesGo) {
+  const std::string old_job = random_job_id();
+  const std::string young_job = random_job_id();
+  leave(old_job + "-0.ended", "");
+  leave(young_job + "-0.ended", "");
+  const timespec day_ago[2] = {{time(nullptr) - JobRegistry::kTombstoneSeconds - 60, 0},
+                               {time(nullptr) - JobRegistry::kTombstoneSeconds - 60, 0}};
+  utimensat(AT_FDCWD, (state_directory() + "/" + old_job + "-0.ended").c_str(), day_ago, 0);
+  ASSERT_TRUE(start_agent());
+  EXPECT_FALSE(exists(old_job + "-0.ended"));
+  EXPECT_TRUE(exists(young_job + "-0.ended"));
+}
+
+TEST_F(AgentRegistryTest, TombstonesAreBounded) {
+  for (std::size_t i = 0; i < JobRegistry::kMaxTombstones + 10; ++i) {
+    char id[33];
+    std::snprintf(id, sizeof id, "%032zx", i);
+    leave(std::string(id) + "-0.ended", "");
+  }
+  ASSERT_TRUE(start_agent());
+  std::size_t left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(state_directory()))
+    if (entry.path().extension() == ".ended") ++left;
+  EXPECT_EQ(left, JobRegistry::kMaxTombstones);
+}
+
+TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {
+  if (mount("tmpfs", state_directory().c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
+    GTEST_SKIP() << "mounting a tmpfs takes root";
+  ASSERT_TRUE(start_agent());
+  {
+    std::ofstream filler(state_directory() + "/filler");
+    filler << std::string(1u << 20, 'x');
+  }
+  StreamLauncher launcher(kBundle);
+  const grpc::Status status = AgentStream(channel(), launcher.job()).status();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_NE(status.error_message().find(state_directory()), std::string::npos)
+      << status.error_message();
+  EXPECT_EQ(list().jobs_size(), 0);
+  // With room again it is taken: the refusal has left nothing.
+  unlink((state_directory() + "/filler").c_str());
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.finish();
+  audit_of(launcher.job_id());
+  end_agent();
+  EXPECT_EQ(umount2(state_directory().c_str(), MNT_DETACH), 0);
+}
+
+// ---- Decisions ----------------------------------------------------------------------------------
+
+TEST(DecideOpen, IsATable) {
+  struct Row {
+    OpenFacts facts;
+    int expected;  // An OpenStep, or minus a Code.
+  };
+  constexpr int kAttach = static_cast<int>(OpenStep::kAttach);
+  constexpr int kStart = static_cast<int>(OpenStep::kStart);
+  constexpr int kNeed = static_cast<int>(OpenStep::kNeedBundle);
+  constexpr int kExists = -static_cast<int>(Code::kAlreadyExists);
+  constexpr int kNotFound = -static_cast<int>(Code::kNotFound);
+  constexpr int kUnavailable = -static_cast<int>(Code::kUnavailable);
+  // reattach, lives, same_description, has_ended, draining, has_bundle
+  const Row rows[] = {
+      {{false, false, false, false, false, true}, kStart},
+      {{false, false, false, false, false, false}, kNeed},
+      {{false, false, false, false, true, true}, kUnavailable},
+      {{false, false, false, true, false, true}, kExists},
+      {{false, false, false, true, true, true}, kExists},
+      {{false, true, true, false, false, false}, kAttach},
+      {{false, true, true, false, true, false}, kAttach},
+      {{false, true, false, false, false, false}, kExists},
+      {{true, true, false, false, false, false}, kAttach},
+      {{true, true, false, false, true, false}, kAttach},
+      {{true, false, false, false, false, true}, kNotFound},
+      {{true, false, false, true, false, true}, kNotFound},
+  };
+  for (const Row& row : rows) {
+    const Result<OpenStep> step = decide_open(row.facts);
+    EXPECT_EQ(step.ok() ? static_cast<int>(*step) : -static_cast<int>(step.error().code),
+              row.expected)
+        << &row - rows;
+  }
+}
+
+TEST(EnvironmentForJobs, LeavesOutWhatIsTheAgentsOwn) {
+  const Environment kept = environment_for_jobs({{"PATH", "/bin"},
+                                                 {"NOTIFY_SOCKET", "/run/x"},
+                                                 {"WATCHDOG_USEC", "1"},
+                                                 {"LISTEN_FDS", "1"},
+                                                 {"JOURNAL_STREAM", "1:2"},
+                                                 {"INVOCATION_ID", "a"},
+                                                 {"STATE_DIRECTORY", "/var/lib/x"},
+                                                 {"CREDENTIALS_DIRECTORY", "/run/c"},
+                                                 {"SSH_AUTH_SOCK", "/tmp/a"},
+                                                 {"MY_DIRECTORY", "/data"},
+                                                 {"XDG_RUNTIME_DIR", "/run/user/7"},
+                                                 {"HOME", "/home/alice"}});
+  const Environment expected = {{"PATH", "/bin"},
+                                {"MY_DIRECTORY", "/data"},
+                                {"XDG_RUNTIME_DIR", "/run/user/7"},
+                                {"HOME", "/home/alice"}};
+  EXPECT_EQ(kept, expected);
+}
+
+}  // namespace
+}  // namespace ivy::test

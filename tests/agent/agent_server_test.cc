@@ -1,0 +1,285 @@
+// Who gets in over TLS and over the Unix socket, and what the log says of those who do not.
+#include <grpc/grpc_security.h>
+#include <netinet/tcp.h>
+
+#include <utility>
+
+#include "tests/agent/agent_front_fixture.h"
+
+namespace ivy::test {
+namespace {
+
+class AgentServerTest : public AgentFront {};
+
+TEST_F(AgentServerTest, ServesItsUserOverTls) {
+  serve();
+  const auto alice = authority_.user("alice");
+  const std::string serial = read_certificate(alice.certificate_pem)->serial;
+  EXPECT_EQ(who_am_i(tls_channel(alice)), "user/alice serial " + serial);
+}
+
+TEST_F(AgentServerTest, ServesTheUnixSocket) {
+  serve();
+  agent::v1::FactsReply reply;
+  ASSERT_TRUE(ask(unix_channel(), &reply).ok());
+  EXPECT_EQ(reply.user(), "unix socket");
+  EXPECT_EQ(reply.host_name(), "unix socket");
+}
+
+TEST_F(AgentServerTest, ProvenConnectionsAreNoLongerHalfOpen) {
+  serve();
+  ASSERT_EQ(ask(tls_channel(authority_.user("alice"))).error_code(), grpc::StatusCode::OK);
+  EXPECT_EQ(half_open_.size(), 0u);
+}
+
+// Each of these must not reach the service, and the log must say why.
+struct Stranger {
+  const char* name;
+  KeyAndCertificate (*make)(TestAuthority& ours);
+  const char* reason;
+};
+
+class AgentServerRefuses : public AgentFront, public ::testing::WithParamInterface<Stranger> {};
+
+TEST_P(AgentServerRefuses, AndSaysWhy) {
+  const KeyAndCertificate client = GetParam().make(authority_);
+  certificates_.write("ca.crl",
+                      authority_.revocation_of(std::string(GetParam().name) == "revoked"
+                                                   ? client.certificate_pem
+                                                   : authority_.user("x").certificate_pem));
+  serve();
+  EXPECT_FALSE(ask(tls_channel(client)).ok());
+  EXPECT_EQ(service_.calls, 0);
+  EXPECT_TRUE(log_.soon_says(GetParam().reason)) << log_.text();
+  EXPECT_TRUE(log_.soon_says("refused 127.0.0.1:")) << log_.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strangers, AgentServerRefuses,
+    ::testing::Values(
+        Stranger{"none", [](TestAuthority&) { return KeyAndCertificate{}; },
+                 "it showed no certificate"},
+        Stranger{"foreign", [](TestAuthority&) { return TestAuthority("other").user("alice"); },
+                 "not signed"},
+        Stranger{"same_name", [](TestAuthority&) { return TestAuthority("test CA").user("alice"); },
+                 ""},
+        Stranger{"expired", [](TestAuthority& ours) { return ours.user("alice", -2); }, "expired"},
+        Stranger{"revoked", [](TestAuthority& ours) { return ours.user("alice"); }, "revoked"},
+        Stranger{"host", [](TestAuthority& ours) { return ours.host("node2"); }, "cannot launch"},
+        Stranger{"other_user", [](TestAuthority& ours) { return ours.user("bob"); },
+                 "this agent serves alice only"}),
+    [](const auto& tested) { return tested.param.name; });
+
+TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
+  serve();
+  const auto alice = authority_.user("alice");
+  const auto through = tls_channel(alice);
+  ASSERT_TRUE(ask(through).ok());
+  certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
+  on_loop([this] { credentials_->reread(false); });
+  const grpc::Status status = ask(through);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_NE(status.error_message().find("revoked"), std::string::npos) << status.error_message();
+}
+
+// A client that continues a session does not show its certificate again.
+TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
+  serve();
+  const auto alice = authority_.user("alice");
+  grpc_ssl_session_cache* const cache = grpc_ssl_session_cache_create_lru(4);
+  const grpc_arg cached = grpc_ssl_session_cache_create_channel_arg(cache);
+  const auto resuming_channel = [&] {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = authority_.certificate();
+    options.pem_private_key = alice.key_pem;
+    options.pem_cert_chain = alice.certificate_pem;
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetPointerWithVtable(cached.key, cached.value.pointer.p, cached.value.pointer.vtable);
+    return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port_),
+                                     grpc::SslCredentials(options), arguments);
+  };
+  EXPECT_TRUE(ask(resuming_channel()).ok());
+  grpc::ClientContext context;
+  agent::v1::FactsReply reply;
+  ASSERT_TRUE(agent::v1::Agent::NewStub(resuming_channel())->Facts(&context, {}, &reply).ok());
+  const auto reused = context.auth_context()->FindPropertyValues("ssl_session_reused");
+  ASSERT_EQ(reused.size(), 1u);
+  std::fprintf(stdout, "reused: %s\n", std::string(reused[0].data(), reused[0].size()).c_str());
+  EXPECT_EQ(reply.user().substr(0, 11), "user/alice ");
+  certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
+  on_loop([this] { credentials_->reread(false); });
+  const int before = service_.calls;
+  EXPECT_FALSE(ask(resuming_channel()).ok());
+  EXPECT_EQ(service_.calls, before);
+  grpc_ssl_session_cache_destroy(cache);
+}
+
+TEST_F(AgentServerTest, ServesIpv6) {
+  options_.listen = {{"::1", 0}};
+  serve();
+  grpc::SslCredentialsOptions options;
+  const auto alice = authority_.user("alice");
+  options.pem_root_certs = authority_.certificate();
+  options.pem_private_key = alice.key_pem;
+  options.pem_cert_chain = alice.certificate_pem;
+  agent::v1::FactsReply reply;
+  ASSERT_TRUE(
+      ask(channel(grpc::SslCredentials(options), "[::1]:" + std::to_string(port_)), &reply).ok());
+  EXPECT_TRUE(reply.host_name().starts_with("[::1]:")) << reply.host_name();
+  EXPECT_EQ(half_open_.size(), 0u);
+}
+
+TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
+  serve();
+  const auto alice = authority_.user("alice");
+  const std::int64_t before = credentials_->expires_at();
+  const auto kept = tls_channel(alice);
+  ASSERT_TRUE(ask(kept).ok());
+  const auto renewed = authority_.host("node1", 200);
+  write_certificates(renewed);
+  on_loop([this] { credentials_->reread(false); });
+  EXPECT_GT(credentials_->expires_at(), before);
+  EXPECT_TRUE(ask(kept).ok());
+  // gRPC's provider looks once a second.
+  EXPECT_TRUE(eventually([&] {
+    grpc::ClientContext context;
+    agent::v1::FactsReply reply;
+    const auto through = tls_channel(alice);
+    if (!agent::v1::Agent::NewStub(through)->Facts(&context, {}, &reply).ok()) return false;
+    const auto shown = context.auth_context()->FindPropertyValues("x509_pem_cert");
+    return !shown.empty() &&
+           std::string(shown.front().data(), shown.front().size()) == renewed.certificate_pem;
+  }));
+}
+
+TEST_F(AgentServerTest, KeepsWhatItHasWhenNewFilesAreBad) {
+  serve();
+  certificates_.write("host.key", authority_.host().key_pem);
+  on_loop([this] { credentials_->reread(false); });
+  EXPECT_TRUE(log_.soon_says("is not the key of"));
+  EXPECT_TRUE(log_.soon_says("those read before stay in use"));
+  certificates_.write("ca.crt", "nonsense");
+  on_loop([this] { credentials_->reread(true); });
+  EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());
+}
+
+TEST_F(AgentServerTest, SaysOnceThatItsCertificateEnds) {
+  write_certificates(authority_.host("node1", 3));
+  serve();
+  on_loop([this] {
+    credentials_->say_expiry();
+    credentials_->say_expiry();
+  });
+  const std::string text = log_.text();
+  const std::size_t first = text.find("expires in");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("expires in", first + 1), std::string::npos) << text;
+}
+
+TEST_F(AgentServerTest, RefusesACertificateThatCannotServe) {
+  const auto load = [this] {
+    return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
+  };
+  write_certificates(authority_.host("node1", -2));
+  EXPECT_NE(load().error().message.find("expired"), std::string::npos) << load().error().message;
+  write_certificates(authority_.user("alice"));
+  EXPECT_FALSE(load().ok());
+  write_certificates(authority_.host("node1", 9, "bob"));
+  EXPECT_NE(load().error().message.find("serves user bob only"), std::string::npos);
+  write_certificates(authority_.host("node1", 9, "alice"));
+  EXPECT_TRUE(load().ok());
+  std::filesystem::remove(certificates_ / "host.key");
+  EXPECT_EQ(load().error().code, Code::kNotFound);
+}
+
+TEST_F(AgentServerTest, ShutsDownInTimeWhateverClientsDo) {
+  serve();
+  const auto through = tls_channel(authority_.user("alice"));
+  grpc::ClientContext context;
+  const auto stream = agent::v1::Agent::NewStub(through)->Open(&context);
+  ASSERT_TRUE(stream->Write({}));
+  ASSERT_TRUE(eventually([this] { return service_.open_calls == 1; }));
+  const auto begin = std::chrono::steady_clock::now();
+  on_loop([this] { server_->stop_accepting(); });
+  server_->shut_down(std::chrono::milliseconds(300));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(std::chrono::milliseconds(1500)));
+  EXPECT_EQ(service_.open_calls, 0);
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST_F(AgentServerTest, ServesPlaintextOnlyOnLoopbackAndOnlyWhenAsked) {
+  options_.listen.clear();
+  options_.insecure_loopback = 0;
+  serve(false);
+  EXPECT_EQ(
+      who_am_i(channel(grpc::InsecureChannelCredentials(), "127.0.0.1:" + std::to_string(port_))),
+      "no certificate (loopback)");
+  EXPECT_EQ(who_am_i(unix_channel()), "unix socket");
+}
+
+// Our end of the connection of this process to `port`: as the peer, we know it by its local port.
+int accepted_socket(std::uint16_t port) {
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    sockaddr_in local{};
+    sockaddr_in remote{};
+    socklen_t local_length = sizeof local;
+    socklen_t remote_length = sizeof remote;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &local_length) == 0 &&
+        getpeername(descriptor, reinterpret_cast<sockaddr*>(&remote), &remote_length) == 0 &&
+        local.sin_family == AF_INET && ntohs(local.sin_port) == port)
+      return descriptor;
+  }
+  return -1;
+}
+
+TEST_F(AgentServerTest, ASlowLinkMayBeSilentForTwoMinutes) {
+  serve();
+  const auto through = tls_channel(authority_.user("alice"));
+  ASSERT_TRUE(ask(through).ok());
+  const int descriptor = accepted_socket(port_);
+  ASSERT_GE(descriptor, 0);
+  int value = 0;
+  socklen_t length = sizeof value;
+  ASSERT_EQ(getsockopt(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &length), 0);
+  EXPECT_EQ(value, 120'000);
+  ASSERT_EQ(getsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
+  EXPECT_EQ(value, 1);
+}
+
+// Bytes that may be on their way inside of one process: socket buffers and what gRPC holds.
+TEST_F(AgentServerTest, AStreamThatIsNotReadHoldsLittle) {
+  serve();
+  service_.reads = false;
+  const auto through = tls_channel(authority_.user("alice"));
+  grpc::ClientContext context;
+  const auto stream = agent::v1::Agent::NewStub(through)->Open(&context);
+  std::atomic<int> written = 0;
+  std::thread writer([&] {
+    agent::v1::OpenRequest request;
+    request.set_data(std::string(64 * 1024, 'x'));
+    while (stream->Write(request)) ++written;
+  });
+  int before = -1;
+  EXPECT_TRUE(eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return std::exchange(before, written.load()) == written.load() && before > 0;
+  }));
+  // Windows of 256 KiB on both sides and two messages in hand.
+  EXPECT_LE(written, 16) << written * 64 << " KiB";
+  context.TryCancel();
+  writer.join();
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST(PlainPeerName, IsAsWeWriteAddresses) {
+  EXPECT_EQ(plain_peer_name("ipv4:10.0.0.1:99"), "10.0.0.1:99");
+  EXPECT_EQ(plain_peer_name("ipv6:%5B::1%5D:99"), "[::1]:99");
+  EXPECT_EQ(plain_peer_name("ipv6:[::1]:99"), "[::1]:99");
+  EXPECT_EQ(plain_peer_name("unix:"), "unix socket");
+  EXPECT_EQ(plain_peer_name("unix:/x%"), "unix socket");
+  EXPECT_EQ(plain_peer_name("odd"), "odd");
+}
+
+}  // namespace
+}  // namespace ivy::test

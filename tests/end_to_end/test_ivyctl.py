@@ -1,0 +1,328 @@
+"""ivyctl over the launchers' sockets, and jobs in the background."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from launching import BIN, parse_label, seconds, wait_until
+
+IVYCTL = os.path.join(BIN, "ivyctl")
+COUNTING = ["sh", "-c", "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done"]
+
+
+def places():
+    """Directories of launchers (not of supervisors) of this user."""
+    parent = f"/tmp/ivyrun-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        return {name for name in os.listdir(parent) if re.fullmatch("[0-9a-f]{32}", name)}
+    return set()
+
+
+class Ctl:
+    """ivyctl, and this test's jobs among all that run on this machine."""
+
+    def __init__(self, local):
+        self.local = local
+
+    def run(self, *arguments, **options):
+        return self.local.run_program(IVYCTL, *arguments, **options)
+
+    def start(self, *arguments, **options):
+        return self.local.start_program(IVYCTL, *arguments, **options)
+
+    def jobs(self):
+        """This test's jobs: those that were started in its directory."""
+        listed = json.loads(self.run("ps", "--json").out)
+        return [job for job in listed if job.get("working_directory") == self.local.directory]
+
+    def job(self, limit=10):
+        """The only one, once it has a socket and all its workers run."""
+        def running():
+            found = [job for job in self.jobs() if job["state"] == "running"]
+            return found[0] if found else None
+        return wait_until(running, limit, "the job is listed as running")
+
+    def stop_all(self):
+        for job in self.jobs():
+            self.run("stop", job["job"], "--now")
+
+
+@pytest.fixture
+def ctl(local):
+    known = places()
+    ctl = Ctl(local)
+    yield ctl
+    ctl.stop_all()
+    wait_until(lambda: not ctl.jobs(), 10, "the test's jobs have ended")
+    left = {name for name in places() - known
+            if not os.path.exists(f"/tmp/ivyrun-{os.getuid()}/{name}/launcher.sock")}
+    assert not left, f"launchers' directories without a launcher: {left}"
+
+
+def detach(local, *arguments, **options):
+    """Starts a job in the background; (its short id, its folder)."""
+    done = local.run("--detach", *arguments, **options)
+    assert done.code == 0, done
+    job = re.search(r"job ([0-9a-f]{12}) runs in the background, pid (\d+)", done.out.decode())
+    folder = re.search(r"output: (.*)", done.out.decode())
+    assert job and folder, done
+    return job[1], folder[1]
+
+
+def rank_file(folder, rank, stream="out"):
+    for top, _, names in os.walk(folder):
+        if f"rank{rank:05d}.{stream}" in names:
+            return os.path.join(top, f"rank{rank:05d}.{stream}")
+    return None
+
+
+def test_ps_shows_a_running_job_and_forgets_an_ended_one(local, ctl):
+    with local.start("-n", "2", *COUNTING) as run:
+        job = ctl.job()
+        assert job["world_size"] == 2 and job["running"] == 2 and not job["detached"]
+        assert job["command"][0] == "sh" and job["pid"] == run.pid()
+        table = ctl.run("ps").out_lines
+        assert table[0].split() == ["JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"]
+        row = [line for line in table if line.startswith(job["job"][:12])]
+        assert row and " running " in row[0] and " 2/2 " in row[0], table
+        run.signal(signal.SIGTERM)
+        assert run.finish().code == -signal.SIGTERM
+    assert not ctl.jobs()
+    assert job["job"] not in places()
+
+
+def test_a_job_is_named_by_any_unique_prefix(local, ctl):
+    with local.start("-n", "1", *COUNTING) as run:
+        job = ctl.job()["job"]
+        unknown = ctl.run("signal", "zzzz", "USR1")
+        assert unknown.code == 1 and job[:12] in unknown.err_text, unknown
+        assert "no job of yours begins with \"zzzz\"" in unknown.err_text
+        assert ctl.run("signal", job[:10], "CONT").code == 0
+        run.signal(signal.SIGTERM)
+        run.finish()
+
+
+def test_mistakes_cost_exit_code_2(local, ctl):
+    for arguments, hint in ((["stpo"], "ivyctl stop"), (["logs", "--folow"], "--follow"),
+                            (["signal", "x", "NOSUCH"], "NOSUCH"), ([], "ivyctl VERB")):
+        done = ctl.run(*arguments)
+        assert done.code == 2 and hint in done.err_text, done
+    assert ctl.run("stop", "--help").code == 0
+
+
+def test_a_signal_reaches_each_rank_once(local, ctl):
+    script = "trap 'echo got it' USR1; echo ready; while :; do sleep 0.05; done"
+    with local.start("-n", "2", "sh", "-c", script) as run:
+        run.wait_for("ready", count=2)
+        job = ctl.job()["job"]
+        assert ctl.run("signal", job, "USR1").code == 0
+        run.wait_for("got it", count=2)
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    assert done.out.count(b"got it") == 2, done
+
+
+def test_stop_waits_for_the_end_and_says_why(local, ctl):
+    with local.start("-n", "2", "sh", "-c", "trap 'sleep 0.5; exit 0' TERM; echo ready; "
+                     "while :; do sleep 0.05; done") as run:
+        run.wait_for("ready", count=2)
+        done = ctl.run("stop", ctl.job()["job"])
+        assert done.code == 0 and "stopped by ivyctl" in done.err_text, done
+        assert "exit code 143" in done.err_text, done
+        finished = run.finish()
+    assert finished.code == -signal.SIGTERM, finished
+    assert "stopped by ivyctl" in finished.own_text(), finished
+
+
+def test_stop_now_kills_what_ignores_term(local, ctl):
+    with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
+                     "while :; do sleep 0.05; done") as run:
+        run.wait_for("ready")
+        started = time.monotonic()
+        done = ctl.run("stop", ctl.job()["job"], "--now")
+        assert done.code == 0, done
+        assert time.monotonic() - started < seconds(4), "the grace of 30 s was waited for"
+        run.finish()
+
+
+def test_a_shorter_grace_counts(local, ctl):
+    with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
+                     "while :; do sleep 0.05; done") as run:
+        run.wait_for("ready")
+        started = time.monotonic()
+        assert ctl.run("stop", ctl.job()["job"], "--grace", "0.5").code == 0
+        assert time.monotonic() - started < seconds(5)
+        run.finish()
+
+
+def test_logs_without_files_follow_from_now_on(local, ctl):
+    with local.start("-n", "2", *COUNTING) as run:
+        run.wait_for("line 3", count=2)
+        job = ctl.job()["job"]
+        kept = ctl.run("logs", job)
+        assert kept.code == 1 and "--log-dir" in kept.err_text, kept
+        with ctl.start("logs", "-f", job) as logs:
+            logs.wait_for(r"\[0\] line \d+")
+            logs.wait_for(r"\[1\] line \d+")
+            assert "earlier output is not kept" in logs.err.bytes().decode()
+            run.signal(signal.SIGTERM)
+            run.finish()
+            shown = logs.finish()
+        assert shown.code == 0, shown
+        for texts in shown.texts_by_rank().values():
+            numbers = [int(text.split()[1]) for text in texts]
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), texts
+
+
+def test_logs_show_files_with_labels_and_choose_ranks(local, ctl):
+    with local.start("-n", "3", "--log-dir", "logs", *COUNTING) as run:
+        run.wait_for("line 5", count=3)
+        job = ctl.job()["job"]
+        shown = ctl.run("logs", job, "--rank", "0,2")
+        assert shown.code == 0, shown
+        assert set(shown.texts_by_rank()) == {0, 2}, shown
+        assert all(texts[:5] == [f"line {i}" for i in range(1, 6)]
+                   for texts in shown.texts_by_rank().values()), shown
+        with ctl.start("logs", "-f", job, "--rank", "1") as logs:
+            run.wait_for("line 20", count=3)
+            run.signal(signal.SIGTERM)
+            finished = run.finish()
+            followed = logs.finish()
+        assert followed.code == 0, followed
+        # One rank has no labels; not a byte more or less than in ivyrun's own terminal.
+        assert followed.out_lines == [text for text in finished.texts_by_rank()[1]], followed
+
+
+def test_a_follower_that_does_not_read_holds_nothing_up(local, ctl):
+    """What it misses is counted, to the line; the job is done printing long before it reads."""
+    count = 400000
+    flood = (f"import os, sys, time\ntime.sleep(1)\nfor i in range({count}): print('x' * 90, i)\n"
+             "sys.stdout.flush()\nopen('printed', 'w').close()\n"
+             "while not os.path.exists('read'): time.sleep(0.05); print('last', flush=True)")
+    script = local.file("flood.py", flood)
+    with local.start("-n", "1", sys.executable, script, stdout=subprocess.DEVNULL) as run:
+        job = ctl.job()["job"]
+        read_end, write_end = os.pipe()
+        with ctl.start("logs", "-f", job, stdout=write_end) as follower, open(read_end, "rb") as out:
+            os.close(write_end)
+            wait_until(lambda: local.exists("printed"), 60, "the job has printed everything")
+            lines = []
+            for line in out:
+                if line == b"last\n":
+                    local.file("read")
+                else:
+                    lines.append(line)
+            assert run.finish(60).code == 0
+            done = follower.finish()
+    assert done.code == 0, done
+    assert all(re.fullmatch(rb"x{90} \d+\n", line) for line in lines), lines[-3:]
+    lost = sum(int(n) for n in re.findall(r"\.\.\. (\d+) lines of rank 0 not shown", done.err_text))
+    # The first gap may have eaten a few of "last", too.
+    assert lost > 0 and count <= len(lines) + lost < count + 100, (len(lines), lost)
+
+
+# ---- The background -------------------------------------------------------------------------------
+
+def test_detach_returns_when_all_workers_run(local, ctl):
+    """The job goes on in a session of its own; messages, output and summary are in its folder."""
+    job, folder = detach(local, "-n", "2", "sh", "-c", "echo to out; echo to err >&2; sleep 1.5; "
+                         "cat; [ $RANK = 1 ] && exit 7; exit 0")
+    assert folder == f"{local.directory}/ivyrun-{job}"
+    running = ctl.job()
+    assert running["job"].startswith(job) and running["detached"]
+    assert os.getsid(running["pid"]) == running["pid"]
+    for number in range(3):
+        assert not os.readlink(f"/proc/{running['pid']}/fd/{number}").startswith(("/dev/pts", "pipe"))
+    wait_until(lambda: not ctl.jobs(), 15, "the job has ended")
+    with open(f"{folder}/ivyrun.log") as log:
+        text = log.read()
+    assert "rank 1 failed first" in text and "exit code 7" in text, text
+    for rank in (0, 1):
+        with open(rank_file(folder, rank)) as out, open(rank_file(folder, rank, "err")) as err:
+            assert (out.read(), err.read()) == ("to out\n", "to err\n")
+
+
+def test_attach_follows_to_the_end_and_exits_as_the_job(local, ctl):
+    script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.2; done; exit $((RANK * 3))"
+    job, _ = detach(local, "-n", "2", "sh", "-c", script)
+    done = ctl.run("attach", job, "--tail", "100")
+    assert done.code == 3, done
+    for rank in (0, 1):
+        numbers = [int(text.split()[1]) for text in done.texts_by_rank()[rank]]
+        assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 9, done
+    assert "rank 1 failed first" in done.err_text, done
+
+
+def test_ctrl_c_in_attach_leaves_the_job_alone(local, ctl):
+    job, folder = detach(local, "-n", "1", *COUNTING)
+    with ctl.start("attach", job) as attached:
+        attached.wait_for(r"line \d+")
+        attached.process.send_signal(signal.SIGINT)
+        done = attached.finish()
+    assert done.code == 130 and "goes on" in done.err_text, done
+    size = os.path.getsize(rank_file(folder, 0))
+    wait_until(lambda: os.path.getsize(rank_file(folder, 0)) > size, 5, "the job prints on")
+    assert ctl.run("stop", job).code == 0
+
+
+def test_detach_fails_in_the_foreground(local, ctl):
+    """Nothing is left in the background by a job that does not come up."""
+    missing = local.run("--detach", "-n", "1", "no-such-program-here")
+    assert missing.code == 127 and "no-such-program-here" in missing.err_text, missing
+    unwritable = local.run("--detach", "--log-dir", "/proc/nowhere", "-n", "1", "true")
+    assert unwritable.code == 122 and "/proc/nowhere" in unwritable.err_text, unwritable
+    assert not ctl.jobs()
+
+
+def test_detach_keeps_the_output_of_two_jobs_in_one_folder_apart(local, ctl):
+    for text in ("first", "second"):
+        detach(local, "-n", "1", "--log-dir", "logs", "sh", "-c", f"echo {text}; sleep 0.5")
+    wait_until(lambda: not ctl.jobs(), 10, "both have ended")
+    found = set()
+    for top, _, names in os.walk(f"{local.directory}/logs"):
+        for name in names:
+            if name.endswith(".out"):
+                with open(os.path.join(top, name)) as file:
+                    found.add(file.read())
+    assert found == {"first\n", "second\n"}
+    assert local.read("logs/ivyrun.log").count(b"launcher pid") == 2
+
+
+def test_a_detached_launcher_that_is_killed_takes_its_workers_along(local, ctl):
+    """Without --lease the job does not outlive its launcher."""
+    job, _ = detach(local, "-n", "2", *COUNTING)
+    os.kill(ctl.job()["pid"], signal.SIGKILL)
+    local.wait_clean(7)
+
+
+def test_a_hangup_of_the_terminal_does_not_reach_a_detached_job(local, ctl):
+    with local.on_terminal("sh") as shell:
+        shell.type(f"cd {local.directory}; {local.ivyrun()} --detach -n 1 sh -c "
+                   "'echo begun; sleep 2; echo done; exit 0'; echo code=$?\n".encode())
+        shell.wait_for("code=0")
+        job = ctl.job()
+        shell.close_terminal()
+        wait_until(lambda: not ctl.jobs(), 15, "the job has ended")
+    with open(rank_file(local.directory, 0)) as out:
+        assert out.read() == "begun\ndone\n", job
+
+
+def test_ctrl_c_before_the_workers_run_stops_everything(local, ctl):
+    """A host that does not answer: the foreground's Ctrl-C reaches the launcher through the terminal."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host = f"127.0.0.1:port={silent.getsockname()[1]}"
+        with local.on_terminal(local.ivyrun(), "--detach", "-H", host, "-n", "1", "true") as run:
+            run.wait_for("hosts 0/1 up", limit=10)
+            run.type(b"\x03")
+            done = run.finish()
+    assert done.code == -signal.SIGINT, done
+    assert not ctl.jobs()
+    assert b"in the background" not in done.out

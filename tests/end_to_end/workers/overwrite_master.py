@@ -1,0 +1,21 @@
+"""Overwrites where rank 0 is found, as tutorials do: overwrite_master.py all|first|dies.
+
+all: every rank names its own host. first: rank 0 alone does, with a port of its own.
+dies: nobody does; rank 0 fails before it serves.
+"""
+
+import datetime
+import os
+import sys
+
+import torch.distributed as dist
+
+mode = sys.argv[1]
+is_first = os.environ["RANK"] == "0"
+if mode == "all" or (mode == "first" and is_first):
+    os.environ["MASTER_ADDR"] = "localhost"
+if mode == "first" and is_first:
+    os.environ["MASTER_PORT"] = "12355"
+if mode == "dies" and is_first:
+    sys.exit("no data")
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=4))

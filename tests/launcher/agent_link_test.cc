@@ -1,0 +1,646 @@
+// The carrier by agents, against an agent that follows a script in this process.
+#include "launcher/links/agent_link.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <cstdlib>
+#include <ctime>
+#include <thread>
+
+#include "launcher/links/agent_client.h"
+#include "launcher/links/agent_request.h"
+#include "launcher/links/auto_link.h"
+#include "launcher/links/carrier.h"
+#include "tests/launcher/link_probe.h"
+#include "tests/launcher/scripted_agent.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using test::ScriptedAgent;
+using test::TestAuthority;
+
+constexpr char kJob[] = "0123456789abcdef0123456789abcdef";
+
+const TestAuthority& authority() {
+  static const TestAuthority instance;
+  return instance;
+}
+
+KeyAndCertificate good_host() { return authority().host("node1", {"node1"}, {"127.0.0.1"}); }
+
+// A TCP listener that is no agent: says something (or nothing) and reads nothing.
+class DumbListener {
+ public:
+  DumbListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    bind(fd_, reinterpret_cast<sockaddr*>(&address), size);
+    listen(fd_, 8);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+  }
+  ~DumbListener() {
+    if (accepted_ >= 0) ::close(accepted_);
+    if (fd_ >= 0) ::close(fd_);
+  }
+  DumbListener(const DumbListener&) = delete;
+  DumbListener& operator=(const DumbListener&) = delete;
+  std::uint16_t port() const { return port_; }
+  void say(const std::string& text) {
+    accepted_ = accept(fd_, nullptr, nullptr);
+    EXPECT_EQ(::write(accepted_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  void refuse() {
+    ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+  int accepted_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+class AgentLinkTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_.write("bin/ivy-node", "#!/bin/sh\n");
+    directory_.write("lib/ivyrun/bundle-test64.tar", std::string(200'000, 'b'));
+    directory_.write("lib/ivyrun/bundle-test64.tar.sha256", std::string(64, 'a') + "\n");
+    setenv("IVY_AGENT_SOCKET", "", 1);
+    options_.command = {"train.py", "--lr", "3e-4"};
+  }
+  void TearDown() override {
+    link_.reset();
+    context_.reset();
+    unsetenv("IVY_AGENT_SOCKET");
+    unsetenv("IVY_AGENT_CONFIG");
+  }
+
+  void configure(const TestAuthority& trusted, const KeyAndCertificate& user, std::uint16_t port) {
+    setenv("IVY_AGENT_CONFIG",
+           test::write_user_files(directory_, "user", trusted, user, port).c_str(), 1);
+  }
+  void configure(std::uint16_t port) { configure(authority(), authority().user("alice"), port); }
+
+  std::shared_ptr<CarrierContext> context() {
+    if (!context_) {
+      context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
+      set_note_handler(context_, [this](const std::string& text) { notes_ += text + "\n"; });
+    }
+    return context_;
+  }
+  static Host host(const std::string& name = "127.0.0.1") {
+    Host result;
+    result.name = name;
+    return result;
+  }
+  void open(AgentLink::Way way = AgentLink::Way::kDirect, bool reattach = false,
+            milliseconds answer = kAgentAnswer, const Host& to = host()) {
+    link_ = std::make_unique<AgentLink>(context(), to, way, answer, probe_.handlers());
+    link_->open(OpenRequest{kJob, 7, reattach});
+    EXPECT_FALSE(probe_.up || probe_.down) << "a handler was called from inside open()";
+  }
+  bool is_up() {
+    return run_until(loop_, [&] { return probe_.up || probe_.down; }) && probe_.up.has_value();
+  }
+  LinkDown down() {
+    EXPECT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+    return probe_.down.value_or(LinkDown{});
+  }
+  void expect_down(LinkFailure failure, const std::string& text) {
+    const LinkDown got = down();
+    EXPECT_EQ(static_cast<int>(got.failure), static_cast<int>(failure)) << got.message;
+    EXPECT_NE(got.message.find(text), std::string::npos) << got.message;
+    EXPECT_FALSE(probe_.up.has_value());
+  }
+  // A direct dial to an agent with this certificate.
+  void expect_refused(const KeyAndCertificate& agents, const std::string& text) {
+    ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+    agent.serve(authority(), agents);
+    configure(agent.port());
+    open();
+    expect_down(LinkFailure::kAuthentication, text);
+    EXPECT_TRUE(agent.opened().empty()) << "bytes left before the certificate was believed";
+  }
+
+  test::TestDirectory directory_;
+  boost::asio::io_context loop_;
+  Options options_;
+  std::shared_ptr<CarrierContext> context_;
+  LinkProbe probe_;
+  std::string notes_;
+  std::unique_ptr<HostLink> link_;
+};
+
+TEST_F(AgentLinkTest, CarriesBytesBothWays) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
+  EXPECT_EQ(probe_.up->local_address, "127.0.0.1");
+  std::string sent;
+  for (int i = 0; i < 500'000; ++i) sent += std::to_string(i);
+  link_->write(sent);
+  ASSERT_TRUE(run_until(loop_, [&] {
+    return probe_.bytes.size() == sent.size() && probe_.drained > 0;
+  })) << probe_.story();
+  EXPECT_EQ(probe_.bytes, sent);
+  EXPECT_EQ(probe_.drained, 1);
+  EXPECT_EQ(agent.largest_data(), 65'536u);
+}
+
+TEST_F(AgentLinkTest, TellsTheAgentWhatIsOpened) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  for (int i = 0; i < 100; ++i) options_.hosts.push_back(host("h" + std::to_string(i)));
+  open(AgentLink::Way::kDirect, true);
+  ASSERT_TRUE(is_up()) << probe_.story();
+  const agent::v1::OpenJob job = agent.opened().front();
+  EXPECT_EQ(job.job_id(), kJob);
+  EXPECT_EQ(job.host(), 7u);
+  EXPECT_TRUE(job.reattach());
+  EXPECT_EQ(job.bundle().size(), 24u);
+  EXPECT_EQ(job.target(), "");
+  EXPECT_EQ(job.job().hosts_size(), 64);
+  EXPECT_EQ(job.job().host_count(), 100u);
+  EXPECT_EQ(job.job().program(), "train.py");
+  EXPECT_NE(job.job().user(), "");
+  // printf 'train.py\0--lr\0003e-4\0' | sha256sum
+  EXPECT_EQ(job.job().command_sha256(),
+            "b3bb31e63f1008ed22235deaa26cefa95faf0cd8defcce8aa62c6d0bf4b213d8");
+}
+
+TEST_F(AgentLinkTest, ClosingHalfClosesBehindWhatWasWritten) {
+  std::string heard;
+  ScriptedAgent agent([&](auto&, auto& stream) {
+    ScriptedAgent::say_opened(stream);
+    for (std::string bytes; agent.hear(stream, bytes);) heard += bytes;
+    return grpc::Status::OK;
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  link_->write(std::string(300'000, 'x'));
+  link_->close();
+  link_.reset();
+  ASSERT_TRUE(run_until(loop_, [&] { return agent.half_closed() == 1; }));
+  agent.stop();
+  EXPECT_EQ(heard.size(), 300'000u);
+  EXPECT_FALSE(probe_.down.has_value());
+}
+
+TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
+  std::atomic<bool> cancelled = false;
+  ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
+    ScriptedAgent::say_opened(stream);
+    while (!context.IsCancelled()) usleep(10'000);
+    cancelled = true;
+    return grpc::Status::OK;
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  link_->write(std::string(64u << 20, 'x'));
+  link_.reset();
+  EXPECT_TRUE(run_until(
+      loop_, [&] { return cancelled.load(); }, std::chrono::seconds(5)));
+  EXPECT_EQ(probe_.drained, 0);
+  EXPECT_FALSE(probe_.down.has_value());
+}
+
+TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
+  ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
+    return agent.put_bytes().empty() ? ScriptedAgent::need(context, "test64") : agent.echo(stream);
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(agent.put_bytes(), std::string(200'000, 'b'));
+  EXPECT_EQ(agent.put_bundle().bundle(), agent.opened().back().bundle());
+  EXPECT_EQ(agent.put_bundle().architecture(), "test64");
+  EXPECT_EQ(agent.put_bundle().sha256(), std::string(64, 'a'));
+  EXPECT_EQ(agent.put_bundle().bytes(), 200'000u);
+  EXPECT_LE(agent.largest_data(), 65'536u);
+  EXPECT_EQ(agent.opened().size(), 2u);
+  EXPECT_TRUE(probe_.said("sending ivy-node (1 MiB)")) << probe_.story();
+}
+
+TEST_F(AgentLinkTest, ABundleThatIsNeverEnoughIsNotSentTwice) {
+  ScriptedAgent agent(
+      [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "test64"); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kBootstrap, "the bundle is not here");
+  EXPECT_EQ(agent.opened().size(), 2u);
+}
+
+TEST_F(AgentLinkTest, AnArchitectureThatWeLackIsNamed) {
+  ScriptedAgent agent(
+      [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "riscv64"); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kBootstrap, "the host is riscv64");
+}
+
+TEST_F(AgentLinkTest, ACacheWithoutRoomIsTheMessage) {
+  ScriptedAgent agent(
+      [&](grpc::ServerContext& context, auto&) { return ScriptedAgent::need(context, "test64"); });
+  agent.put_answer = {grpc::StatusCode::RESOURCE_EXHAUSTED, "/home is full"};
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kBootstrap, "/home is full");
+}
+
+TEST_F(AgentLinkTest, AFailureLineOfTheRelayIsTheMessage) {
+  ScriptedAgent agent([&](auto&, auto& stream) {
+    ScriptedAgent::say_opened(stream);
+    ScriptedAgent::say(stream, "\001ivy:fail no-such-job\n");
+    return grpc::Status::OK;
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  EXPECT_EQ(down().failure, LinkFailure::kNoSuchJob) << probe_.story();
+}
+
+TEST_F(AgentLinkTest, StatusesMeanWhatTheProtocolSays) {
+  using grpc::StatusCode;
+  const struct {
+    StatusCode code;
+    LinkFailure failure;
+  } cases[] = {
+      {StatusCode::NOT_FOUND, LinkFailure::kNoSuchJob},
+      {StatusCode::ALREADY_EXISTS, LinkFailure::kNoSuchJob},
+      {StatusCode::PERMISSION_DENIED, LinkFailure::kAuthentication},
+      {StatusCode::UNAVAILABLE, LinkFailure::kBootstrap},
+      {StatusCode::INTERNAL, LinkFailure::kBootstrap},
+      {StatusCode::UNIMPLEMENTED, LinkFailure::kBootstrap},
+  };
+  for (const auto& expected : cases) {
+    ScriptedAgent agent([&](auto&, auto&) { return grpc::Status(expected.code, "so it is"); });
+    agent.serve(authority(), good_host());
+    configure(agent.port());
+    context_.reset();
+    probe_ = {};
+    open(AgentLink::Way::kDirect, true);
+    expect_down(expected.failure, "so it is");
+  }
+}
+
+TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  agent.stop();
+  EXPECT_EQ(down().failure, LinkFailure::kBroken) << probe_.story();
+  probe_ = {};
+  open(AgentLink::Way::kDirect, true, kAgentAnswerRedial);
+  expect_down(LinkFailure::kRefused, "127.0.0.1 port");
+}
+
+TEST_F(AgentLinkTest, APortWhereNobodyListensRefuses) {
+  DumbListener listener;
+  listener.refuse();
+  configure(listener.port());
+  open();
+  expect_down(LinkFailure::kRefused, "Connection refused");
+  EXPECT_NE(probe_.down->fix.find("ivy-agent@"), std::string::npos);
+}
+
+TEST_F(AgentLinkTest, AListenerThatSaysNothingIsGivenUp) {
+  const DumbListener listener;
+  configure(listener.port());
+  const auto before = std::chrono::steady_clock::now();
+  open(AgentLink::Way::kDirect, false, milliseconds(300));
+  expect_down(LinkFailure::kUnreachable, "no answer");
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
+}
+
+TEST_F(AgentLinkTest, SomebodyElsesServiceIsNoAgent) {
+  DumbListener listener;
+  configure(listener.port());
+  const std::jthread other_service([&] { listener.say("SSH-2.0-OpenSSH_9.2\r\n"); });
+  open();
+  expect_down(LinkFailure::kAuthentication, "no TLS with the agent on 127.0.0.1");
+}
+
+TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRefused) {
+  const TestAuthority other("other CA");
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), other.host("node1", {"node1"}, {"127.0.0.1"}));
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kAuthentication, "the certificate of the agent on 127.0.0.1");
+  EXPECT_TRUE(agent.opened().empty());
+}
+
+TEST_F(AgentLinkTest, ACertificateOfAnotherNameIsRefusedWithItsNames) {
+  expect_refused(authority().host("node9", {"node9.cluster"}, {"10.9.9.9"}), "node9.cluster");
+}
+
+TEST_F(AgentLinkTest, AnExpiredCertificateIsRefusedWithItsDate) {
+  expect_refused(authority().issue({.uris = {"ivy://host/node1"},
+                                    .dns_names = {"node1"},
+                                    .addresses = {"127.0.0.1"},
+                                    .usages = {"serverAuth"},
+                                    .until = -3600}),
+                 "expired");
+}
+
+TEST_F(AgentLinkTest, AUsersCertificateDoesNotServe) {
+  expect_refused(authority().user("mallory"), "mallory");
+}
+
+TEST_F(AgentLinkTest, AnAgentThatServesAnotherUserIsRefused) {
+  expect_refused(authority().issue({.uris = {"ivy://host/node1", "ivy://serves/bob"},
+                                    .dns_names = {"node1"},
+                                    .addresses = {"127.0.0.1"},
+                                    .usages = {"serverAuth"}}),
+                 "serves bob, not alice");
+}
+
+TEST_F(AgentLinkTest, AnAgentThatDoesNotTakeOurCertificateIsNamed) {
+  const TestAuthority other("other CA");
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  // It asks for certificates of the other CA, while its own is of ours.
+  agent.serve(other, good_host());
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kAuthentication, "does not take our certificate user/alice");
+  EXPECT_TRUE(agent.opened().empty());
+}
+
+TEST_F(AgentLinkTest, OurExpiredCertificateIsKnownBeforeDialling) {
+  configure(authority(), authority().expired_user("alice"), 9);
+  open();
+  expect_down(LinkFailure::kAuthentication, "your certificate");
+  EXPECT_NE(probe_.down->fix.find("ivy-agent renew --user alice"), std::string::npos)
+      << probe_.down->fix;
+}
+
+TEST_F(AgentLinkTest, WithoutAConfigurationNothingIsDialled) {
+  setenv("IVY_AGENT_CONFIG", "/nonexistent/agent.toml", 1);
+  open();
+  expect_down(LinkFailure::kAuthentication, "agent.toml");
+}
+
+TEST_F(AgentLinkTest, AnotherUserOfTheHostIsNotForAgents) {
+  configure(9);
+  Host wanted = host();
+  wanted.user = "bob";
+  open(AgentLink::Way::kDirect, false, kAgentAnswer, wanted);
+  expect_down(LinkFailure::kAuthentication, "as alice, not as bob");
+}
+
+TEST_F(AgentLinkTest, CertificatesThatEndSoonAreNamedWithTheCommand) {
+  ScriptedAgent agent([&](auto&, auto& stream) {
+    ScriptedAgent::say_opened(stream, std::time(nullptr) + 3 * test::kTestDay);
+    std::string bytes;
+    while (agent.hear(stream, bytes)) continue;
+    return grpc::Status::OK;
+  });
+  agent.serve(authority(), good_host());
+  configure(
+      authority(),
+      authority().issue(
+          {.uris = {"ivy://user/alice"}, .usages = {"clientAuth"}, .until = 5 * test::kTestDay}),
+      agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_NE(notes_.find("ivy-agent renew --user alice"), std::string::npos) << notes_;
+  EXPECT_NE(notes_.find("ivy-agent renew 127.0.0.1"), std::string::npos) << notes_;
+}
+
+// ---- This host's own agent
+// --------------------------------------------------------------------------
+
+TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve_unix(directory_ / "agent.sock");
+  setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
+  open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(probe_.up->carrier, "agent");
+  link_->write("ping");
+  EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
+}
+
+TEST_F(AgentLinkTest, ASocketInADirectoryOfOthersIsNotTrusted) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve_unix(directory_ / "agent.sock");
+  setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
+  ASSERT_EQ(chmod(directory_.path().c_str(), 0777), 0);
+  open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
+  expect_down(LinkFailure::kAuthentication, "agent.sock");
+  EXPECT_TRUE(agent.opened().empty());
+}
+
+TEST_F(AgentLinkTest, AKeptConnectionIsTakenFirst) {
+  ScriptedAgent own([&](auto&, auto& stream) { return own.echo(stream); });
+  own.serve_unix(directory_ / "agent.sock");
+  setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
+  configure(7411);
+  options_.transport = TransportChoice::kAgent;
+  Host far = host();
+  far.port = 7422;  // A written port: not this host.
+  link_ = make_link(context(), far, probe_.handlers(), 0);
+  link_->open(OpenRequest{kJob, 7, false});
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(probe_.up->carrier, "agent (kept connection)");
+  EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
+  EXPECT_EQ(own.opened().front().target(), "127.0.0.1 127.0.0.1:7422");
+}
+
+TEST_F(AgentLinkTest, WhatTheKeptConnectionCannotDoIsDoneDirectly) {
+  ScriptedAgent own(
+      [](auto&, auto&) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no way there"); });
+  own.serve_unix(directory_ / "agent.sock");
+  setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), good_host());
+  configure(9);
+  options_.transport = TransportChoice::kAgent;
+  Host far = host();
+  far.port = agent.port();
+  link_ = make_link(context(), far, probe_.handlers(), 0);
+  link_->open(OpenRequest{kJob, 7, false});
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(own.opened().size(), 1u);
+  link_->write("ping");
+  EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
+  // A redial does not ask the kept connection, which may be the one that broke.
+  probe_ = {};
+  link_ = make_link(context(), far, probe_.handlers(), 1);
+  link_->open(OpenRequest{kJob, 7, true});
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(own.opened().size(), 1u);
+}
+
+// ---- auto
+// -------------------------------------------------------------------------------------------------
+
+// A way that fails or comes up at once.
+class FakeWay : public HostLink {
+ public:
+  FakeWay(boost::asio::io_context& loop, std::optional<LinkDown> failure, Handlers handlers)
+      : loop_(loop), failure_(std::move(failure)), handlers_(std::move(handlers)) {}
+  void open(const OpenRequest&) override {
+    boost::asio::post(loop_, [this] {
+      if (failure_) return handlers_.down(*failure_);
+      handlers_.up(LinkUp{"fake", {}, {}, {}});
+    });
+  }
+  void write(std::string) override {}
+  void close() override {}
+
+ private:
+  boost::asio::io_context& loop_;
+  const std::optional<LinkDown> failure_;
+  const Handlers handlers_;
+};
+
+class AutoLinkTest : public AgentLinkTest {
+ protected:
+  void try_ways(const LinkDown& agents) {
+    std::vector<LinkWay> ways;
+    ways.push_back({"its agent", CarrierKind::kAgent,
+                    [this, agents](const HostLink::Handlers& handlers) {
+                      return std::make_unique<FakeWay>(loop_, agents, handlers);
+                    },
+                    agent_may_be_passed_over});
+    ways.push_back({"ssh",
+                    CarrierKind::kSsh,
+                    [this](const HostLink::Handlers& handlers) {
+                      return std::make_unique<FakeWay>(loop_, std::nullopt, handlers);
+                    },
+                    {}});
+    link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_.handlers());
+    link_->open(OpenRequest{kJob, 7, false});
+    ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
+  }
+};
+
+TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedInSilence) {
+  try_ways({LinkFailure::kRefused, "refused", ""});
+  EXPECT_TRUE(probe_.up.has_value());
+  EXPECT_EQ(notes_, "");
+  EXPECT_EQ(context()->carrier_of(host()), CarrierKind::kSsh);
+}
+
+TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
+  try_ways({LinkFailure::kAuthentication, "is of another CA", ""});
+  EXPECT_TRUE(probe_.up.has_value());
+  EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: is of another CA"), std::string::npos)
+      << notes_;
+}
+
+TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
+  try_ways({LinkFailure::kBootstrap, "it drains", ""});
+  ASSERT_TRUE(probe_.down.has_value());
+  EXPECT_EQ(probe_.down->message, "it drains");
+}
+
+TEST_F(AutoLinkTest, NotesOfOneKindAreFew) {
+  for (int i = 0; i < 20; ++i) context()->note("kind", "note: host " + std::to_string(i));
+  EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 4);
+}
+
+// ---- ivyctl's questions
+// -----------------------------------------------------------------------------
+
+class AgentClientTest : public AgentLinkTest {
+ protected:
+  struct Answer {
+    std::string host;
+    Result<std::vector<JobEntry>> jobs;
+  };
+  std::vector<Answer> ask(const std::vector<Host>& hosts, milliseconds deadline) {
+    std::vector<Answer> answers;
+    list_jobs(loop_, context(), hosts, deadline,
+              [&](const Host& asked, const Result<std::vector<JobEntry>>& jobs) {
+                answers.push_back({asked.name, jobs});
+              });
+    EXPECT_TRUE(answers.empty()) << "answered from inside the question";
+    EXPECT_TRUE(run_until(loop_, [&] { return answers.size() == hosts.size(); }));
+    return answers;
+  }
+};
+
+TEST_F(AgentClientTest, ListsTheJobsOfManyHosts) {
+  ScriptedAgent agent([](auto&, auto&) { return grpc::Status::OK; });
+  agent::v1::JobEntry& job = *agent.list_answer.add_jobs();
+  job.set_job_id(kJob);
+  job.set_attached(true);
+  job.mutable_job()->add_hosts("node1");
+  job.mutable_job()->set_program("train.py");
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  Host far = host();
+  far.port = agent.port();
+  Host refusing = host();
+  DumbListener listener;
+  listener.refuse();
+  refusing.port = listener.port();
+  int listed = 0;
+  for (const Answer& answer : ask({far, refusing, far}, std::chrono::seconds(10))) {
+    if (!answer.jobs.ok()) {
+      EXPECT_EQ(answer.jobs.error().code, Code::kUnavailable) << answer.jobs.error().message;
+      continue;
+    }
+    ASSERT_EQ(answer.jobs->size(), 1u);
+    EXPECT_EQ(answer.jobs->front().job_id, kJob);
+    EXPECT_EQ(answer.jobs->front().program, "train.py");
+    EXPECT_TRUE(answer.jobs->front().attached);
+    ++listed;
+  }
+  EXPECT_EQ(listed, 2);
+}
+
+TEST_F(AgentClientTest, SilenceEndsAtTheDeadline) {
+  const DumbListener listener;
+  configure(listener.port());
+  Host far = host();
+  far.port = listener.port();
+  const std::vector<Answer> answers = ask({far}, milliseconds(200));
+  ASSERT_EQ(answers.size(), 1u);
+  ASSERT_FALSE(answers.front().jobs.ok());
+  EXPECT_EQ(answers.front().jobs.error().code, Code::kDeadlineExceeded);
+}
+
+TEST_F(AgentClientTest, WithoutAnythingConfiguredTheErrorSaysSo) {
+  setenv("IVY_AGENT_SOCKET", (directory_ / "none.sock").c_str(), 1);
+  const std::vector<Answer> answers = ask({host("localhost")}, milliseconds(500));
+  ASSERT_FALSE(answers.front().jobs.ok());
+  EXPECT_EQ(answers.front().jobs.error().code, Code::kNotFound);
+}
+
+TEST(AgentRequestTest, TargetsBracketIpv6) {
+  EXPECT_EQ(kept_target("node1", "10.0.0.7", 7411), "node1 10.0.0.7:7411");
+  EXPECT_EQ(kept_target("node1", "fd77::7", 7411), "node1 [fd77::7]:7411");
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,97 @@
+// ivyctl's command line, and which job a few digits mean.
+#include "launcher/ctl_options.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/ctl_connection.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+using Words = std::vector<std::string>;
+
+CtlOptions parsed(const Words& words) {
+  const Result<ParsedCtl> result = parse_ctl_command_line(words);
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  return result.ok() ? result->options : CtlOptions{};
+}
+
+struct Wrong {
+  Words words;
+  std::string message;
+  std::string fix;
+};
+
+TEST(CtlOptions, Verbs) {
+  EXPECT_EQ(parsed({"ps"}).verb, CtlVerb::kPs);
+  EXPECT_TRUE(parsed({"ps", "--json"}).json);
+  const CtlOptions logs = parsed({"logs", "-f", "3f2a", "--rank", "0,2-3"});
+  EXPECT_EQ(logs.verb, CtlVerb::kLogs);
+  EXPECT_TRUE(logs.follow);
+  EXPECT_EQ(logs.job, "3f2a");
+  EXPECT_EQ(logs.ranks.ranks, (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(parsed({"signal", "USR1"}).signal, 10);
+  EXPECT_EQ(parsed({"signal", "3f2a", "SIGTERM"}).signal, 15);
+  EXPECT_EQ(parsed({"signal", "3f2a", "10"}).job, "3f2a");
+  EXPECT_EQ(parsed({"stop", "3f", "--grace", "2m"}).grace, std::chrono::minutes(2));
+  EXPECT_TRUE(parsed({"stop", "--now"}).now);
+  EXPECT_EQ(parsed({"attach", "--tail=3", "ab"}).tail_lines, 3);
+}
+
+TEST(CtlOptions, MistakesNameWhatWasMeant) {
+  const Wrong table[] = {
+      {{"stpo"}, "there is no verb \"stpo\"", "ivyctl stop"},
+      {{"kill", "3f"}, "there is no verb \"kill\"", "ivyctl stop"},
+      {{"atach"}, "there is no verb \"atach\"", "ivyctl attach"},
+      {{"frobnicate"}, "there is no verb \"frobnicate\"", "ivyctl --help lists them"},
+      {{"logs", "--folow"}, "ivyctl logs has no flag --folow", "--follow"},
+      {{"stop", "--grace", "soon"}, "--grace: ", ""},
+      {{"stop", "--now", "--grace", "3"}, "--now and --grace contradict each other", ""},
+      {{"signal"}, "which signal?", "ivyctl signal JOB USR1"},
+      {{"signal", "3f", "WHAT"}, "\"WHAT\" is not a signal", ""},
+      {{"ps", "3f"}, "what is \"3f\"?", ""},
+      {{"logs", "3f", "4a"}, "what is \"4a\"?", ""},
+      {{"logs", "--color", "pink"}, "--color: \"pink\" is not one of auto, always, never", ""},
+  };
+  for (const Wrong& wrong : table) {
+    const Result<ParsedCtl> result = parse_ctl_command_line(wrong.words);
+    ASSERT_FALSE(result.ok()) << wrong.message;
+    EXPECT_EQ(result.error().message.substr(0, wrong.message.size()), wrong.message);
+    EXPECT_TRUE(wrong.fix.empty() || result.error().fix == wrong.fix) << result.error().fix;
+  }
+}
+
+TEST(CtlOptions, HelpHasExamplesForEveryVerb) {
+  EXPECT_EQ(parse_ctl_command_line({})->exit_code, kExitUsage);
+  EXPECT_EQ(parse_ctl_command_line({"--help"})->exit_code, 0);
+  for (const char* verb : {"ps", "logs", "signal", "stop", "attach"}) {
+    EXPECT_NE(parse_ctl_command_line({"--help"})->text_to_print.find(verb), std::string::npos);
+    for (const Words& words : {Words{verb, "--help"}, Words{"help", verb}}) {
+      const std::string text = parse_ctl_command_line(words)->text_to_print;
+      EXPECT_NE(text.find("Examples:"), std::string::npos) << verb;
+    }
+  }
+  EXPECT_TRUE(parse_ctl_command_line({"--version"})->text_to_print.starts_with("ivyctl "));
+}
+
+FoundJob job(const std::string& id) {
+  FoundJob found;
+  found.place.job_id = id;
+  found.is_alive = true;
+  return found;
+}
+
+TEST(ChooseJob, AnyUniquePrefixOrTheOnlyOne) {
+  const std::vector<FoundJob> two{job("aa11"), job("ab22")};
+  EXPECT_EQ(choose_job("aa", two)->place.job_id, "aa11");
+  EXPECT_EQ(choose_job("ab22", two)->place.job_id, "ab22");
+  EXPECT_EQ(choose_job("", {job("aa11")})->place.job_id, "aa11");
+  EXPECT_EQ(choose_job("a", two).error().fix, "one of aa11, ab22");
+  EXPECT_EQ(choose_job("", two).error().fix, "one of aa11, ab22");
+  EXPECT_EQ(choose_job("zz", two).error().fix, "one of aa11, ab22");
+  EXPECT_EQ(choose_job("", {}).error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace ivy

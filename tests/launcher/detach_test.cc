@@ -1,0 +1,205 @@
+// The fork into the background, and what a detached job writes; the log files that ivyctl reads.
+#include "launcher/detach.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "launcher/detached_output.h"
+#include "launcher/log_reader.h"
+#include "tests/support/eventually.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class FolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ivytest-detach-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name, std::ios::app) << text;
+  }
+  test::LeakGuard guard_;
+  std::string folder_;
+};
+
+// ---- Detachment ---------------------------------------------------------------------------------
+
+class DetachmentTest : public FolderTest {
+ protected:
+  // Runs `launcher` behind a Detachment in a process of its own whose standard output is a file;
+  // returns that process, the parent of the launcher.
+  template <class Launcher>
+  pid_t start(Launcher launcher) {
+    const pid_t parent = fork();
+    if (parent != 0) return parent;
+    const int out = open((folder_ + "/out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(out, STDOUT_FILENO);
+    auto begun = Detachment::begin({"0123456789abcdef0123456789abcdef", folder_});
+    if (!begun.ok()) _exit(99);
+    launcher(**begun);
+    _exit(0);
+  }
+  int status_of(pid_t pid) {
+    int status = -1;
+    EXPECT_TRUE(test::eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; }));
+    return status;
+  }
+  void say(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name + ".new") << text;
+    fs::rename(folder_ + "/" + name + ".new", folder_ + "/" + name);
+  }
+};
+
+TEST_F(DetachmentTest, TheParentTellsAndGoesWhenTheLauncherLeaves) {
+  const std::string log = folder_ + "/log";
+  const pid_t parent = start([&](Detachment& detachment) {
+    const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    detachment.leave(fd);
+    std::printf("to the log\n");
+    std::fflush(stdout);
+    say("launcher", std::to_string(getpid()) + " " + std::to_string(getsid(0)));
+  });
+  const int status = status_of(parent);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(test::eventually([&] { return fs::exists(folder_ + "/launcher"); }));
+  const std::string ids = text_of(folder_ + "/launcher");
+  const std::string pid = ids.substr(0, ids.find(' '));
+  EXPECT_EQ(ids, pid + " " + pid) << "it is not the head of a session of its own";
+  EXPECT_EQ(text_of(folder_ + "/out"),
+            detach_notice({"0123456789abcdef0123456789abcdef", folder_}, std::stoi(pid)));
+  EXPECT_EQ(text_of(log), "to the log\n");
+}
+
+TEST_F(DetachmentTest, TheParentEndsAsTheLauncherEndsInTheForeground) {
+  int status = status_of(start([](Detachment&) { _exit(120); }));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 120) << status;
+  status = status_of(start([](Detachment&) {
+    std::signal(SIGINT, SIG_DFL);
+    raise(SIGINT);
+  }));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) << status;
+}
+
+TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
+  const pid_t parent = start([&](Detachment&) {
+    say("ready", "");
+    for (;;) pause();
+  });
+  EXPECT_TRUE(test::eventually([&] { return fs::exists(folder_ + "/ready"); }));
+  kill(parent, SIGTERM);
+  const int status = status_of(parent);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+}
+
+// ---- DetachedOutput -----------------------------------------------------------------------------
+
+class DetachedOutputTest : public FolderTest {
+ protected:
+  boost::asio::io_context loop_{1};
+};
+
+TEST_F(DetachedOutputTest, BytesGoToFilesAndMessagesToTheLog) {
+  Options options;
+  options.log_dir = folder_ + "/logs";
+  std::uint64_t consumed = 0;
+  Output::Handlers handlers;
+  handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
+  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  output.say("before\n");
+  ASSERT_TRUE(output.begin(0, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
+  output.say("after\n");
+  output.worker_bytes(1, 1, "one\n", false);
+  output.worker_bytes(1, 2, "two\n", false);
+  output.worker_bytes(7, 1, "nobody's\n", false);
+  loop_.poll();
+  EXPECT_EQ(consumed, 8u);
+  EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.out"), "one\n");
+  EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.err"), "two\n");
+  EXPECT_EQ(output.stderr_tail(1), "two\n");
+  const std::string log = text_of(launcher_log_path(options.log_dir));
+  EXPECT_TRUE(log.ends_with("before\nafter\n")) << log;
+  EXPECT_TRUE(log.starts_with("ivyrun: job j, launcher pid ")) << log;
+}
+
+TEST_F(DetachedOutputTest, AFolderThatCannotBeMadeIsSaid) {
+  write("file", "");
+  Options options;
+  options.log_dir = folder_ + "/file/logs";
+  DetachedOutput output(loop_, options, "j", {}, nullptr);
+  EXPECT_FALSE(output.begin(0, {}).ok());
+}
+
+// ---- LogReader ----------------------------------------------------------------------------------
+
+using LogReaderTest = FolderTest;
+
+std::string read_all(LogReader& reader, std::size_t budget = 1u << 20) {
+  std::string text;
+  while (!reader.read(budget, [&](int rank, int stream, std::string_view bytes) {
+    text += std::to_string(rank) + (stream == 1 ? ">" : "!") + std::string(bytes);
+  })) {
+  }
+  return text;
+}
+
+TEST_F(LogReaderTest, ReadsWhatIsThereAndThenWhatIsNew) {
+  write("rank00000.out", "a\n");
+  write("rank00002.err", "b\n");
+  LogReader reader(folder_, {0, 1, 2});
+  EXPECT_EQ(read_all(reader), "0>a\n2!b\n");
+  EXPECT_EQ(read_all(reader), "");
+  write("rank00001.out", "c\n");
+  write("rank00000.out", "d");
+  EXPECT_EQ(read_all(reader), "0>d1>c\n");
+  EXPECT_EQ(reader.trouble(), "");
+}
+
+TEST_F(LogReaderTest, ASmallBudgetLosesNothing) {
+  write("rank00000.out", "0123456789");
+  LogReader reader(folder_, {0});
+  EXPECT_EQ(read_all(reader, 4), "0>01230>45670>89");
+}
+
+TEST_F(LogReaderTest, BeginsWithTheLastLines) {
+  write("rank00000.out", "1\n2\n3\n");
+  write("rank00001.out", "1\n2\nunfinished");
+  write("rank00002.out", "1");
+  write("rank00003.out", std::string(100'000, 'x'));
+  LogReader reader(folder_, {0, 1, 2});
+  reader.begin_with_last(2);
+  EXPECT_EQ(read_all(reader), "0>2\n3\n1>2\nunfinished2>1");
+  LogReader none(folder_, {0, 1});
+  none.begin_with_last(0);
+  EXPECT_EQ(read_all(none), "");
+  LogReader long_line(folder_, {3});
+  long_line.begin_with_last(1);
+  EXPECT_EQ(read_all(long_line).size(), 2 + (64u << 10));
+}
+
+TEST_F(LogReaderTest, NoFileAtAllIsSaid) {
+  LogReader reader(folder_ + "/gone", {0});
+  EXPECT_EQ(read_all(reader), "");
+  EXPECT_NE(reader.trouble().find("/gone/rank00000.out"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,71 @@
+#include "launcher/interpreter.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace ivy {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class InterpreterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ivy-interpreter-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  std::string place(const std::string& path) {
+    const std::filesystem::path file = root_ + "/" + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "#!/bin/sh\n";
+    chmod(file.c_str(), 0755);
+    return file;
+  }
+  Words candidates(const Environment& more = {}) {
+    Environment caller = {{"PATH", root_ + "/none:" + root_ + "/bin"}};
+    caller.insert(caller.end(), more.begin(), more.end());
+    return interpreter_candidates(options_, caller);
+  }
+  Options options_;
+  std::string root_;
+};
+
+TEST_F(InterpreterTest, ThePathsFirstPythons) {
+  const std::string python = place("bin/python");
+  EXPECT_EQ(candidates(), Words{python});
+  const std::string python3 = place("bin/python3");
+  EXPECT_EQ(candidates(), (Words{python3, python}));
+}
+
+// Bare names: each host says where it looked, instead of "no interpreter was asked for".
+TEST_F(InterpreterTest, WithoutAnyTheNamesThatHostsLookFor) {
+  EXPECT_EQ(candidates(), (Words{"python3", "python"}));
+}
+
+TEST_F(InterpreterTest, AnEnvironmentComesBeforeThePath) {
+  const std::string python3 = place("bin/python3");
+  const std::string own = place("venv/bin/python");
+  EXPECT_EQ(candidates({{"VIRTUAL_ENV", root_ + "/venv"}}), (Words{own, python3}));
+  EXPECT_EQ(candidates({{"CONDA_PREFIX", root_ + "/venv"}}), (Words{own, python3}));
+  EXPECT_EQ(candidates({{"VIRTUAL_ENV", root_ + "/gone"}}), Words{python3});
+}
+
+TEST_F(InterpreterTest, AWrittenOneIsTheOnlyOne) {
+  const std::string python3 = place("bin/python3");
+  const std::string other = place("bin/python3.9");
+  EXPECT_EQ(candidates({{"IVY_PYTHON", "python3.9"}}), Words{other});
+  EXPECT_EQ(candidates({{"IVY_PYTHON", ""}}), Words{python3});
+  options_.python = "/opt/python";
+  EXPECT_EQ(candidates({{"IVY_PYTHON", "python3.9"}}), Words{"/opt/python"});
+  options_.python = "pypy";
+  EXPECT_EQ(candidates(), Words{"pypy"});
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,238 @@
+// The job socket on real sockets: who is heard, what a follower gets, what is left.
+#include "launcher/job_socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <thread>
+
+#include "launcher/ctl_connection.h"
+#include "launcher/ctl_wire.h"
+#include "launcher/follow_queue.h"
+#include "tests/support/eventually.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// 32 digits that no other test and no job has.
+std::string test_job_id(char digit) {
+  std::string id = std::to_string(getpid());
+  id.resize(31, digit);
+  return id + "e";
+}
+
+class JobSocketTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    JobSocket::Handlers handlers;
+    handlers.describe = [this] {
+      ctl::JobDescription job;
+      job.set_job_id(id_);
+      job.set_state("running");
+      return job;
+    };
+    handlers.signal = [this](int signal) -> Result<void> {
+      signalled_ = signal;
+      if (signal == 99) return Error{Code::kInvalidArgument, "no such signal", "another"};
+      return {};
+    };
+    handlers.stop = [this](const ctl::StopJob& stop) -> Result<void> {
+      stopped_with_ms_ = stop.grace_ms();
+      socket_->message("stopping\n");
+      return {};
+    };
+    Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, id_, std::move(handlers));
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    socket_ = std::move(opened).value();
+  }
+  void TearDown() override {
+    socket_.reset();
+    loop_.restart();
+    loop_.poll();
+    EXPECT_NE(access(path().c_str(), F_OK), 0) << "its directory is left";
+  }
+  std::string path() const { return "/tmp/ivyrun-" + std::to_string(geteuid()) + "/" + id_; }
+  JobPlace place() const {
+    JobPlace place;
+    place.path = path();
+    place.job_id = id_;
+    return place;
+  }
+  // Serves the loop until the other thread's question has been answered.
+  template <class Ask>
+  void serve_while(Ask ask) {
+    std::atomic<bool> done{false};
+    std::thread thread([&] {
+      ask();
+      done = true;
+    });
+    EXPECT_TRUE(test::eventually([&] {
+      loop_.restart();
+      loop_.poll();
+      return done.load();
+    }));
+    thread.join();
+  }
+
+  test::LeakGuard guard_;
+  boost::asio::io_context loop_{1};
+  const std::string id_ = test_job_id('a');
+  std::unique_ptr<JobSocket> socket_;
+  int signalled_ = 0;
+  std::uint32_t stopped_with_ms_ = 0;
+};
+
+TEST_F(JobSocketTest, DescribesAndSignals) {
+  serve_while([&] {
+    const Result<ctl::JobDescription> job = describe_job(place());
+    ASSERT_TRUE(job.ok()) << job.error().message;
+    EXPECT_EQ(job->state(), "running");
+    ctl::Request request;
+    request.mutable_signal()->set_signal(10);
+    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    ASSERT_TRUE(asked.ok());
+    EXPECT_TRUE(asked->receive().ok());
+    request.mutable_signal()->set_signal(99);
+    Result<CtlConnection> again = CtlConnection::ask(place(), request);
+    ASSERT_TRUE(again.ok());
+    const Result<ctl::Reply> refused = again->receive();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message, "no such signal");
+    EXPECT_EQ(refused.error().fix, "another");
+  });
+  EXPECT_EQ(signalled_, 99);
+}
+
+TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {
+  struct stat status {};
+  ASSERT_EQ(stat(path().c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  const int fd = open(path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  EXPECT_NE(flock(fd, LOCK_EX | LOCK_NB), 0);
+  close(fd);
+  const Result<FoundJob> found = choose_job(id_);
+  ASSERT_TRUE(found.ok());
+  EXPECT_TRUE(found->is_alive);
+  EXPECT_EQ(JobSocket::open(loop_, id_, {}).error().code, Code::kAlreadyExists);
+}
+
+TEST_F(JobSocketTest, AStopIsAnsweredAtOnceAndThenWithTheEnd) {
+  bool told = false;
+  serve_while([&] {
+    ctl::Request request;
+    request.mutable_stop()->set_has_grace(true);
+    request.mutable_stop()->set_grace_ms(1234);
+    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    ASSERT_TRUE(asked.ok());
+    EXPECT_EQ(asked->receive()->message().text(), "stopping\n");
+    EXPECT_TRUE(asked->receive()->has_done());
+    boost::asio::post(loop_, [&] {
+      ctl::JobEnd end;
+      end.set_exit_code(143);
+      socket_->end(end, [&] { told = true; });
+    });
+    const Result<ctl::Reply> end = asked->receive();
+    ASSERT_TRUE(end.ok()) << end.error().message;
+    EXPECT_EQ(end->end().exit_code(), 143);
+    EXPECT_FALSE(asked->receive().ok());
+  });
+  EXPECT_EQ(stopped_with_ms_, 1234u);
+  EXPECT_TRUE(test::eventually([&] {
+    loop_.restart();
+    loop_.poll();
+    return told;
+  }));
+  EXPECT_NE(access(path().c_str(), F_OK), 0);
+}
+
+TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
+  ctl::Request request;
+  request.mutable_follow()->set_output(true);
+  Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+  ASSERT_TRUE(follower.ok());
+  serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
+  const std::string line = std::string(1023, 'x') + "\n";
+  constexpr int kLines = 20'000;
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < kLines; ++i) socket_->output(0, 1, line, false);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, test::stretched(std::chrono::seconds(5)));
+  std::uint64_t lines = 0;
+  serve_while([&] {
+    while (lines < kLines) {
+      const Result<ctl::Reply> reply = follower->receive(milliseconds(1000));
+      // What was lost is said with the next line that gets through.
+      if (!reply.ok()) boost::asio::post(loop_, [&] { socket_->output(0, 1, "last\n", false); });
+      if (!reply.ok()) continue;
+      const std::string& bytes = reply->output().bytes();
+      if (bytes == "last\n") continue;
+      lines += static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+      lines += reply->gap().lines();
+    }
+  });
+  EXPECT_EQ(lines, static_cast<std::uint64_t>(kLines));
+}
+
+TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
+  const auto connect_raw = [&](const std::string& bytes) {
+    ctl::Request request;
+    request.mutable_describe();
+    Result<CtlConnection> connection = CtlConnection::ask(place(), request);
+    const int fd = connection.ok() ? connection->release() : -1;
+    EXPECT_EQ(write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    return fd;
+  };
+  std::vector<int> fds;
+  for (int i = 0; i < 8; ++i) fds.push_back(connect_raw(std::string(100, '\xff')));
+  serve_while([&] { EXPECT_TRUE(describe_job(place()).ok()); });
+  for (const int fd : fds) close(fd);
+  loop_.restart();
+  loop_.poll();
+}
+
+TEST_F(JobSocketTest, ARequestOfTheFutureIsRefusedWithWords) {
+  serve_while([&] {
+    Result<CtlConnection> asked = CtlConnection::ask(place(), ctl::Request{});
+    ASSERT_TRUE(asked.ok());
+    const Result<ctl::Reply> reply = asked->receive();
+    ASSERT_FALSE(reply.ok());
+    EXPECT_EQ(reply.error().code, Code::kFailedPrecondition);
+    EXPECT_NE(reply.error().message.find("does not know this request"), std::string::npos);
+  });
+}
+
+// A directory whose launcher was killed: recognised by its free lock, removed by the next launcher.
+TEST(JobPlace, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
+  const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
+  const std::string dead = parent + "/" + test_job_id('b');
+  const std::string supervisors = dead + "-0";
+  const std::string fresh = parent + "/" + test_job_id('c');
+  mkdir(parent.c_str(), 0700);
+  const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  for (const std::string& path : {dead, supervisors, fresh})
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  for (const std::string& path : {dead, supervisors})
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+  EXPECT_FALSE(choose_job(test_job_id('b')).ok()) << "it is neither alive nor recorded";
+  Result<JobPlace> made = make_job_place(test_job_id('d'));
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_NE(access(dead.c_str(), F_OK), 0);
+  EXPECT_EQ(access(supervisors.c_str(), F_OK), 0);
+  EXPECT_EQ(access(fresh.c_str(), F_OK), 0) << "somebody may be about to lock it";
+  remove_job_place(*made);
+  rmdir(supervisors.c_str());
+  rmdir(fresh.c_str());
+  EXPECT_NE(access(made->path.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace ivy
