@@ -82,6 +82,14 @@ Result<FoundJob> choose_job(const std::string& prefix) {
   return choose_job(prefix, find_job_places());
 }
 
+Result<FoundJob> choose_living_job(const std::string& prefix) {
+  FoundJob job = IVY_TRY(choose_job(prefix));
+  if (job.is_alive) return job;
+  const std::string id = short_id(job.place.job_id);
+  return Error{Code::kFailedPrecondition, "the launcher of job " + id + " is dead",
+               "ivyctl attach " + id + " starts another; else its hosts end it with its lease"};
+}
+
 Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Request& request) {
   CtlConnection connection(IVY_TRY(connect_to(place.socket())));
   const std::string bytes = encode_ctl(request);

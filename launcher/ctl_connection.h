@@ -17,6 +17,8 @@ namespace ivy {
 // The job whose id begins so; empty: the only one. InvalidArgument lists the candidates; NotFound
 // when there are none.
 Result<FoundJob> choose_job(const std::string& prefix);
+// The same, for verbs that need its launcher: FailedPrecondition when that is dead.
+Result<FoundJob> choose_living_job(const std::string& prefix);
 // Pure. The same among given jobs.
 Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs);
 

@@ -13,7 +13,7 @@ Error nothing_is_kept() {
 }
 
 Result<Followed> show_logs(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_job(options.job));
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
   if (!options.follow) {
     FollowRequest request;
     request.options = &options;

@@ -5,7 +5,7 @@ namespace ivy {
 namespace {
 
 Result<void> send_signal(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_job(options.job));
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
   ctl::Request request;
   request.mutable_signal()->set_signal(options.signal);
   CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));

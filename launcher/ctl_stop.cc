@@ -11,7 +11,7 @@ std::string how_it_ended(const ctl::JobEnd& end) {
 
 // Interrupting ivyctl does not take the stop back.
 Result<void> stop_job(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_job(options.job));
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
   const std::string id = short_id(job.place.job_id);
   ctl::Request request;
   ctl::StopJob& stop = *request.mutable_stop();

@@ -74,10 +74,9 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
   if (first) last_heard_ns_ = attach_sent_ns_;
   session_.carrier_up();
-  session_.send_handshake(
-      link::FrameType::kAttach,
-      link::encode_attach({options_.job_id, options_.token, std::string(build_name()),
-                           options_.takeover}));
+  session_.send_handshake(link::FrameType::kAttach,
+                          link::encode_attach({options_.job_id, options_.token,
+                                               std::string(build_name()), options_.takeover}));
   // Nothing was said before, so nothing has to wait for what the peer already has.
   if (first) IVY_ASSERT(session_.attached(0).ok());
   state_ = State::kUp;

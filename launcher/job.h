@@ -39,7 +39,7 @@ struct JobRequest {
   Environment caller;
   std::string node_binary;  // ivy-node of this build.
   JobIdentity identity;
-  std::string started_in;  // Where ivyrun was called; --log-dir may be relative to it.
+  std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // --detach; outlives the job.
   // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
   // job_record.h made of it.
@@ -190,7 +190,7 @@ class Job {
   std::int64_t started_at_ns_ = 0;
   std::size_t workers_running_ = 0;
   std::size_t workers_started_ = 0;
-  std::uint32_t takeover_ = 0;         // Which launcher of the job this is.
+  std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
   std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
   bool concluded_ = false;

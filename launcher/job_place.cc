@@ -158,9 +158,11 @@ void remove_job_place(JobPlace& place) {
 
 std::vector<FoundJob> find_job_places() {
   std::vector<FoundJob> jobs;
-  for (const std::string& parent : parent_candidates())
+  for (const std::string& parent : parent_candidates()) {
+    remove_dead_places(parent);
     for (FoundJob& job : look_into(parent))
       if (job.is_alive || job.has_record) jobs.push_back(std::move(job));
+  }
   std::sort(jobs.begin(), jobs.end(),
             [](const FoundJob& a, const FoundJob& b) { return a.place.job_id < b.place.job_id; });
   return jobs;

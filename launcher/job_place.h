@@ -33,7 +33,7 @@ struct FoundJob {
   bool is_alive = false;    // Its launcher lives.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
-// Jobs of this user on this host, by id. Those that are neither alive nor recorded are left out.
+// Jobs of this user on this host, by id. What is neither alive nor recorded is removed as above.
 std::vector<FoundJob> find_job_places();
 
 }  // namespace ivy

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <fstream>
@@ -16,8 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Workers get their grace after the lease, and clocks are read by the second.
-constexpr std::chrono::seconds kRecordMargin{60};
+// Hosts need the grace of a lost launcher after the lease; clocks are read by the second.
+constexpr std::chrono::seconds kRecordMargin{10};
 
 template <class From, class To>
 void copy_words(const From& from, To& to) {
@@ -38,7 +39,8 @@ Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& recor
   close(fd);
   if (count != static_cast<ssize_t>(bytes.size()))
     return errno_error(Code::kResourceExhausted, "write " + fresh, error);
-  renew_job_record(place, milliseconds(record.options().lease_ms()));
+  renew_job_record(
+      place, milliseconds(record.options().lease_ms() + record.options().shutdown_timeout_ms()));
   if (rename(fresh.c_str(), path.c_str()) == 0) return {};
   return errno_error(Code::kUnavailable, "rename " + fresh, errno);
 }
@@ -58,12 +60,19 @@ Result<ctl::JobRecord> read_job_record(const std::string& path) {
   return record;
 }
 
-void renew_job_record(const JobPlace& place, milliseconds lease) {
-  const auto until = std::time(nullptr) +
-                     std::chrono::duration_cast<std::chrono::seconds>(lease + kRecordMargin).count();
+void renew_job_record(const JobPlace& place, milliseconds patience) {
+  const auto until =
+      std::time(nullptr) +
+      std::chrono::duration_cast<std::chrono::seconds>(patience + kRecordMargin).count();
   const timespec times[2] = {{until, 0}, {until, 0}};
   for (const std::string& path : {place.record(), place.record() + ".new"})
     utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
+}
+
+milliseconds time_since_start(const ctl::JobRecord& record) {
+  const auto now =
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+  return std::max(now - milliseconds(record.started_unix_ms()), milliseconds(0));
 }
 
 void record_options(const Options& options, ctl::RecordedOptions& recorded) {

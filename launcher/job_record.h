@@ -19,8 +19,11 @@ namespace ivy {
 Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record);
 // FailedPrecondition when another build wrote it.
 Result<ctl::JobRecord> read_job_record(const std::string& path);
-// The hosts have just been heard: they wait for the lease from now on.
-void renew_job_record(const JobPlace& place, std::chrono::milliseconds lease);
+// The hosts have just been heard: from now on they wait so long, lease and grace.
+void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience);
+
+// Since the workers were started.
+std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);
 
 // Pure, and each other's inverse as far as a takeover needs it.
 void record_options(const Options& options, ctl::RecordedOptions& recorded);

@@ -57,7 +57,8 @@ void Job::renew_record() {
   record_timer_.expires_after(kRenewEvery);
   record_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || !job_socket_) return;
-    renew_job_record(job_socket_->place(), lease());
+    renew_job_record(job_socket_->place(),
+                     lease() + options_.shutdown_timeout.value_or(milliseconds(0)));
     renew_record();
   });
 }
@@ -81,7 +82,7 @@ void Job::restore_plan(const ctl::JobRecord& record) {
   state_ = JobState::kRunning;
   generation_ = record.generation();
   opened_unix_ms_ = record.opened_unix_ms();
-  started_at_ns_ = monotonic_ns() - (unix_ms() - record.started_unix_ms()) * 1'000'000;
+  started_at_ns_ = monotonic_ns() - time_since_start(record).count() * 1'000'000;
   plan_ = recorded_plan(record);
   hosts_.resize(request_.hosts.size());
   for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
@@ -124,7 +125,8 @@ void Job::host_answered() {
   for (std::size_t index = 0; index < hosts_.size(); ++index)
     if (hosts_[index].failure)
       host_lost(index, HostLoss::kSupervisor, hosts_[index].failure->message);
-  leave_foreground();
+  // A job that has ended meanwhile is summed up in the foreground.
+  if (workers_running_ > 0) leave_foreground();
   check_reported();
 }
 
@@ -137,9 +139,7 @@ void Job::give_up_resuming(const std::string& why) {
   start_timer_.cancel();
   timeout_timer_.cancel();
   if (job_socket_) job_socket_->keep_place();
-  boost::asio::post(loop_, [this] {
-    output_->finish([this] { over_(kExitHostsNotUp, 0); });
-  });
+  boost::asio::post(loop_, [this] { output_->finish([this] { over_(kExitHostsNotUp, 0); }); });
 }
 
 }  // namespace ivy

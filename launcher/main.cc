@@ -15,8 +15,10 @@
 
 #include "launcher/detach.h"
 #include "launcher/job.h"
+#include "launcher/job_record.h"
 #include "launcher/options.h"
 #include "proto/log.h"
+#include "proto/short_slice.h"
 
 extern char** environ;
 
@@ -182,13 +184,32 @@ int run(const ivy::Options& options, const ivy::Environment& caller) {
   return run_job(std::move(request));
 }
 
+// `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
+int resume(const std::string& record_path, const ivy::Environment& caller) {
+  ivy::Result<ivy::ctl::JobRecord> read = ivy::read_job_record(record_path);
+  if (!read.ok()) return complain(read.error());
+  ivy::JobRequest request;
+  request.options = ivy::recorded_options(read->options());
+  request.hosts = ivy::recorded_hosts(*read);
+  request.caller = caller;
+  request.node_binary = ivy::program_directory() + "/ivy-node";
+  request.identity = {read->job_id(), read->token()};
+  request.started_in = read->started_in();
+  request.timeout_passed = ivy::time_since_start(*read);
+  request.record = std::move(read).value();
+  return run_job(std::move(request));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   const ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // No flag for people: it stands in no table and no help.
+  if (arguments.size() == 2 && arguments[0] == "--resume") return resume(arguments[1], caller);
   ivy::Result<ivy::ParsedCommandLine> parsed = ivy::parse_command_line(arguments, caller);
   if (!parsed.ok()) return complain(parsed.error());
   if (!parsed->text_to_print.empty()) {

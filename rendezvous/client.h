@@ -1,15 +1,24 @@
 // A client of the store: blocking, with deadlines and cancellation, on plain POSIX sockets. It is
-// what comm and the tests use; no Asio, no protobuf.
+// what comm and the tests use; no Asio, no protobuf, no thread of its own.
 //
-// Threads: any number may call at once; they share one connection, each call gets its own reply.
-// cancel() may be called from any thread and makes every call, present and to come, return
+// Threads: any number may call at once; they share one connection, and each call gets its own
+// reply. cancel() may be called from any thread and makes every call, present and to come, return
 // Cancelled. Lifetime: no call may be under way when it is destroyed.
+//
+// Deadlines: a call with a timeout returns DeadlineExceeded by then, with the text in which the
+// store names what is missing; a store that says nothing is given up kAnswerGrace later. Other
+// calls end after ClientOptions::request_timeout. A timeout beyond a year is for ever.
 //
 // Reconnecting: a lost connection is dialled again for as long as the call's deadline allows, but
 // only for operations that may be repeated (set, set_once, get, wait, check, multi_get, multi_set,
-// delete, list, count, queue_length, barrier). add, append, compare_set, push and pop fail with
-// Unavailable: whether they happened is not known. A store that has lost its contents (another
-// epoch) fails everything with Aborted "EpochLost".
+// remove, list, count, queue_length, barrier). add, append, compare_set, push and pop fail with
+// Unavailable once a byte of them has left: whether they happened is not known. A store that has
+// lost its contents (another epoch) fails everything with Aborted "EpochLost", one of another
+// generation with FailedPrecondition. A store that cannot be reached is Unavailable.
+//
+// Fork: the child shares the connection and must not use it. Every call in another process than
+// the one that connected returns FailedPrecondition, and destruction there only closes the child's
+// descriptor. The child makes a client of its own.
 #pragma once
 
 #include <chrono>
@@ -32,11 +41,18 @@ struct ClientOptions {
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
   std::chrono::milliseconds connect_timeout{30'000};
+  std::chrono::milliseconds request_timeout{60'000};  // Of calls that take no timeout.
 };
+
+// How long after a call's own timeout the store may take to say that it is over.
+inline constexpr std::chrono::milliseconds kAnswerGrace{2'000};
 
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  // Dials until connect_timeout. InvalidArgument: the options; Unauthenticated: the store does not
+  // know the token, or hangs up on the greeting (another job or version); FailedPrecondition:
+  // another generation; Unavailable: nobody answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
   ~Client();
   Client(const Client&) = delete;

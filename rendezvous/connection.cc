@@ -5,6 +5,8 @@
 namespace ivy::store {
 namespace {
 
+constexpr std::string_view kPurpose = "store";
+
 class NativeConnection : public Connection {
  public:
   NativeConnection(Engine& engine, const StoreIdentity& store, std::string address)
@@ -25,12 +27,23 @@ class NativeConnection : public Connection {
     dialect_->reply(reply, unsent);
     return {};
   }
+  bool has_more() const override { return dialect_ != nullptr && dialect_->has_more(); }
+  bool overflow(const Reply& reply) override {
+    engine_.end_watch(reply.client, reply.request);
+    dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
+                    unsent);
+    return true;
+  }
   ClientId client() const override { return dialect_ == nullptr ? 0 : dialect_->client(); }
   bool is_authenticated() const override { return dialect_ != nullptr; }
 
  private:
   Result<void> take_hello() {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
+    // Another purpose has another key: a greeting meant for a peer must not be answered here.
+    if (hello_.purpose != kPurpose) {
+      return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
+    }
     if (hello_.job_id != store_.job_id) {
       return Error{Code::kUnauthenticated, "a client of job " + hello_.job_id};
     }

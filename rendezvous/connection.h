@@ -31,7 +31,10 @@ class Connection {
   // offered to the client once more.
   virtual Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) = 0;
   virtual Result<void> reply(const Reply& reply) = 0;
-  // Requests have arrived that are served now only: call receive({}).
+  // A change that is not said, as too much is unsent: the watch ends, its client is told so. False:
+  // this dialect cannot say it.
+  virtual bool overflow(const Reply&) { return false; }
+  // Requests have arrived that are served in another turn: call receive({}).
   virtual bool has_more() const { return false; }
   // 0: not yet a client of the engine.
   virtual ClientId client() const = 0;

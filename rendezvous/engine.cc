@@ -97,7 +97,8 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   return number;
 }
 
-// ---- Parts of every request ----------------------------------------------------------------------
+// ---- Parts of every request
+// ----------------------------------------------------------------------
 
 Result<void> Engine::State::room_for(std::size_t more_keys, std::size_t more_bytes) const {
   if (keys + more_keys > limits.keys) {
@@ -141,12 +142,14 @@ Result<std::int64_t> Engine::State::add(const std::string& key, std::int64_t del
   if (found != values.end()) {
     const std::optional<std::int64_t> present = number_of(found->second);
     if (!present) {
-      return Error{Code::kInvalidArgument, "add to key '" + shown_key(key) + "': its value is not a number"};
+      return Error{Code::kInvalidArgument,
+                   "add to key '" + shown_key(key) + "': its value is not a number"};
     }
     number = *present;
   }
   if (__builtin_add_overflow(number, delta, &number)) {
-    return Error{Code::kInvalidArgument, "add to key '" + shown_key(key) + "': the sum has more than 64 bits"};
+    return Error{Code::kInvalidArgument,
+                 "add to key '" + shown_key(key) + "': the sum has more than 64 bits"};
   }
   IVY_CHECK(put(key, std::to_string(number)));
   return number;
@@ -245,7 +248,8 @@ void Engine::State::begin_wait(Waiter waiter) {
 void Engine::State::end_watches(ClientId of, std::optional<RequestId> only) {
   const auto found = clients.find(of);
   if (found == clients.end() || found->second.watches == 0) return;
-  std::vector<WatchEntry>& there = spaces[static_cast<std::size_t>(found->second.info.space)].watches;
+  std::vector<WatchEntry>& there =
+      spaces[static_cast<std::size_t>(found->second.info.space)].watches;
   found->second.watches -= std::erase_if(there, [&](const WatchEntry& watch) {
     return watch.client == of && (!only || watch.request == *only);
   });
@@ -272,8 +276,7 @@ Waiting Engine::State::describe(WaiterId waiting) {
   const Waiter& waiter = *waiters.find(waiting);
   // A key that had come may have been deleted since.
   if (waiter.kind == WaitKind::kKeys) {
-    waiters.look_again(waiting,
-                       [&](const std::string& key) { return exists(waiter.space, key); });
+    waiters.look_again(waiting, [&](const std::string& key) { return exists(waiter.space, key); });
   }
   Waiting picture;
   const auto of = clients.find(waiter.client);
@@ -282,7 +285,8 @@ Waiting Engine::State::describe(WaiterId waiting) {
   if (waiter.kind == WaitKind::kBarrier) {
     const auto& barriers = spaces[static_cast<std::size_t>(waiter.space)].barriers;
     const BarrierRound& barrier = barriers.find(waiter.keys.front())->second;
-    picture.what = "barrier '" + shown_key(waiter.keys.front()) + "' of " + std::to_string(barrier.size);
+    picture.what =
+        "barrier '" + shown_key(waiter.keys.front()) + "' of " + std::to_string(barrier.size);
     picture.missing_count = barrier.size - barrier.arrived.size();
     for (std::uint32_t member = 0; member < barrier.size && picture.absent.size() < kNamedInPicture;
          ++member) {
@@ -302,28 +306,24 @@ Waiting Engine::State::describe(WaiterId waiting) {
 }
 
 std::size_t cost_of(const Reply& reply) {
-  return std::visit(Overloaded{[](const Value& value) { return value.bytes.size(); },
-                               [](const Values& values) {
-                                 std::size_t bytes = 0;
-                                 for (const std::string& value : values.bytes)
-                                   bytes += value.size() + kReplyTextBytes;
-                                 return bytes;
-                               },
-                               [](const Keys& keys) {
-                                 std::size_t bytes = 0;
-                                 for (const std::string& key : keys.keys)
-                                   bytes += key.size() + kReplyTextBytes;
-                                 return bytes;
-                               },
-                               [](const Compared& compared) {
-                                 return compared.current ? compared.current->size() : 0;
-                               },
-                               [](const Changed& changed) {
-                                 return changed.key.size() + changed.value.size();
-                               },
-                               [](const Error& error) { return error.message.size(); },
-                               [](const auto&) { return std::size_t{8}; }},
-                    reply.body);
+  return std::visit(
+      Overloaded{
+          [](const Value& value) { return value.bytes.size(); },
+          [](const Values& values) {
+            std::size_t bytes = 0;
+            for (const std::string& value : values.bytes) bytes += value.size() + kReplyTextBytes;
+            return bytes;
+          },
+          [](const Keys& keys) {
+            std::size_t bytes = 0;
+            for (const std::string& key : keys.keys) bytes += key.size() + kReplyTextBytes;
+            return bytes;
+          },
+          [](const Compared& compared) { return compared.current ? compared.current->size() : 0; },
+          [](const Changed& changed) { return changed.key.size() + changed.value.size(); },
+          [](const Error& error) { return error.message.size(); },
+          [](const auto&) { return std::size_t{8}; }},
+      reply.body);
 }
 
 // ---- Engine -------------------------------------------------------------------------------------

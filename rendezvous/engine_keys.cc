@@ -25,7 +25,8 @@ void Engine::State::serve(Set&& request) {
 void Engine::State::serve(Get&& request) {
   const auto found = contents().values.find(request.key);
   if (found != contents().values.end()) return answer(Value{found->second});
-  if (!request.wait_until_ns) return answer(Error{Code::kNotFound, "no key '" + shown_key(request.key) + "'"});
+  if (!request.wait_until_ns)
+    return answer(Error{Code::kNotFound, "no key '" + shown_key(request.key) + "'"});
   const Result<void> sane = check_key(request.key);
   if (!sane.ok()) return answer(sane.error());
   begin_wait(waiter_here(WaitKind::kValue, {std::move(request.key)}, *request.wait_until_ns));
@@ -151,8 +152,7 @@ void Engine::State::serve(List&& request) {
     if (!std::string_view(at->first).starts_with(request.prefix)) break;
     if (!request.after.empty() && at->first <= request.after) continue;
     reply_bytes += at->first.size() + kReplyTextBytes;
-    if ((request.limit != 0 && list.keys.size() == request.limit) ||
-        reply_bytes > kMaxReplyBytes) {
+    if ((request.limit != 0 && list.keys.size() == request.limit) || reply_bytes > kMaxReplyBytes) {
       list.more = true;
       break;
     }

@@ -154,9 +154,9 @@ void Engine::State::serve(Watch&& request) {
   if (!sane.ok()) return answer(sane.error());
   Client& here = clients.find(client)->second;
   if (here.watches >= limits.watches_per_client) {
-    return answer(Error{Code::kResourceExhausted, "this client has " +
-                                                      std::to_string(limits.watches_per_client) +
-                                                      " watches, its limit"});
+    return answer(Error{
+        Code::kResourceExhausted,
+        "this client has " + std::to_string(limits.watches_per_client) + " watches, its limit"});
   }
   here.watches += 1;
   contents().watches.push_back({client, id, std::move(request.prefix), request.exact});

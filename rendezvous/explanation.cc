@@ -47,7 +47,8 @@ struct Wanted {
 std::string absent_members(const Wanted& wanted) {
   std::vector<std::string> members;
   for (const std::uint32_t member : wanted.absent) members.push_back(std::to_string(member));
-  return (wanted.absent_count == 1 ? "this member has not come: " : "these members have not come: ") +
+  return (wanted.absent_count == 1 ? "this member has not come: "
+                                   : "these members have not come: ") +
          list_of(members, wanted.absent_count);
 }
 
@@ -74,9 +75,8 @@ std::string line_of(const std::string& what, const Wanted& wanted,
   }
   const bool one = names.size() == 1;
   return what + ": " + list_of(names, names.size()) +
-         (one ? " has waited for " : " have waited, the longest for ") +
-         seconds(oldest, now_ns) + "; " +
-         (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
+         (one ? " has waited for " : " have waited, the longest for ") + seconds(oldest, now_ns) +
+         "; " + (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <chrono>
@@ -31,6 +32,9 @@ constexpr std::size_t kReadBytes = 256u << 10;
 constexpr int kAcceptsPerTurn = 64;
 constexpr auto kTick = std::chrono::milliseconds(250);
 constexpr int kLogLinesPerTick = 4;
+constexpr int kKeepIdleSeconds = 30;
+constexpr int kKeepIntervalSeconds = 10;
+constexpr int kKeepProbes = 3;
 
 std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -103,7 +107,8 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   struct Listener {
     stream_descriptor socket;
     Dialect dialect;
-    bool paused = false;  // No descriptor was left; tried again at the next tick.
+    bool paused = false;   // No descriptor was left; tried again at the next tick.
+    bool starved = false;  // And that was said.
   };
   struct Link {
     Link(boost::asio::io_context& loop, int fd, std::unique_ptr<Connection> connection_)
@@ -124,6 +129,13 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   };
   using LinkPointer = std::shared_ptr<Link>;
 
+  static std::size_t backlog(const Link& link) {
+    return link.connection->unsent.size() - link.sent;
+  }
+  bool may_go_on(const Link& link) const {
+    return backlog(link) <= options_.limits.unread_pause_bytes;
+  }
+
   void wait_for_clients(Listener& listener);
   void take_clients(Listener& listener);
   void take_client(int fd, const sockaddr_storage& from, Dialect dialect);
@@ -134,6 +146,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   void deliver(Replies& replies);
   void settle(const LinkPointer& link);
   void authenticated(Link& link);
+  void end_turn();
   void send_touched();
   void send_some(const LinkPointer& link);
   void close(const LinkPointer& link, const std::string& because);
@@ -152,6 +165,9 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   std::list<Link*> unauthenticated_;  // Oldest first.
   std::unordered_map<ClientId, Link*> by_client_;
   std::vector<LinkPointer> touched_;  // Something is to be sent, or to be served.
+  std::uint64_t timer_ns_ = kNever;   // When tick() comes at the latest.
+  std::uint64_t changes_ = 0;         // The engine's, at the end of the last turn.
+  bool turn_posted_ = false;
   std::uint64_t last_progress_ns_;
   int log_lines_left_ = kLogLinesPerTick;
   std::size_t log_lines_dropped_ = 0;
@@ -177,12 +193,15 @@ void Server::Core::take_clients(Listener& listener) {
     const int fd = accept4(listener.socket.native_handle(), reinterpret_cast<sockaddr*>(&from),
                            &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
+      listener.starved = false;
       take_client(fd, from, listener.dialect);
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log(std::string("no connection can be taken: ") + std::strerror(errno) +
-          "; trying again 4 times per second");
+      if (!std::exchange(listener.starved, true)) {
+        log(std::string("no connection can be taken: ") + std::strerror(errno) +
+            "; trying again 4 times per second");
+      }
       listener.paused = true;
       return;
     }
@@ -210,7 +229,12 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
   }
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  // A host that is gone without a word: its clients are, after a minute. No TCP_USER_TIMEOUT: that
+  // would also end a client that is only stopped.
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
   const std::string peer = text_of(from, true);
   auto link = std::make_shared<Link>(loop_, fd,
                                      dialect == Dialect::kNative
@@ -239,7 +263,8 @@ void Server::Core::authenticated(Link& link) {
 
 void Server::Core::wait_readable(const LinkPointer& link) {
   if (link->reading || link->closed) return;
-  if (link->connection->unsent.size() - link->sent > options_.limits.unread_pause_bytes) return;
+  // What has arrived is served first, and what was answered is sent first.
+  if (link->connection->has_more() || !may_go_on(*link)) return;
   link->reading = true;
   link->socket.async_wait(
       stream_descriptor::wait_read,
@@ -254,7 +279,7 @@ void Server::Core::read_some(const LinkPointer& link) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable(link);
   if (count <= 0) return close(link, {});
   receive(link, std::string_view(buffer_.get(), static_cast<std::size_t>(count)));
-  send_touched();
+  end_turn();
   if (!link->closed) wait_readable(link);
 }
 
@@ -280,33 +305,57 @@ void Server::Core::settle(const LinkPointer& link) {
 }
 
 void Server::Core::deliver(Replies& replies) {
-  if (!replies.empty()) last_progress_ns_ = steady_ns();
   for (const Reply& reply : replies) {
     const auto found = by_client_.find(reply.client);
     if (found == by_client_.end()) continue;
     const LinkPointer link = *found->second->place;
-    const Result<void> taken = link->connection->reply(reply);
     settle(link);
+    const bool is_change = std::holds_alternative<Changed>(reply.body);
+    if (is_change && !may_go_on(*link) && link->connection->overflow(reply)) continue;
+    const Result<void> taken = link->connection->reply(reply);
     if (!taken.ok()) {
       close(link, taken.error().message);
-    } else if (link->connection->unsent.size() - link->sent > options_.limits.unread_close_bytes) {
-      close(link, "it does not read: " + std::to_string(link->connection->unsent.size()) +
+    } else if (backlog(*link) > options_.limits.unread_close_bytes) {
+      close(link, "it does not read: " + std::to_string(backlog(*link)) +
                       " bytes of replies wait for it");
     }
   }
 }
 
-// Sends what this turn has made, and serves what had to wait for it. A connection that goes on may
-// touch others, which then come behind it in the list.
-void Server::Core::send_touched() {
-  for (std::size_t i = 0; i < touched_.size(); ++i) {
-    const LinkPointer link = touched_[i];
-    link->touched = false;
-    if (link->closed) continue;
-    if (link->connection->has_more()) receive(link, {});
-    if (!link->closed) send_some(link);
+// What a turn of the loop leaves to be done: send what it has made, serve what had to wait for it.
+// Who still has more then gets another turn, behind everybody else's.
+void Server::Core::end_turn() {
+  Replies due;
+  const std::uint64_t next = engine_.advance(steady_ns(), due);
+  deliver(due);
+  if (const std::uint64_t changes = engine_.changes(); changes != changes_) {
+    changes_ = changes;
+    last_progress_ns_ = steady_ns();
   }
-  touched_.clear();
+  send_touched();
+  if (!touched_.empty() && !turn_posted_) {
+    turn_posted_ = true;
+    boost::asio::post(loop_, [self = shared_from_this()] {
+      self->turn_posted_ = false;
+      self->end_turn();
+    });
+  }
+  // A wait of this turn may end before the next tick.
+  if (!stopped_ && next < timer_ns_) set_timer(next);
+}
+
+void Server::Core::send_touched() {
+  const std::vector<LinkPointer> touched = std::exchange(touched_, {});
+  for (const LinkPointer& link : touched) {
+    link->touched = false;
+    if (!link->closed) send_some(link);
+    if (link->closed || !may_go_on(*link)) continue;
+    if (link->connection->has_more()) {
+      receive(link, {});
+    } else {
+      wait_readable(link);
+    }
+  }
 }
 
 void Server::Core::send_some(const LinkPointer& link) {
@@ -326,8 +375,8 @@ void Server::Core::send_some(const LinkPointer& link) {
         [self = shared_from_this(), link](const boost::system::error_code& error) {
           link->writing = false;
           if (error || link->closed) return;
-          self->send_some(link);
-          self->wait_readable(link);
+          self->settle(link);
+          self->end_turn();
         });
   }
   if (link->sent == unsent.size()) {
@@ -335,7 +384,7 @@ void Server::Core::send_some(const LinkPointer& link) {
     if (unsent.capacity() > kReadBytes) unsent = {};
     unsent.clear();
     link->sent = 0;
-  } else if (link->sent > options_.limits.unread_pause_bytes) {
+  } else if (link->sent > unsent.size() / 2) {  // So each byte is moved once at most.
     unsent.erase(0, link->sent);
     link->sent = 0;
   }
@@ -361,7 +410,7 @@ void Server::Core::begin_generation(std::uint32_t generation) {
   Replies replies;
   engine_.begin_generation(generation, replies);
   deliver(replies);
-  send_touched();
+  end_turn();
   std::vector<LinkPointer> former(links_.begin(), links_.end());
   for (const LinkPointer& link : former) close(link, {});
   if (!former.empty()) {
@@ -383,10 +432,8 @@ void Server::Core::stop() {
 void Server::Core::tick() {
   if (stopped_) return;
   const std::uint64_t now = steady_ns();
-  Replies replies;
-  const std::uint64_t next = engine_.advance(now, replies);
-  deliver(replies);
-  send_touched();
+  timer_ns_ = kNever;
+  end_turn();
   while (!unauthenticated_.empty() &&
          now - unauthenticated_.front()->since_ns > options_.limits.handshake_ns) {
     close(*unauthenticated_.front()->place, "it has not proved itself in time");
@@ -400,7 +447,7 @@ void Server::Core::tick() {
   if (log_lines_dropped_ > 0) {
     log("and " + std::to_string(std::exchange(log_lines_dropped_, 0)) + " more such lines");
   }
-  set_timer(next);
+  if (timer_ns_ == kNever) set_timer(kNever);
 }
 
 void Server::Core::set_timer(std::uint64_t next_ns) {
@@ -410,6 +457,7 @@ void Server::Core::set_timer(std::uint64_t next_ns) {
     const auto due = std::chrono::nanoseconds(next_ns > now ? next_ns - now : 0);
     wait = std::min(wait, due);
   }
+  timer_ns_ = now + static_cast<std::uint64_t>(wait.count());
   timer_.expires_after(wait);
   timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (!error) self->tick();

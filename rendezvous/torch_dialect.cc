@@ -105,7 +105,12 @@ struct TorchDialect::State {
   Result<void> watch(std::uint64_t now_ns, Replies& out);
   Request request_of(TorchOp op);
   Result<void> encode(TorchOp op, const Reply& reply, std::string& bytes);
-  void changed(const Changed& change, std::string& bytes);
+  Result<void> changed(const Changed& change, std::string& bytes);
+  Result<void> check_watched() const {
+    if (watched_bytes <= kMaxTorchRequestBytes) return {};
+    return damaged("the values of watched keys are longer than " +
+                   std::to_string(kMaxTorchRequestBytes) + " bytes");
+  }
   // The number of a request says what it was, so that its reply needs no table.
   RequestId upcoming_id(TorchOp op) const {
     return (requests + 1) << 8 | static_cast<RequestId>(op);
@@ -128,9 +133,10 @@ struct TorchDialect::State {
   std::size_t consumed = 0;
   Incoming incoming;
   RequestId requests = 0;
-  RequestId waiting = 0;   // The request that holds up those behind it.
-  bool has_more = false;   // Bytes that have arrived were left for another turn.
+  RequestId waiting = 0;  // The request that holds up those behind it.
+  bool has_more = false;  // Bytes that have arrived were left for another turn.
   std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
+  std::size_t watched_bytes = 0;
 };
 
 // ---- Bytes to requests --------------------------------------------------------------------------
@@ -394,7 +400,9 @@ Result<void> TorchDialect::State::watch(std::uint64_t now_ns, Replies& out) {
   apply(TorchOp::kGet, Get{key, std::nullopt}, now_ns, out);
   const auto* value = std::get_if<Value>(&out[before].body);
   watched[key] = value == nullptr ? std::nullopt : std::optional(value->bytes);
+  watched_bytes += value == nullptr ? 0 : value->bytes.size();
   out.resize(before);
+  IVY_CHECK(check_watched());
   apply(TorchOp::kWatchKey, Watch{key, true}, now_ns, out);
   return {};
 }
@@ -460,24 +468,26 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
     }
     case TorchOp::kWatchKey:
       if (const auto* change = std::get_if<Changed>(&reply.body)) {
-        changed(*change, bytes);
-      } else {
-        bytes.push_back(kKeyWatched);
+        return changed(*change, bytes);
       }
+      bytes.push_back(kKeyWatched);
       return {};
   }
   return damaged("a reply of no known kind");
 }
 
-void TorchDialect::State::changed(const Changed& change, std::string& bytes) {
+Result<void> TorchDialect::State::changed(const Changed& change, std::string& bytes) {
   enum : char { kUpdated = 0, kCreated = 1, kDeleted = 2 };
   std::optional<std::string>& last = watched[change.key];
+  watched_bytes = watched_bytes - last.value_or(std::string()).size() + change.value.size();
+  IVY_CHECK(check_watched());
   const bool deleted = change.what == Changed::What::kDeleted;
   bytes.push_back(deleted ? kDeleted : last ? kUpdated : kCreated);
   put_bytes(bytes, change.key);
   put_bytes(bytes, last.value_or(std::string()));
   put_bytes(bytes, change.value);
   last = deleted ? std::nullopt : std::optional(change.value);
+  return {};
 }
 
 // ---- TorchDialect -------------------------------------------------------------------------------

@@ -120,6 +120,12 @@ void set_option(int descriptor, int level, int name, int value) {
 
 }  // namespace
 
+bool is_connected_to(const std::string& peer, int descriptor) {
+  SocketAddress remote{};
+  socklen_t length = sizeof remote;
+  return getpeername(descriptor, &remote.any, &length) == 0 && describe(remote).whole == peer;
+}
+
 // ---- One listening socket
 // ---------------------------------------------------------------------------
 
@@ -218,13 +224,11 @@ Result<void> Acceptor::Door::open_tcp(const std::string& address, std::uint16_t 
   if (where.any.sa_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (bind(socket.get(), &where.any, length) != 0) {
     const int error = errno;
-    const Code code = error == EADDRINUSE      ? Code::kAlreadyExists
-                      : error == EADDRNOTAVAIL ? Code::kNotFound
-                                               : Code::kUnavailable;
+    const Code code = error == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable;
     Error failure = errno_error(code, "cannot listen on " + what, error);
     if (code == Code::kAlreadyExists)
       failure.fix = "another program listens there: see `ss -ltnp`, or choose another port";
-    if (code == Code::kNotFound) failure.fix = "no interface has this address: see `ip address`";
+    if (error == EADDRNOTAVAIL) failure.fix = "no interface has this address: see `ip address`";
     return failure;
   }
   return listen_on(std::move(socket), what);
@@ -450,7 +454,7 @@ void Acceptor::Door::look(HalfOpen::Id id) {
     return look_later(id);
   }
   set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
-  if (!half_open_->hand_over(id, Clock::now())) return finish(id, kEvicted);
+  if (!half_open_->hand_over(id, Clock::now(), descriptor)) return finish(id, kEvicted);
   const int released = waiting.socket.release();
   waiting_.erase(found);
   deliver(released);

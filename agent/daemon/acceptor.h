@@ -31,13 +31,16 @@ struct AcceptorLimits {
   int descriptor_margin = 64;
 };
 
+// For HalfOpen: is this descriptor, whoever owns it now, still our connection to "10.77.0.1:41234"?
+bool is_connected_to(const std::string& peer, int descriptor);
+
 class Acceptor {
  public:
   // Takes over a connected socket: non-blocking, close-on-exec.
   using Deliver = std::function<void(int descriptor)>;
 
   // `address` is numeric, IPv4 or IPv6; an IPv6 socket takes no IPv4. Port 0 picks one.
-  // AlreadyExists: somebody listens there. NotFound: no interface has this address.
+  // AlreadyExists: somebody listens there. Unavailable: no interface has this address (yet).
   static Result<std::unique_ptr<Acceptor>> listen_tls(boost::asio::io_context& loop,
                                                       const std::string& address,
                                                       std::uint16_t port, HalfOpen& half_open,

@@ -11,8 +11,10 @@
 #include <set>
 #include <utility>
 
+#include "agent/daemon/agent_forward.h"
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/bundle_cache.h"
+#include "agent/daemon/forward_channel.h"
 #include "agent/daemon/job_carrier.h"
 #include "agent/daemon/job_opening.h"
 #include "agent/daemon/job_registry.h"
@@ -90,12 +92,14 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   const AgentServiceOptions options_;
   const BundleCache bundles_;
   const Environment jobs_environment_;
+  ForwardChannels forward_channels_;
   std::string architecture_;
   std::string host_name_;
   const std::string user_ = user_name();
   const std::int64_t started_at_ = static_cast<std::int64_t>(std::time(nullptr));
   std::unique_ptr<JobRegistry> registry_;
   std::set<std::shared_ptr<JobCarrier>> carriers_;
+  std::vector<std::weak_ptr<AgentForward>> forwards_;
   bool draining_ = false;
   bool stopping_ = false;
   // The bundle cache's own: see put_call.h.
@@ -107,7 +111,8 @@ AgentService::Core::Core(boost::asio::io_context& loop, AgentServiceOptions opti
     : loop_(loop),
       options_(with_defaults(std::move(options))),
       bundles_(bundle_places(options_)),
-      jobs_environment_(environment_for_jobs(options_.environment)) {
+      jobs_environment_(environment_for_jobs(options_.environment)),
+      forward_channels_(loop, options_.environment) {
   utsname machine{};
   uname(&machine);
   architecture_ = machine.machine;
@@ -128,11 +133,15 @@ void AgentService::Core::stop() {
   stopping_ = true;
   const std::set<std::shared_ptr<JobCarrier>> carriers = std::exchange(carriers_, {});
   for (const std::shared_ptr<JobCarrier>& carrier : carriers) carrier->hang_up();
+  for (const std::weak_ptr<AgentForward>& forward : std::exchange(forwards_, {})) {
+    if (const std::shared_ptr<AgentForward> alive = forward.lock()) alive->give_up();
+  }
 }
 
 void AgentService::Core::close() {
   stop();
   bundle_thread_.join();
+  forward_channels_.close();
   registry_.reset();
 }
 
@@ -150,8 +159,11 @@ void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<Op
 }
 
 void AgentService::Core::forward(std::shared_ptr<OpenStream> stream) {
-  stream->finish(
-      grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "this agent carries no streams on to others"));
+  const Result<std::shared_ptr<ForwardChannel>> channel =
+      forward_channels_.take(stream->request().open().target());
+  if (!channel.ok()) return stream->finish(grpc_status(channel.error()));
+  std::erase_if(forwards_, [](const auto& forward) { return forward.expired(); });
+  forwards_.push_back(AgentForward::begin(loop_, *channel, std::move(stream)));
 }
 
 void AgentService::Core::job_ended(const JobKey&) { status_changed(); }

@@ -12,8 +12,8 @@ constexpr std::size_t kSuspectsShown = 3;
 HalfOpen::Entrance HalfOpen::enter(const std::string& address, const std::string& peer, Time now) {
   const std::lock_guard lock(mutex_);
   Entrance result;
-  const auto counted = per_address_.find(address);
-  const bool address_full = counted != per_address_.end() && counted->second >= limits_.per_address;
+  if (is_full(address) || entries_.size() >= limits_.total) forget_closed();
+  const bool address_full = is_full(address);
   if (address_full || entries_.size() >= limits_.total) {
     result.why = address_full ? std::to_string(limits_.per_address) +
                                     " connections of this address have not proved themselves yet"
@@ -29,12 +29,13 @@ HalfOpen::Entrance HalfOpen::enter(const std::string& address, const std::string
   return result;
 }
 
-bool HalfOpen::hand_over(Id id, Time now) {
+bool HalfOpen::hand_over(Id id, Time now, int descriptor) {
   const std::lock_guard lock(mutex_);
   const auto entry = entries_.find(id);
   if (entry == entries_.end()) return false;
   entry->second.handed = true;
   entry->second.since = now;
+  entry->second.descriptor = descriptor;
   return true;
 }
 
@@ -57,8 +58,9 @@ void HalfOpen::prove(const std::string& peer) {
   }
 }
 
-std::string HalfOpen::suspects() const {
+std::string HalfOpen::suspects() {
   const std::lock_guard lock(mutex_);
+  forget_closed();
   std::vector<const std::string*> peers;
   for (const auto& [id, entry] : entries_)
     if (entry.handed) peers.push_back(&entry.peer);
@@ -90,6 +92,20 @@ std::optional<HalfOpen::Id> HalfOpen::oldest_waiting(const std::string* address)
   for (const auto& [id, entry] : entries_)
     if (!entry.handed && (address == nullptr || entry.address == *address)) return id;
   return std::nullopt;
+}
+
+bool HalfOpen::is_full(const std::string& address) const {
+  const auto counted = per_address_.find(address);
+  return counted != per_address_.end() && counted->second >= limits_.per_address;
+}
+
+void HalfOpen::forget_closed() {
+  if (!is_open_) return;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const auto current = entry++;
+    if (current->second.handed && !is_open_(current->second.peer, current->second.descriptor))
+      remove(current->first);
+  }
 }
 
 void HalfOpen::remove(Id id) {

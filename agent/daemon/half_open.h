@@ -10,10 +10,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace ivy {
 
@@ -35,19 +37,24 @@ class HalfOpen {
     std::string why;            // Which limit was reached, when it was refused or one evicted.
   };
 
-  explicit HalfOpen(HalfOpenLimits limits = {}) : limits_(limits) {}
+  // Is this descriptor still the connection to this peer? gRPC closes without a word; who has gone
+  // must neither count nor be suspected. Asked with the lock held.
+  using IsOpen = std::function<bool(const std::string& peer, int descriptor)>;
+
+  explicit HalfOpen(HalfOpenLimits limits = {}, IsOpen is_open = nullptr)
+      : limits_(limits), is_open_(std::move(is_open)) {}
 
   // `address` is numeric, `peer` is address and port: "10.77.0.1:41234".
   Entrance enter(const std::string& address, const std::string& peer, Time now);
   // False when it was evicted meanwhile: close it.
-  bool hand_over(Id id, Time now);
+  bool hand_over(Id id, Time now, int descriptor);
   bool holds(Id id) const;
   void leave(Id id);
 
   // A call came over this connection: its certificate has been believed.
   void prove(const std::string& peer);
   // Who a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
-  std::string suspects() const;
+  std::string suspects();
   // Forgets those whose handshake must have ended one way or the other.
   void expire(Time now);
   std::size_t size() const;
@@ -58,12 +65,16 @@ class HalfOpen {
     std::string peer;
     bool handed = false;
     Time since;
+    int descriptor = -1;  // Once handed: for is_open alone, it is gRPC's.
   };
   std::optional<Id> oldest_waiting(const std::string* address) const;
+  bool is_full(const std::string& address) const;
+  void forget_closed();
   void remove(Id id);
 
   mutable std::mutex mutex_;
   HalfOpenLimits limits_;
+  IsOpen is_open_;
   std::map<Id, Entry> entries_;  // By age: numbers grow.
   std::map<std::string, std::size_t> per_address_;
   Id next_ = 1;

@@ -2,11 +2,11 @@
 
 #include <grpcpp/create_channel.h>
 #include <pwd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -117,7 +117,7 @@ class Serving {
   io_context loop_{1};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
-  HalfOpen half_open_;
+  HalfOpen half_open_{{}, is_connected_to};
   std::unique_ptr<AgentCredentials> credentials_;  // Null: the Unix socket alone.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
@@ -213,7 +213,7 @@ void Serving::say_where() const {
   const std::vector<std::string> places = server_->places();
   for (std::size_t i = 0; i < places.size(); ++i) text += (i == 0 ? "" : ", ") + places[i];
   agent_log::info(text);
-  agent_log::info("jobs live in: " + cgroup_.description);
+  agent_log::info("containment: " + cgroup_.description);
   if (credentials_ == nullptr)
     agent_log::info("launchers of other hosts are not served: --listen ADDR:PORT does that");
 }
@@ -292,20 +292,15 @@ void Serving::stop(int signal) {
   service_->stop();
   self_check_->cancel();
   tick_.cancel();
+  // Whatever hangs, even below main: a restart does not wait for it.
+  std::thread([] {
+    std::this_thread::sleep_for(kExitPatience);
+    agent_log::warning("calls did not end in time and are left behind");
+    _exit(0);
+  }).detach();
   // The loop runs on meanwhile: calls end there.
   std::thread([this] {
-    std::atomic<bool> done = false;
-    std::thread guard([&done] {
-      const auto end = std::chrono::steady_clock::now() + kExitPatience;
-      while (!done && std::chrono::steady_clock::now() < end)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      if (done) return;
-      agent_log::warning("calls did not end in time and are left behind");
-      _exit(0);
-    });
     server_->shut_down(kCallPatience);
-    done = true;
-    guard.join();
     boost::asio::post(loop_, [this] { leave(); });
   }).detach();
 }
@@ -315,6 +310,15 @@ void Serving::leave() {
   if (!self_check_->asking()) return loop_.stop();
   tick_.expires_after(std::chrono::milliseconds(5));
   tick_.async_wait([this](const error_code&) { leave(); });
+}
+
+// What the service manager allows, not the small number that old programs need: every launcher and
+// every job costs descriptors.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -336,6 +340,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
                      " has no name: say with --user-name which user's launchers are served");
     return kExitUsage;
   }
+  raise_descriptor_limit();
   // Before gRPC has threads, and before anything of ours must not live where jobs will.
   const UnitCgroup cgroup = enter_unit_cgroup();
   Serving serving(user, cgroup);

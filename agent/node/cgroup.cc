@@ -182,6 +182,8 @@ class Cgroup final : public Containment {
     }
   }
 
+  void settle() override { trial_.reset(); }
+
   void kill_all() override {
     if (write_file(directory_ + "/cgroup.kill", "1")) return;
     // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
@@ -191,7 +193,7 @@ class Cgroup final : public Containment {
   }
 
   bool empty() override {
-    trial_.reset();
+    settle();
     return read_cgroup_counter(directory_ + "/cgroup.events", "populated").value_or(0) == 0;
   }
 

@@ -74,7 +74,7 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       lease_(lease),
       handlers_(std::move(handlers)),
       session_(start.host, kInputWindowBytes),
-      buffer_(std::make_unique<char[]>(kReadBytes)) {
+      buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (start.carrier_fd >= 0) add_carrier(start.carrier_fd, start.carrier, kFirstAttachTimeoutNs);
   accept();
 }

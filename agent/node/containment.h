@@ -38,6 +38,9 @@ class Containment {
   virtual void kill_all() = 0;
   // No living process of the job is left. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;
+  // Tidies up what proving it took. Whatever needs it calls it by itself; better is where nobody
+  // waits.
+  virtual void settle() {}
   // Removes the cgroup; only when empty.
   virtual void remove() = 0;
   // The kernel's counter of out-of-memory kills nearest to this job: of its own cgroup, else of the

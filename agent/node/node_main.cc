@@ -11,6 +11,8 @@
 #include "agent/node/warden.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
+#include "proto/short_slice.h"
+#include "rendezvous/serve.h"
 
 namespace ivy {
 namespace {
@@ -25,11 +27,12 @@ int print_usage() {
   std::fprintf(stderr,
                "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
                "usage: ivy-node --version | relay | warden --job ID --host N --carrier-fd N "
-               "--carrier local|relay [--cgroup DIR] [--record FILE]\n");
+               "--carrier local|relay [--cgroup DIR] [--record FILE] | rendezvous serve ...\n");
   return kExitUsage;
 }
 
 int warden_role(int argc, char** argv) {
+  prefer_short_slices();
   const Result<WardenStart> start = parse_warden_arguments(argc - 2, argv + 2);
   if (!start.ok()) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
@@ -44,7 +47,11 @@ int warden_role(int argc, char** argv) {
 }
 
 int run(int argc, char** argv) {
+  const std::string_view name = argc > 0 ? argv[0] : "";
+  if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
+    return store::run_rendezvous(argc - 1, argv + 1);
   const std::string_view role = argc > 1 ? argv[1] : "";
+  if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "--version" && argc == 2) return print_version();

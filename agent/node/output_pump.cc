@@ -34,7 +34,7 @@ OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session, Ha
     : loop_(loop),
       session_(session),
       handlers_(std::move(handlers)),
-      buffer_(std::make_unique<char[]>(kChunkBytes)) {}
+      buffer_(std::make_unique_for_overwrite<char[]>(kChunkBytes)) {}
 
 OutputPump::~OutputPump() = default;
 

@@ -34,6 +34,7 @@
 #include "agent/node/output_pump.h"
 #include "agent/node/worker.h"
 #include "proto/job.pb.h"
+#include "proto/short_slice.h"
 
 namespace ivy {
 namespace {
@@ -237,7 +238,10 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   send(event);
   // Behind the answer, while the launcher makes its plan.
-  boost::asio::post(loop_, [this] { count_out_of_memory_kills(); });
+  boost::asio::post(loop_, [this] {
+    count_out_of_memory_kills();
+    containment_->settle();
+  });
   return {};
 }
 
@@ -590,6 +594,7 @@ void raise_descriptor_limit() {
 }  // namespace
 
 int run_supervisor(const SupervisorStart& start) {
+  prefer_short_slices();
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   raise_descriptor_limit();
   try {

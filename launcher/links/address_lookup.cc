@@ -44,12 +44,6 @@ Result<Addresses> look_up(const std::string& name) {
 
 void AddressLookup::start(asio::thread_pool& resolvers, const std::string& name, Found found) {
   found_ = std::move(found);
-  boost::system::error_code error;
-  asio::ip::make_address(name, error);
-  if (!error) {
-    asio::post(loop_, [self = shared_from_this(), name] { self->finish(Addresses{name}); });
-    return;
-  }
   timer_.expires_after(TcpDial::Limits{}.resolve);
   timer_.async_wait([self = shared_from_this(), name](const boost::system::error_code& ended) {
     if (!ended) self->finish(no_address(name, "the name server did not answer in time"));
@@ -72,6 +66,12 @@ void AddressLookup::cancel() {
 void AddressLookup::finish(const Result<Addresses>& addresses) {
   timer_.cancel();
   if (found_) std::exchange(found_, {})(addresses);
+}
+
+bool is_numeric_address(const std::string& name) {
+  boost::system::error_code error;
+  asio::ip::make_address(name, error);
+  return !error;
 }
 
 std::string own_address_towards(const std::string& numeric) {

@@ -22,7 +22,7 @@ class AddressLookup : public std::enable_shared_from_this<AddressLookup> {
   using Found = std::function<void(const Result<std::vector<std::string>>&)>;
 
   explicit AddressLookup(boost::asio::io_context& loop) : loop_(loop), timer_(loop) {}
-  // Calls back once, from the loop. A numeric name is its own address.
+  // Calls back once, from the loop.
   void start(boost::asio::thread_pool& resolvers, const std::string& name, Found found);
   void cancel();
 
@@ -33,6 +33,9 @@ class AddressLookup : public std::enable_shared_from_this<AddressLookup> {
   boost::asio::steady_timer timer_;
   Found found_;
 };
+
+// It needs no look-up, nor the threads for one.
+bool is_numeric_address(const std::string& name);
 
 // Our own numeric address on the way to that one; empty when there is no way. Sends nothing.
 std::string own_address_towards(const std::string& numeric);

@@ -77,6 +77,11 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     us_ = &**identity;
     place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
     place_.port = host_.port == 0 ? us_->port : host_.port;
+    if (is_numeric_address(host_.name)) {
+      addresses_ = {host_.name};
+      next_address();
+      return {};
+    }
     lookup_ = std::make_shared<AddressLookup>(loop_);
     lookup_->start(context_->resolvers(), host_.name,
                    [self = this->shared_from_this()](const auto& addresses) {

@@ -71,10 +71,11 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
             "no TLS with " + describe(place) + ": " + core_of(status.message),
             "is it an agent that listens there?"};
   }
+  const std::string how = is_closed(status) ? "it hung up on it" : core_of(status.message);
   return {LinkFailure::kAuthentication,
-          describe(place) + " does not take our certificate " + place.self + ": " +
-              core_of(status.message),
-          "its log says why: journalctl -u 'ivy-agent@*'"};
+          describe(place) + " does not take our certificate " + place.self + ": " + how,
+          "its log says why: journalctl -u 'ivy-agent@*'; whoever has the CA makes certificates: "
+          "ivy-agent cert --user NAME"};
 }
 
 LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
@@ -100,7 +101,9 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
       return {LinkFailure::kNoSuchJob, said, ""};
     case kPermissionDenied:
     case kUnauthenticated:
-      return {LinkFailure::kAuthentication, describe(place) + " refuses us: " + status.message,
+      // Of a running job the lease decides: an agent that is being restarted says this too.
+      return {place.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
+              describe(place) + " refuses us: " + status.message,
               "whoever has the CA makes certificates: ivy-agent cert --user NAME"};
     case kUnimplemented:
       return {LinkFailure::kBootstrap,
@@ -121,8 +124,7 @@ std::string describe(const AgentPlace& place) {
 LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status) {
   if (place.refusal) {
     return {LinkFailure::kAuthentication,
-            "the certificate of " + describe(place) + ": " + place.refusal->message,
-            place.refusal->fix};
+            describe(place) + " is not believed: " + place.refusal->message, place.refusal->fix};
   }
   if (place.opened) {
     const std::string how = status.code == 0 ? "it ended the connection" : status.message;

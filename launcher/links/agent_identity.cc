@@ -4,28 +4,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <fstream>
-#include <sstream>
 
 namespace ivy {
 namespace {
 
-// Certificates and keys are a few KiB; revocation lists grow slowly.
-constexpr std::streamsize kMaxPemBytes = 4 << 20;
+// Certificates and keys are a few KiB; what is longer than any revocation list may be is none.
+constexpr std::size_t kMaxPemBytes = 2 * kMaxRevocationBytes;
 
 Result<std::string> read_pem(const std::string& path, const std::string& what) {
+  constexpr const char* kFix = "agent.toml names this file; ivy-agent cert --user NAME writes both";
   std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(kMaxPemBytes) + 1, '\0');
-  errno = 0;
-  file.read(text.data(), kMaxPemBytes + 1);
-  if (file.bad() || !file.eof() || file.gcount() == 0) {
-    const int error = errno == 0 ? ENODATA : errno;
-    Error failure = errno_error(Code::kNotFound, what + " " + path, error);
-    failure.fix = "agent.toml names this file; ivy-agent cert --user NAME writes both";
+  if (!file) {
+    Error failure = errno_error(Code::kNotFound, what + " " + path, errno);
+    failure.fix = kFix;
     return failure;
   }
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text;
+  std::array<char, 16384> piece{};
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxPemBytes) break;
+  }
+  if (file.bad() || text.empty() || text.size() > kMaxPemBytes) {
+    return Error{Code::kDataLoss, what + " " + path + " is empty, too long or cannot be read",
+                 kFix};
+  }
   return text;
 }
 

@@ -100,6 +100,10 @@ Result<void> AgentLink::prepare() {
 }
 
 void AgentLink::look_up() {
+  if (is_numeric_address(host_.name)) {
+    addresses_ = {host_.name};
+    return next_address();
+  }
   lookup_ = std::make_shared<AddressLookup>(context_->loop());
   lookup_->start(
       context_->resolvers(), host_.name, [this](const Result<std::vector<std::string>>& addresses) {

@@ -110,6 +110,7 @@ void CarrierContext::remember_carrier(const Host& host, CarrierKind kind) {
 }
 
 void CarrierContext::note(const std::string& kind, const std::string& text) {
+  if (!noted_.insert(text).second) return;
   const int said = notes_[kind]++;
   if (say_note_ && said < kNotesOfAKind) return say_note_(text);
   if (say_note_ && said == kNotesOfAKind) say_note_("note: ...and so on more hosts (-v: which)");

@@ -115,7 +115,8 @@ class CarrierContext {
   std::optional<Result<std::string>> agent_socket_;
   std::shared_ptr<AgentChannel> socket_channel_;
   std::map<std::string, CarrierKind> carriers_;
-  std::map<std::string, int> notes_;
+  std::map<std::string, int> notes_;  // Said, by kind.
+  std::set<std::string> noted_;       // Each text once.
   std::function<void(const std::string&)> say_note_;
   SshKeys keys_;
   std::map<std::string, bool> known_hosts_checked_;

@@ -17,7 +17,7 @@ DescriptorPump::DescriptorPump(asio::io_context& loop, int read_fd, int write_fd
 
 void DescriptorPump::start(Handlers handlers) {
   handlers_ = std::move(handlers);
-  buffer_ = std::make_unique<std::array<char, kReadBytes>>();
+  buffer_ = std::make_unique_for_overwrite<std::array<char, kReadBytes>>();
   read();
 }
 

@@ -72,8 +72,8 @@ Result<void> LogFiles::open_all(const std::string& directory, const std::string&
     std::array<File, 2>& files = ranks_[rank];
     for (int stream = 1; stream <= 2; ++stream) {
       const std::string path = name(rank, stream);
-      const int fd = open(path.c_str(),
-                          O_WRONLY | O_CREAT | O_CLOEXEC | (appends ? O_APPEND : O_TRUNC), 0666);
+      const int fd =
+          open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (appends ? O_APPEND : O_TRUNC), 0666);
       if (fd < 0) {
         const int errno_value = errno;
         close_all();

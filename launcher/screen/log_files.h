@@ -26,8 +26,8 @@ class LogFiles {
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;
 
-  // Makes the folder and empties (appends: keeps) or makes two files for each rank. ResourceExhausted,
-  // PermissionDenied or InvalidArgument with the path; then no file is open.
+  // Makes the folder and empties (appends: keeps) or makes two files for each rank.
+  // ResourceExhausted, PermissionDenied or InvalidArgument with the path; then no file is open.
   Result<void> open_all(const std::string& directory, const std::string& job_id,
                         std::uint32_t generation, const std::vector<int>& ranks,
                         bool appends = false);

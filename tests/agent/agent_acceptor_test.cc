@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <vector>
 
@@ -248,6 +249,34 @@ TEST_F(UnixDoorTest, WhatADeadAgentLeftIsReplacedButNotWhatSomebodyServes) {
   EXPECT_TRUE(open_at(sockets_ / "agent.sock").ok());
 }
 
+// The file's mode keeps others out already; this is what the kernel says of those who get through.
+TEST_F(UnixDoorTest, RefusesOtherUsersByTheirCredentials) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const auto door = open_at(sockets_ / "agent.sock");
+  ASSERT_TRUE(door.ok());
+  chmod(sockets_.path().c_str(), 0755);
+  chmod((sockets_ / "agent.sock").c_str(), 0666);
+  const pid_t other = fork();
+  if (other == 0) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (sockets_ / "agent.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+    const int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
+    char byte = 0;
+    const bool connected =
+        setuid(65534) == 0 &&
+        connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    _exit(connected && recv(descriptor, &byte, 1, 0) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT_TRUE(eventually([&] {
+    loop_.poll();
+    return waitpid(other, &status, WNOHANG) == other;
+  }));
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(log_.soon_says("of user id 65534 on "));
+}
+
 TEST_F(UnixDoorTest, RefusesPlacesThatOthersCanEnter) {
   chmod(sockets_.path().c_str(), 0755);
   const auto open_to_all = open_at(sockets_ / "agent.sock");
@@ -267,7 +296,7 @@ TEST_F(UnixDoorTest, TcpPlacesAreChecked) {
   EXPECT_EQ(Acceptor::listen_tls(loop_, "node1", 0, half_open_, {}, ignore).error().code,
             Code::kInvalidArgument);
   EXPECT_EQ(Acceptor::listen_tls(loop_, "192.0.2.1", 0, half_open_, {}, ignore).error().code,
-            Code::kNotFound);
+            Code::kUnavailable);
   const auto first = Acceptor::listen_tls(loop_, "127.0.0.1", 0, half_open_, {}, ignore);
   ASSERT_TRUE(first.ok());
   const auto second =

@@ -28,7 +28,7 @@
 
 namespace ivy::test {
 
-// Facts says who asked; Open echoes messages until the caller has no more.
+// Facts says who asked; Open takes what comes.
 class TinyService final : public agent::v1::Agent::CallbackService {
  public:
   grpc::ServerUnaryReactor* Facts(grpc::CallbackServerContext* context,
@@ -47,13 +47,20 @@ class TinyService final : public agent::v1::Agent::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
-  // Never ends by itself: what a shutdown has to deal with.
+  // Never ends by itself: what a shutdown has to deal with. With `writes` it says 64 KiB for ever.
   grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* Open(
       grpc::CallbackServerContext*) override {
     struct Silent : grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
       explicit Silent(TinyService& owner) : service(owner) {
         ++service.open_calls;
         StartRead(&request);
+        reply.set_data(std::string(64 * 1024, 'x'));
+        if (service.writes) StartWrite(&reply);
+      }
+      void OnWriteDone(bool ok) override {
+        if (!ok) return;
+        ++service.written;
+        StartWrite(&reply);
       }
       void OnReadDone(bool ok) override {
         if (!ok) return;
@@ -67,6 +74,7 @@ class TinyService final : public agent::v1::Agent::CallbackService {
       }
       TinyService& service;
       agent::v1::OpenRequest request;
+      agent::v1::OpenReply reply;
     };
     return new Silent(*this);
   }
@@ -74,7 +82,9 @@ class TinyService final : public agent::v1::Agent::CallbackService {
   std::atomic<int> calls = 0;
   std::atomic<int> open_calls = 0;
   std::atomic<std::uint64_t> received = 0;
+  std::atomic<int> written = 0;
   std::atomic<bool> reads = true;
+  std::atomic<bool> writes = false;
 };
 
 class AgentFront : public ::testing::Test {
@@ -142,6 +152,9 @@ class AgentFront : public ::testing::Test {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // What flows towards a reader is the reader's to limit.
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 256 * 1024);
     return grpc::CreateCustomChannel(target, with, arguments);
   }
   std::shared_ptr<grpc::Channel> tls_channel(const KeyAndCertificate& client) const {
@@ -196,7 +209,7 @@ class AgentFront : public ::testing::Test {
   boost::asio::io_context loop_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       loop_.get_executor()};
-  HalfOpen half_open_;
+  HalfOpen half_open_{{}, is_connected_to};
   TinyService service_;
   AgentServerOptions options_;
   std::unique_ptr<AgentCredentials> credentials_;

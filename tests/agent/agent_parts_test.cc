@@ -115,7 +115,7 @@ TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
   EXPECT_EQ(*third.evicted, *first.id);
   EXPECT_NE(third.why.find("of this address"), std::string::npos);
   EXPECT_FALSE(table.holds(*first.id));
-  EXPECT_FALSE(table.hand_over(*first.id, kStart));
+  EXPECT_FALSE(table.hand_over(*first.id, kStart, 9));
   EXPECT_EQ(table.size(), 3u);
 }
 
@@ -131,7 +131,7 @@ TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
 TEST(HalfOpen, RefusesWhenAllAreInTheirHandshake) {
   HalfOpen table({.total = 2, .per_address = 2, .handshake = 6s});
   for (int port = 1; port <= 2; ++port)
-    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart);
+    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
   EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
   table.expire(kStart + 5999ms);
   EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
@@ -142,7 +142,7 @@ TEST(HalfOpen, RefusesWhenAllAreInTheirHandshake) {
 
 TEST(HalfOpen, ForgetsWhoHasProvedItself) {
   HalfOpen table({.total = 1, .per_address = 1});
-  table.hand_over(*table.enter("a", "a:1", kStart).id, kStart);
+  table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 9);
   table.prove("a:2");
   EXPECT_EQ(table.size(), 1u);
   table.prove("a:1");
@@ -150,12 +150,27 @@ TEST(HalfOpen, ForgetsWhoHasProvedItself) {
   EXPECT_TRUE(table.enter("a", "a:3", kStart).id);
 }
 
+TEST(HalfOpen, DoesNotCountWhoHasGone) {
+  int open_descriptor = 7;
+  HalfOpen table({.total = 2, .per_address = 2}, [&](const std::string& name, int descriptor) {
+    return name == "a:" + std::to_string(descriptor - 6) && descriptor == open_descriptor;
+  });
+  table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 7);
+  table.hand_over(*table.enter("a", "a:2", kStart).id, kStart, 8);
+  EXPECT_EQ(table.suspects(), "a:1");
+  table.enter("a", "a:3", kStart);
+  open_descriptor = 8;
+  const auto next = table.enter("a", "a:4", kStart);
+  EXPECT_TRUE(next.id && !next.evicted);
+  EXPECT_EQ(table.size(), 2u);
+}
+
 TEST(HalfOpen, NamesWhoMayBeMeant) {
   HalfOpen table;
   EXPECT_EQ(table.suspects(), "an address unknown");
   table.enter("waits", "waits:1", kStart);
   for (int port = 1; port <= 5; ++port) {
-    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart);
+    table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
     const std::string expected[]{"a:1", "one of a:1, a:2", "one of a:1, a:2, a:3"};
     if (port <= 3) {
       EXPECT_EQ(table.suspects(), expected[port - 1]);

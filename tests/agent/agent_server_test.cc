@@ -105,7 +105,7 @@ TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
   ASSERT_TRUE(agent::v1::Agent::NewStub(resuming_channel())->Facts(&context, {}, &reply).ok());
   const auto reused = context.auth_context()->FindPropertyValues("ssl_session_reused");
   ASSERT_EQ(reused.size(), 1u);
-  std::fprintf(stdout, "reused: %s\n", std::string(reused[0].data(), reused[0].size()).c_str());
+  EXPECT_EQ(std::string(reused[0].data(), reused[0].size()), "true");
   EXPECT_EQ(reply.user().substr(0, 11), "user/alice ");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
   on_loop([this] { credentials_->reread(false); });
@@ -269,6 +269,24 @@ TEST_F(AgentServerTest, AStreamThatIsNotReadHoldsLittle) {
   EXPECT_LE(written, 16) << written * 64 << " KiB";
   context.TryCancel();
   writer.join();
+  EXPECT_FALSE(stream->Finish().ok());
+}
+
+TEST_F(AgentServerTest, AClientThatDoesNotReadHoldsLittle) {
+  serve();
+  service_.writes = true;
+  const auto through = tls_channel(authority_.user("alice"));
+  grpc::ClientContext context;
+  const auto stream = agent::v1::Agent::NewStub(through)->Open(&context);
+  int before = -1;
+  EXPECT_TRUE(eventually([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return std::exchange(before, service_.written.load()) == service_.written && before > 0;
+  }));
+  EXPECT_LE(service_.written, 16) << service_.written * 64 << " KiB";
+  ::testing::Test::RecordProperty("written_kib", service_.written * 64);
+  std::printf("written %d KiB\n", service_.written * 64);
+  context.TryCancel();
   EXPECT_FALSE(stream->Finish().ok());
 }
 

@@ -114,6 +114,7 @@ agent::v1::OpenJob StreamLauncher::job(bool reattach) const {
   job.set_job_id(job_id_);
   job.set_reattach(reattach);
   job.set_bundle(bundle_);
+  job.set_target(target_);
   job.mutable_job()->set_user("alice");
   job.mutable_job()->add_hosts("node1");
   job.mutable_job()->set_host_count(1);
@@ -128,7 +129,7 @@ void StreamLauncher::open(const std::shared_ptr<grpc::Channel>& channel, bool re
   session_.carrier_up();
   session_.send_handshake(link::FrameType::kAttach,
                           link::encode_attach({job_id_, token_, std::string(build_name())}));
-  if (std::exchange(is_first_, false)) {
+  if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());
   }
   next_heartbeat_ = Clock::now() + kHeartbeat;
@@ -235,7 +236,7 @@ void StreamLauncher::take(const link::Frame& frame) {
   } else if (frame.header.type == link::FrameType::kOutput) {
     const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
     ASSERT_TRUE(chunk.ok());
-    outputs_[chunk->rank % 8] += chunk->bytes;
+    if (chunk->stream == 1) outputs_[chunk->rank % 8] += chunk->bytes;
     session_.grant(frame.payload.size());
   }
 }

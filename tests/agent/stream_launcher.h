@@ -66,6 +66,8 @@ class StreamLauncher {
   explicit StreamLauncher(std::string bundle, std::uint64_t window_bytes = 1u << 20);
 
   const std::string& job_id() const { return job_id_; }
+  // Asks the agent to carry the stream on (OpenJob.target).
+  void set_target(std::string target) { target_ = std::move(target); }
   agent::v1::OpenJob job(bool reattach = false) const;
   // Opens (again) and attaches.
   void open(const std::shared_ptr<grpc::Channel>& channel, bool reattach = false);
@@ -100,12 +102,12 @@ class StreamLauncher {
 
   const std::string bundle_;
   const std::string job_id_;
+  std::string target_;
   const std::string token_ = std::string(32, 't');
   link::Session session_;
   std::unique_ptr<AgentStream> stream_;
   std::chrono::steady_clock::time_point next_heartbeat_;
   bool is_silent_ = false;
-  bool is_first_ = true;
   std::vector<Event> events_;
   std::string outputs_[8];
   std::string report_reason_;

@@ -12,10 +12,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from kills import kill_launchers
-from measure import (Peer, interleave, machine, milliseconds, note, print_table, raise_open_files,
-                     remarks, run_once)
+from measure import (PeakMemory, Peer, alternate, interleave, machine, milliseconds, note,
+                     print_quartiles, print_table, raise_open_files, remarks, run_once)
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
@@ -27,6 +28,8 @@ OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
 PARTS = ("local", "ssh", "output", "killed")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
 GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
+MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
+MEMORY_RATE = 200e6         # ...at so many bytes of labelled output per second.
 
 
 def present(*peers):
@@ -47,7 +50,24 @@ def scratch(name):
 
 
 # ---- one host ----
+def bench_starts(options):
+    """The same start many times over, closer together than interleave() can."""
+    for ranks in (2, 32):
+        note(f"local: {options.rounds} rounds of -n {ranks} /bin/true")
+        peers = present(
+            Peer("ivyrun", [options.ivyrun, "-n", str(ranks), "/bin/true"]),
+            Peer("MPICH Hydra", [shutil.which(MPICH) or MPICH, "-n", str(ranks), "/bin/true"],
+                 budget=1),
+            *(Peer(path, [path, "-n", str(ranks), "/bin/true"]) for path in options.beside),
+        )
+        alternate(peers, options.rounds)
+        print_quartiles(f"Start: `-n {ranks} /bin/true`, {len(peers[0].seconds)} rounds in turn", peers)
+
+
 def bench_local(options):
+    if options.rounds:
+        bench_starts(options)
+        return
     for ranks in (2, 32):
         note(f"local: -n {ranks} /bin/true")
         peers = present(
@@ -162,6 +182,38 @@ def bench_output(options):
         interleave(peers, options.runs or 3, limit=120, output=scratch("output"), warm_up=0)
         print_table(f"{title}: {ranks} ranks × {mib} MiB in lines of {len(LINE)} bytes, to a file",
                     peers, extra=("rate", rate))
+    return not memory_is_within_budget(labelled[0], ranks * lines * len(LINE))
+
+
+def memory_is_within_budget(peer, total_bytes):
+    """One more run of ours, with labels, during which its processes' memory is read."""
+    memory = PeakMemory()
+    output = scratch("memory")
+    with open(output, "wb") as stdout:
+        started = time.monotonic()
+        process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout,
+                                   stderr=subprocess.DEVNULL)
+        memory.watch(process)
+        seconds = time.monotonic() - started
+        failed = process.wait() != 0
+    os.unlink(output)
+    rate = total_bytes / seconds
+    print(f"\n### Memory while {rate / 1e6:.0f} MB/s of labelled output pass, to a file\n")
+    print("| process | most resident memory (VmHWM) | budget |\n|---|---|---|")
+    kept = not failed
+    for name in ("ivyrun", "ivy-supervisor", "ivy-warden"):
+        peak = memory.peak_bytes.get(name)
+        within = peak is not None and peak < MEMORY_BUDGET
+        kept = kept and (within or name == "ivy-warden")
+        shown = f"{peak / 2**20:.1f} MiB" if peak else "not seen"
+        budget = "" if name == "ivy-warden" else f"< 64 MiB: {'within' if within else 'OVER'}"
+        print(f"| {name} | {shown} | {budget} |")
+    if rate < MEMORY_RATE:
+        print(f"\nThe budget is for {MEMORY_RATE / 1e6:.0f} MB/s; this machine had less to give just now.")
+    if failed:
+        print("\nThe run failed.")
+    sys.stdout.flush()
+    return kept
 
 
 def lost_lines(output, expected):
@@ -211,6 +263,10 @@ def parse_arguments():
     parser.add_argument("parts", nargs="*", metavar="PART", help="local ssh output killed")
     parser.add_argument("--ivyrun", default=os.path.join(REPOSITORY, "build/bin/ivyrun"))
     parser.add_argument("--runs", type=int, default=0, help="rounds per table (0: the part's own)")
+    parser.add_argument("--rounds", type=int, default=0,
+                        help="local: so many starts of ivyrun and Hydra in turn, with quartiles")
+    parser.add_argument("--beside", action="append", default=[], metavar="IVYRUN",
+                        help="with --rounds: another build of ivyrun to compare with")
     parser.add_argument("--hosts", type=int, default=16, help="hosts of the ssh part")
     parser.add_argument("--mib", type=int, default=256, help="output of one rank")
     parser.add_argument("--alone", action="store_true", help="killed: without the peers")

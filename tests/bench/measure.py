@@ -20,6 +20,7 @@ class Peer:
         self.flaw = flaw        # The same for what is worth a remark, though the run counts.
         self.budget = budget    # Ours may take at most this many times as long as this peer.
         self.seconds = []
+        self.processor = []     # Of spawn_once alone.
         self.timeouts = 0
         self.failures = []
         self.flaws = []
@@ -87,6 +88,99 @@ def interleave(peers, runs, limit, output, warm_up=1):
     for name in (output, output + ".err"):
         if os.path.exists(name):
             os.unlink(name)
+
+
+# ---- Starts, many and close together ----
+def spawn_once(argv, null):
+    """Seconds and seconds of processor time (with all that it has waited for) of one run, or None."""
+    actions = [(os.POSIX_SPAWN_DUP2, null, descriptor) for descriptor in (0, 1, 2)]
+    started = time.monotonic_ns()
+    pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=actions)
+    status, usage = os.wait4(pid, 0)[1:]
+    seconds = (time.monotonic_ns() - started) / 1e9
+    return (seconds, usage.ru_utime + usage.ru_stime) if status == 0 else None
+
+
+def alternate(peers, rounds, warm_up=5):
+    """Runs them in turn, forwards and backwards, without files, sessions or checks: what is left is
+    the start. A round in which one of them failed does not count."""
+    taken = []
+    with open(os.devnull, "r+b") as null:
+        for turn in range(warm_up + rounds):
+            order = peers if turn % 2 else peers[::-1]
+            runs = {peer: spawn_once(peer.argv, null.fileno()) for peer in order}
+            for peer in peers:
+                if runs[peer] is None:
+                    peer.failures.append("a run failed")
+            if turn >= warm_up and all(runs.values()):
+                taken.append(runs)
+    for peer in peers:
+        peer.seconds = [runs[peer][0] for runs in taken]
+        peer.processor = [runs[peer][1] for runs in taken]
+
+
+def print_quartiles(title, peers):
+    """Ours against each: the median of the ratios within one round is what a noisy machine allows."""
+    ours = peers[0]
+    print(f"\n### {title}\n\n| command | lower quartile | median | upper quartile | processor time, mean"
+          " | ivyrun ÷ this: lower quartile, median, upper quartile of rounds | budget | remarks |")
+    print("|---|---|---|---|---|---|---|---|")
+    for peer in peers:
+        cells = [peer.name]
+        ratio = budget = ""
+        if len(peer.seconds) >= 2:
+            cells += [milliseconds(value) for value in statistics.quantiles(peer.seconds, n=4)]
+            cells.append(milliseconds(statistics.mean(peer.processor)))
+        else:
+            cells += ["–"] * 4
+        if peer is not ours and len(peer.seconds) >= 2:
+            pairs = [mine / theirs for mine, theirs in zip(ours.seconds, peer.seconds)]
+            quartiles = statistics.quantiles(pairs, n=4)
+            ratio = ", ".join(f"{value:.2f}" for value in quartiles)
+            if peer.budget is not None:
+                budget = f"≤ {peer.budget:g}: {'within' if quartiles[1] <= peer.budget else 'OVER'}"
+        print("| " + " | ".join([*cells, ratio, budget, remarks(peer)]) + " |")
+    sys.stdout.flush()
+
+
+# ---- Memory ----
+class PeakMemory:
+    """The most resident memory of a launcher and of its descendants by name, read while they run."""
+
+    POLL_SECONDS = 0.02
+
+    def __init__(self):
+        self.peak_bytes = {}
+
+    def watch(self, process):
+        pending = True
+        while pending:
+            for pid in [process.pid, *descendants(process.pid)]:
+                self.note(pid)
+            pending = not ended_within(process, self.POLL_SECONDS)
+
+    def note(self, pid):
+        try:
+            with open(f"/proc/{pid}/status") as file:
+                fields = dict(line.split(":", 1) for line in file if ":" in line)
+        except OSError:
+            return
+        if "VmHWM" in fields:
+            name = fields["Name"].strip()
+            peak = int(fields["VmHWM"].split()[0]) * 1024
+            self.peak_bytes[name] = max(peak, self.peak_bytes.get(name, 0))
+
+
+def descendants(pid):
+    found = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                for child in map(int, file.read().split()):
+                    found += [child, *descendants(child)]
+    except OSError:
+        pass
+    return found
 
 
 def milliseconds(seconds):

@@ -15,6 +15,7 @@ import uuid
 
 import pytest
 
+from agents import Agents, Credentials
 from launching import BIN, HOSTS, REPOSITORY, SLOW, WORKERS, HostLauncher, Launcher, seconds
 
 import leftovers  # noqa: E402  (found by way of launching)
@@ -247,3 +248,21 @@ def hosts(testbed):
 def anyone(request, hosts):
     """The test runs twice: as root, and as a user who cannot write to any cgroup."""
     return hosts if request.param == "root" else hosts.as_user(request.param)
+
+
+# ---- agents --------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="session")
+def agent_credentials(testbed):
+    if not os.access(os.path.join(BIN, "ivy-agent"), os.X_OK):
+        pytest.skip(f"{BIN}/ivy-agent is not there: cmake --build --preset release")
+    return Credentials(testbed)
+
+
+@pytest.fixture
+def agents(hosts, agent_credentials):
+    """Agents of the ordinary user; the test says where. They are gone before `hosts` looks for
+    leftovers."""
+    made = Agents(hosts.as_user("ivyuser"), agent_credentials)
+    yield made
+    made.remove()

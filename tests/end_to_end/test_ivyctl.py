@@ -326,3 +326,107 @@ def test_ctrl_c_before_the_workers_run_stops_everything(local, ctl):
     assert done.code == -signal.SIGINT, done
     assert not ctl.jobs()
     assert b"in the background" not in done.out
+
+
+# ---- A job that outlives its launcher ---------------------------------------------------------------
+
+def counting(limit, pause="0.02", code=0):
+    return ["sh", "-c", f"i=0; while [ $i -lt {limit} ]; do i=$((i+1)); echo line $i; sleep {pause}; "
+            f"done; exit {code}"]
+
+
+def workers_of(local):
+    return {process.pid for process in local.processes() if process.name == b"sh" and
+            b"RANK=" in process.environment}
+
+
+def kill_launcher(ctl, job):
+    pid = next(entry["pid"] for entry in ctl.jobs() if entry["job"].startswith(job))
+    os.kill(pid, signal.SIGKILL)
+
+    def is_dead():
+        # Whoever inherits it may take its time to reap it.
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+        return True
+    wait_until(is_dead, 5, "the launcher is dead")
+
+
+def assert_contiguous(folder, ranks, last):
+    for rank in range(ranks):
+        with open(rank_file(folder, rank)) as file:
+            lines = file.read().splitlines()
+        assert lines == [f"line {i}" for i in range(1, last + 1)], (rank, len(lines), last)
+
+
+def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local, ctl):
+    job, folder = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "4", *counting(200, code=3))
+    before = workers_of(local)
+    assert len(before) == 4
+    for _ in range(3):
+        kill_launcher(ctl, job)
+        assert workers_of(local) == before
+        assert ctl.run("stop", job).code == 1, "nobody is there to stop it"
+        with ctl.start("attach", job) as attached:
+            attached.wait_for(r"line \d+")
+            assert workers_of(local) == before
+            attached.process.send_signal(signal.SIGINT)
+            assert attached.finish().code == 130
+    done = ctl.run("attach", job)
+    assert done.code == 3, done
+    assert "failed first" in done.err_text, done
+    assert_contiguous(folder, 4, 200)
+
+
+def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):
+    """More than the credit of a host: the workers wait for a launcher, then go on."""
+    flood = local.file("flood.py", "import time\nfor i in range(1, 200001):\n    print('line', i)\n"
+                       "    if i == 1000: time.sleep(1)\n")
+    job, folder = detach(local, "--lease", "60", "-n", "2", sys.executable, flood)
+    kill_launcher(ctl, job)
+    done = ctl.run("attach", job, "--rank", "0", limit=60)
+    assert done.code == 0, done
+    assert_contiguous(folder, 2, 200000)
+
+
+def test_what_ended_without_a_launcher_is_told_by_the_next(local, ctl):
+    job, folder = detach(local, "--lease", "60", "-n", "2", *counting(20, code=9))
+    kill_launcher(ctl, job)
+    wait_until(lambda: not workers_of(local), 10, "the workers have ended")
+    done = ctl.run("attach", job)
+    assert done.code == 9 and "with exit 9" in done.err_text, done
+    assert_contiguous(folder, 2, 20)
+
+
+def test_without_another_launcher_the_job_ends_with_its_lease(local, ctl):
+    job, _ = detach(local, "--lease", "3", "-n", "2", *COUNTING)
+    kill_launcher(ctl, job)
+    time.sleep(1.5)
+    assert len(workers_of(local)) == 2, "the lease has not ended"
+    local.wait_clean(3 + 6)
+    lost = ctl.run("attach", job)
+    assert lost.code in (1, 121), lost
+
+
+def test_a_stop_reaches_a_job_that_was_taken_over(local, ctl):
+    job, folder = detach(local, "--lease", "60", "-n", "2", *COUNTING)
+    kill_launcher(ctl, job)
+    with ctl.start("attach", job) as attached:
+        attached.wait_for(r"line \d+")
+        assert ctl.run("stop", job).code == 0
+        assert attached.finish().code == 143
+    with open(f"{folder}/ivyrun.log") as log:
+        assert "stopped by ivyctl" in log.read()
+
+
+def test_a_host_whose_supervisor_is_gone_is_lost_to_the_new_launcher(local, ctl):
+    job, _ = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "2", *COUNTING)
+    kill_launcher(ctl, job)
+    keepers = [process for process in local.processes() if b"--host\x001\x00" in process.command]
+    wardens = {process.pid for process in keepers}
+    supervisors = [process.pid for process in keepers if process.parent in wardens]
+    assert len(supervisors) == 1, keepers
+    os.kill(supervisors[0], signal.SIGKILL)
+    wait_until(lambda: len(workers_of(local)) == 1, 10, "the warden has ended its workers")
+    done = ctl.run("attach", job)
+    assert done.code == 121, done

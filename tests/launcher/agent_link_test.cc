@@ -291,7 +291,7 @@ TEST_F(AgentLinkTest, StatusesMeanWhatTheProtocolSays) {
   } cases[] = {
       {StatusCode::NOT_FOUND, LinkFailure::kNoSuchJob},
       {StatusCode::ALREADY_EXISTS, LinkFailure::kNoSuchJob},
-      {StatusCode::PERMISSION_DENIED, LinkFailure::kAuthentication},
+      {StatusCode::PERMISSION_DENIED, LinkFailure::kBroken},
       {StatusCode::UNAVAILABLE, LinkFailure::kBootstrap},
       {StatusCode::INTERNAL, LinkFailure::kBootstrap},
       {StatusCode::UNIMPLEMENTED, LinkFailure::kBootstrap},
@@ -305,6 +305,16 @@ TEST_F(AgentLinkTest, StatusesMeanWhatTheProtocolSays) {
     open(AgentLink::Way::kDirect, true);
     expect_down(expected.failure, "so it is");
   }
+}
+
+TEST_F(AgentLinkTest, AnAgentThatForbidsTheJobIsNamed) {
+  ScriptedAgent agent([](auto&, auto&) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "alice may not launch here");
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  expect_down(LinkFailure::kAuthentication, "refuses us: alice may not launch here");
 }
 
 TEST_F(AgentLinkTest, AnAgentThatDiesMidwayIsBrokenAndThenRefuses) {
@@ -352,7 +362,7 @@ TEST_F(AgentLinkTest, AnAgentOfAnotherCaIsRefused) {
   agent.serve(authority(), other.host("node1", {"node1"}, {"127.0.0.1"}));
   configure(agent.port());
   open();
-  expect_down(LinkFailure::kAuthentication, "the certificate of the agent on 127.0.0.1");
+  expect_down(LinkFailure::kAuthentication, "the agent on 127.0.0.1");
   EXPECT_TRUE(agent.opened().empty());
 }
 
@@ -561,6 +571,64 @@ TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
   try_ways({LinkFailure::kBootstrap, "it drains", ""});
   ASSERT_TRUE(probe_.down.has_value());
   EXPECT_EQ(probe_.down->message, "it drains");
+}
+
+// Loopback by a name that is none of this host's: `auto` takes it for another one.
+constexpr char kElsewhere[] = "::ffff:127.0.0.1";
+
+class AutoChoiceTest : public AgentLinkTest {
+ protected:
+  // /bin/false stands for ssh: what it says shows that it was tried.
+  void dial(int attempt) {
+    options_.ssh_command = {"/bin/false"};
+    probe_ = {};
+    link_ = make_link(context(), host(kElsewhere), probe_.handlers(), attempt);
+    link_->open(OpenRequest{kJob, 7, attempt > 0});
+    ASSERT_TRUE(run_until(loop_, [&] { return probe_.up || probe_.down; }));
+  }
+};
+
+TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
+  ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  dial(0);
+  ASSERT_TRUE(probe_.up.has_value()) << probe_.story();
+  EXPECT_EQ(probe_.up->carrier, "agent");
+  agent.stop();
+  dial(1);
+  ASSERT_TRUE(probe_.down.has_value());
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kRefused) << probe_.story();
+  EXPECT_EQ(probe_.down->message.find("ssh"), std::string::npos) << probe_.story();
+}
+
+TEST_F(AutoChoiceTest, SshWhereNobodyListensAndBothReasonsAreTold) {
+  DumbListener listener;
+  listener.refuse();
+  configure(listener.port());
+  dial(0);
+  ASSERT_TRUE(probe_.down.has_value());
+  EXPECT_NE(probe_.down->message.find("(its agent: no agent listens"), std::string::npos)
+      << probe_.story();
+  EXPECT_EQ(notes_, "");
+}
+
+TEST_F(AutoChoiceTest, SshAloneWithoutAConfiguration) {
+  setenv("IVY_AGENT_CONFIG", "", 1);
+  setenv("XDG_CONFIG_HOME", directory_.path().c_str(), 1);
+  dial(0);
+  unsetenv("XDG_CONFIG_HOME");
+  ASSERT_TRUE(probe_.down.has_value());
+  EXPECT_EQ(probe_.down->message.find("agent"), std::string::npos) << probe_.story();
+  EXPECT_EQ(notes_, "");
+}
+
+TEST_F(AutoChoiceTest, AnExpiredCertificateIsNotedOnce) {
+  configure(authority(), authority().expired_user("alice"), 9);
+  dial(0);
+  dial(0);
+  EXPECT_NE(notes_.find("note: ssh is used: your certificate"), std::string::npos) << notes_;
+  EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 1) << notes_;
 }
 
 TEST_F(AutoLinkTest, NotesOfOneKindAreFew) {

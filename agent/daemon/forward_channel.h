@@ -1,0 +1,95 @@
+// Connections to other hosts' agents that are kept for our user: one gRPC channel per target,
+// secured with the certificate that agent.toml names, alive for as long as it is used and ten
+// minutes more. A certificate that has changed on disk is used by channels made after that.
+//
+// Thread: the loop's; the check of the far certificate runs on gRPC's. Lifetime: outlived by the
+// loop; channels are let go on it.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "proto/agent_certificate.h"
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// "NAME ADDRESS:PORT": whom the certificate must name, and where that is.
+struct ForwardTarget {
+  std::string name;
+  std::string address;  // Numeric, without brackets.
+  std::uint16_t port = 0;
+};
+// InvalidArgument when it is none. Pure.
+Result<ForwardTarget> parse_forward_target(const std::string& text);
+
+// Who we are to other agents.
+struct ForwardIdentity {
+  std::string certificate_pem;
+  std::string key_pem;
+  TrustAnchor anchor;
+  CertificateIdentity self;
+  bool operator==(const ForwardIdentity& other) const;
+};
+
+// One kept connection.
+class ForwardChannel {
+ public:
+  ForwardChannel(const ForwardTarget& target, const ForwardIdentity& us);
+  const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
+  // Why the far certificate was refused, when that is why there is no connection.
+  std::optional<Error> refusal() const;
+
+ private:
+  class Verifier;
+  struct Verdict {
+    std::mutex mutex;
+    std::optional<Error> refusal;
+  };
+  std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+class ForwardChannels {
+ public:
+  // More hosts than one user launches on at a time; each idle one costs about 30 KiB.
+  static constexpr std::size_t kMaxChannels = 1024;
+  static constexpr std::chrono::minutes kIdle{10};
+
+  ForwardChannels(boost::asio::io_context& loop, Environment environment);
+
+  // The kept channel of this target, or a new one. It stays kept while somebody holds it. Errors:
+  // FailedPrecondition when this user has no agent.toml or its files will not do;
+  // ResourceExhausted when kMaxChannels are all in use.
+  Result<std::shared_ptr<ForwardChannel>> take(const std::string& target);
+  std::size_t size() const { return channels_.size(); }
+  void close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Kept {
+    std::shared_ptr<ForwardChannel> channel;
+    Clock::time_point used;
+  };
+  Result<void> load_identity();
+  void drop_idle(Clock::time_point used_before);
+  void wait_for_a_minute();
+
+  const Environment environment_;
+  std::optional<ForwardIdentity> us_;
+  Clock::time_point loaded_{};
+  std::map<std::string, Kept> channels_;
+  boost::asio::steady_timer minute_;
+};
+
+}  // namespace ivy

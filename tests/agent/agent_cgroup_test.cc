@@ -1,0 +1,111 @@
+// The agent's own cgroups, and wardens that are born beside it. Method: a cgroup of the test's own
+// stands for the unit; where none can be made, the tests say so.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "agent/daemon/unit_cgroup.h"
+#include "agent/node/cgroup.h"
+#include "tests/agent/agent_fixture.h"
+#include "tests/agent/node_fixture.h"
+
+namespace ivy::test {
+namespace {
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class AgentCgroupTest : public AgentFixture {
+ protected:
+  AgentCgroupTest() {
+    put_bundle();
+    const auto own =
+        cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+    if (!own) return;
+    unit_ = *own + "/ivy-unit-test-" + std::to_string(getpid());
+    if (mkdir(unit_.c_str(), 0755) != 0) unit_.clear();
+  }
+  ~AgentCgroupTest() override {
+    if (unit_.empty()) return;
+    for (const char* leaf : {"/jobs", "/agent", ""}) {
+      const std::string path = unit_ + leaf;
+      EXPECT_TRUE(eventually([&] { return rmdir(path.c_str()) == 0 || errno == ENOENT; })) << path;
+    }
+  }
+  // What a process that was started in the unit finds: one line each.
+  std::string as_started_in(const std::string& cgroup) {
+    Pipe output;
+    const pid_t child = fork();
+    if (child == 0) {
+      std::ofstream(cgroup + "/cgroup.procs") << "0" << std::flush;
+      const UnitCgroup unit = enter_unit_cgroup();
+      const std::string text =
+          unit.jobs + "\n" + unit.description + "\n" + content_of("/proc/self/cgroup");
+      [[maybe_unused]] const ssize_t n = write(output.writer(), text.data(), text.size());
+      _exit(0);
+    }
+    output.close_end(1);
+    const std::string text = read_text(output.reader(), ReadUntil::kEnd);
+    waitpid(child, nullptr, 0);
+    return text;
+  }
+
+  std::string unit_;  // Empty: none can be made here.
+};
+
+TEST_F(AgentCgroupTest, TheAgentMovesIntoALeafAndMakesRoomForJobs) {
+  if (unit_.empty()) GTEST_SKIP() << "no cgroup v2 that can be written";
+  const std::string expected = unit_ + "/jobs\ncgroup " + unit_ + "/jobs\n";
+  const std::string leaf = unit_.substr(unit_.rfind('/')) + "/agent\n";
+  // Twice: as the first time, and after a restart. Then as systemd's DelegateSubgroup does it.
+  for (const std::string& started_in : {unit_, unit_, unit_ + "/agent"}) {
+    const std::string said = as_started_in(started_in);
+    EXPECT_TRUE(said.starts_with(expected)) << said;
+    EXPECT_NE(said.find(leaf), std::string::npos) << said;
+  }
+}
+
+TEST_F(AgentCgroupTest, JobsAreBornBesideTheAgent) {
+  if (unit_.empty()) GTEST_SKIP() << "no cgroup v2 that can be written";
+  AgentServiceOptions with = options();
+  with.jobs_cgroup = unit_ + "/jobs";  // Made when it is missing.
+  ASSERT_TRUE(start_agent(with));
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  int inside = 0;
+  for (const pid_t pid : launcher.processes()) {
+    const std::string cgroup = content_of("/proc/" + std::to_string(pid) + "/cgroup");
+    if (cgroup.find(unit_.substr(unit_.rfind('/')) + "/jobs") != std::string::npos) ++inside;
+  }
+  EXPECT_EQ(inside, 3);  // Warden, supervisor, worker.
+  const std::string worker =
+      content_of("/proc/" + std::to_string(launcher.started(0)->pid()) + "/cgroup");
+  EXPECT_NE(worker.find("/jobs/ivy-" + launcher.job_id().substr(0, 12) + "-0\n"), std::string::npos)
+      << worker;
+  launcher.finish();
+  audit_of(launcher.job_id());
+  EXPECT_TRUE(all_gone(launcher));
+}
+
+TEST_F(AgentCgroupTest, AWardenThatCannotEnterSaysSo) {
+  AgentServiceOptions with = options();
+  with.jobs_cgroup = "/proc/none/jobs";
+  ASSERT_TRUE(start_agent(with));
+  StreamLauncher launcher(kBundle);
+  AgentStream stream(channel(), launcher.job());
+  ASSERT_TRUE(stream.opened());
+  EXPECT_TRUE(stream.status().ok());
+  EXPECT_EQ(stream.take(),
+            "\x01ivy:fail enter /proc/none/jobs/cgroup.procs: No such file or directory\n");
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "the supervisor could not start"));
+}
+
+}  // namespace
+}  // namespace ivy::test

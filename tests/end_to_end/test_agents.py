@@ -1,0 +1,281 @@
+"""Jobs by agents, as the ordinary user: started, carried on through dead and replaced agents, drained.
+
+Nothing of ours is on the hosts beforehand but the agent.
+"""
+
+import os
+import random
+import re
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from agents import HOME, USER
+from launching import BIN, seconds, wait_until
+from test_main_job import CALM, TRAIN_LIMIT, check_training, torch_is_there  # noqa: F401
+
+FOUR = ("-H", "node[1-4]")
+
+
+def sequence(agents, *arguments):
+    return [agents.launcher.script("sequence.py"), *arguments]
+
+
+def check_sequences(done, ranks):
+    """Of each rank one process, and its numbers without a gap, a repetition or a torn line.
+
+    Returns {rank: how many lines}.
+    """
+    texts = done.texts_by_rank()
+    assert sorted(texts) == list(ranks), done
+    for rank, lines in texts.items():
+        pid = lines[0].split()[1]
+        wanted = [f"pid {pid} count {number}" for number in range(len(lines))]
+        assert lines == wanted, f"rank {rank}: {set(lines) ^ set(wanted)}"
+    return {rank: len(lines) for rank, lines in texts.items()}
+
+
+# ---- a job ---------------------------------------------------------------------------------------
+
+def test_training_on_four_hosts(agents, torch_is_there):  # noqa: F811
+    agents.start(1, 2, 3, 4)
+    for number in (2, 3, 4):
+        assert not os.path.exists(agents.bed.host_view(number).place(f"{HOME}/.cache/ivyrun"))
+    done = agents.run(*FOUR, "--nproc_per_node", "2", *CALM,
+                      "/srv/ivyshared/examples/train_ddp.py", "--epochs", "3", limit=TRAIN_LIMIT)
+    check_training(done, world=8, epochs=3)
+    placed = {(rank, host) for rank, host, _ in done.labelled()}
+    assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(8)}
+
+
+def test_the_plan_says_the_carrier(agents):
+    """Warm connections are the own agent's; without one every host is dialled by the launcher."""
+    agents.start(2, 3)
+    hosts = ("-H", "node[1-3]")
+    plain = agents.launcher.run(*hosts, "-v", "hostname")
+    assert "1 local, 2 by agent\n" in plain.own_text(), plain
+    planned = agents.launcher.run(*hosts, "--dry-run", "hostname")
+    assert re.search(r"^plan: 3 hosts .*, 1 local, 2 by agent$", planned.out.decode(), re.M), planned
+    agents.start(1)
+    for _ in range(2):
+        kept = agents.launcher.run(*hosts, "-v", "hostname")
+        assert "1 local, 2 by agent (kept connection)" in kept.own_text(), kept
+    forced = agents.run(*hosts, "-v", "hostname")
+    assert "1 by agent, 2 by agent (kept connection)" in forced.own_text(), forced
+    # The second and third job came over the first one's connection.
+    doors = re.findall(r"^ivy-agent: audit: .* from=(\S+) ", agents[2].text(), re.M)
+    assert len(doors) == 5 and len(set(doors[2:])) == 1 and len(set(doors)) == 3, doors
+
+
+def test_auto_falls_back_to_ssh(agents):
+    """No agent: ssh, and the plan line says so. An agent that is not to be trusted: a note too."""
+    agents.credentials.agent("ca", "init", "--ca", agents.credentials.path("strange/ca"))
+    agents.credentials.agent("cert", "node4", "--ca", agents.credentials.path("strange/ca"), "--out",
+                             agents.credentials.path("strange/node4"))
+    strange, = agents.prepare(4)
+    strange.certificates = agents.credentials.path("strange/node4")
+    strange.start()
+    agents.start(2)
+    done = agents.launcher.run(*FOUR, "-v", "hostname")
+    shutil.rmtree(agents.credentials.place("strange"))
+    assert done.code == 0, done
+    assert {host for _, host, _ in done.labelled()} == {f"node{k}" for k in (1, 2, 3, 4)}, done
+    text = done.own_text()
+    assert "1 local, 1 by agent, 2 by ssh" in text, done
+    assert re.search("note: node4: ssh is used: .*certificate", text), done
+    assert re.search("debug: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
+
+
+def test_a_forced_agent_that_is_not_there(agents):
+    agents.start(2)
+    done = agents.run("-H", "node[2-3]", "hostname")
+    assert done.code == 120 and not done.out, done
+    assert re.search("IVY-H003.*1 of 2 hosts", done.own_text()), done
+    assert re.search(r"node3(?s:.)*no agent listens at 10\.77\.0\.3 port 7411", done.own_text()), done
+    assert "fix:" in done.own_text(), done
+    agents.configure(None)
+    done = agents.run("-H", "node2", "hostname")
+    assert done.code == 120 and "ivy-agent cert --user" in done.own_text(), done
+
+
+# ---- agents come and go --------------------------------------------------------------------------
+
+def restart_under_a_job(agents, times):
+    agents.start(1, 2, 3, 4)
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job(*FOUR, *sequence(agents, "0.05", stop)) as run:
+        run.wait_for("count 2", count=4)
+        workers = {number: agents.workers(number) for number in (2, 3, 4)}
+        for attempt in range(times):
+            victim = agents[attempt % 3 + 2]
+            victim.kill()
+            if attempt == times // 2:
+                # Rank 3 ends well while nobody can be told.
+                agents[4].is_running() and agents[4].kill()
+                agents.launcher.file("stop.3", "0")
+                wait_until(lambda: not agents.workers(4), 5, "rank 3 ends alone")
+                agents[4].start()
+            time.sleep(random.random() * 0.3)
+            victim.is_running() or victim.start()
+        assert agents.workers(2) == workers[2] and agents.workers(3) == workers[3]
+        # Rank 2 fails while all agents are away: its code must be the job's.
+        for number in (2, 3, 4):
+            agents[number].kill()
+        failed, = workers[3]
+        agents.launcher.file("stop.2", "7")
+        wait_until(lambda: not agents.workers(3), 5, "rank 2 fails alone")
+        for number in (2, 3, 4):
+            agents[number].start()
+        done = run.finish()
+    assert done.code == 7, done
+    assert re.search(r"rank 2 failed first .*node3.*exit 7", done.own_text()), done
+    counts = check_sequences(done, range(4))
+    assert min(counts.values()) > times, counts
+    assert not re.search("rank 3 .*(lost|exit)", done.own_text()), done
+    for number in (2, 3, 4):
+        log = agents[number].text()
+        assert log.count("audit: job=") == 1, log
+    assert "outcome=" in agents[3].text() and failed
+
+
+def test_agents_killed_twenty_times(agents):
+    """Same processes, every number once, and true exit codes of those that ended meanwhile."""
+    restart_under_a_job(agents, 20)
+
+
+@pytest.mark.long
+def test_agents_killed_two_hundred_times(agents):
+    restart_under_a_job(agents, 200)
+
+
+def test_an_agent_that_hangs_for_a_while(agents):
+    """Stopped for longer than half the lease, then going on: nothing is lost."""
+    agents.start(2, 3)
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job("--lease", "20s", "-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 2", count=2)
+        agents[2].signal(signal.SIGSTOP)
+        time.sleep(6)
+        agents[2].signal(signal.SIGCONT)
+        seen = run.said().count(b"count")
+        wait_until(lambda: run.said().count(b"count") > seen + 20, 10, "it goes on")
+        agents.launcher.file("stop")
+        done = run.finish()
+    assert done.code == 0, done
+    check_sequences(done, range(2))
+
+
+def test_drain_status_and_upgrade_under_a_job(agents):
+    agents.start(1, 2, 3)
+    # This host's agent is installed in a place of its own, where it is replaced under way.
+    agents[2].stop()
+    agents[2].program = agents.credentials.copy_program("upgraded")
+    agents[2].start()
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job("-H", "node[1-3]", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 2", count=3)
+        workers = agents.workers(2)
+        status = agents.command(2, "status")
+        assert re.search(r"^jobs +1\n  [0-9a-f]{32} host 1 .* attached  3 hosts", status.out.decode(),
+                         re.M), status
+        drained = agents.command(2, "drain")
+        assert drained.code == 0 and "1 job here" in drained.out.decode(), drained
+        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        refused = agents.run("-H", "node[2-3]", "hostname")
+        assert refused.code == 120 and "draining" in refused.own_text(), refused
+        agents.credentials.copy_program("upgraded")
+        asked = time.monotonic()
+        assert agents[2].stop() == 0, agents[2].text()
+        assert time.monotonic() - asked < seconds(3)
+        agents[2].start()
+        assert agents.workers(2) == workers, "the workers are the same processes"
+        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        assert agents.command(2, "drain", "--undo").code == 0
+        again = agents.run("-H", "node[2-3]", "hostname")
+        assert again.code == 0, again
+        seen = run.said().count(b"count")
+        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job goes on")
+        agents.launcher.file("stop")
+        done = run.finish()
+    assert done.code == 0, done
+    check_sequences(done, range(3))
+    assert agents.command(2, "drain", "--wait", "5").out.decode().endswith("no job is left\n")
+
+
+def test_drain_can_end_the_jobs(agents):
+    agents.start(2, 3)
+    with agents.job("-H", "node[2-3]", agents.launcher.script("counter.py"), "6000", "0.1") as run:
+        run.wait_for("count 1", count=2)
+        drained = agents.command(2, "drain", "--stop", "--wait", "30", limit=40)
+        assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
+        done = run.finish()
+    assert done.code != 0, done
+    agents.wait_clean(10)
+
+
+# ---- jobs beside each other ----------------------------------------------------------------------
+
+def test_two_jobs_on_the_same_hosts(agents):
+    """One launcher is killed and its job ends everywhere; the other job does not notice."""
+    agents.start(1, 2, 3, 4)
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job(*FOUR, *sequence(agents, "0.1", stop)) as other:
+        other.wait_for("count 2", count=4)
+        workers = {number: agents.workers(number) for number in (2, 3, 4)}
+        with agents.job(*FOUR, agents.launcher.script("stubborn.py")) as victim:
+            victim.wait_for("is ready", count=4)
+            assert all(len(agents.supervisors(number)) == 2 for number in (2, 3, 4))
+            victim.signal(signal.SIGKILL)
+            wait_until(lambda: all(agents.workers(number) == workers[number]
+                                   and len(agents.supervisors(number)) == 1
+                                   for number in (2, 3, 4)), 7 + 1, "the killed job is gone")
+        agents.launcher.file("stop")
+        done = other.finish()
+    assert done.code == 0, done
+    check_sequences(done, range(4))
+
+
+# ---- one supervisor, however often it is asked for -----------------------------------------------
+
+def open_under_dying_agents(agents, times):
+    """The agent dies somewhere between the question and the answer; the launcher asks again, by
+    another way. Whatever comes of it, no rank runs twice and nothing stays."""
+    agents.start(2)
+    outcomes = {"ran": 0, "failed": 0}
+    for attempt in range(times):
+        with agents.launcher.start("-H", "node2", "--lease", "5s", "sh", "-c",
+                                   "echo pid $$; sleep 1; echo end $$") as run:
+            run.pid()
+            # From before the first packet until after the answer.
+            time.sleep(seconds(0.15) * attempt / times)
+            agents[2].kill()
+            most = 0
+            while run.process.poll() is None:
+                most = max(most, len(agents.supervisors(2)))
+                if not agents[2].is_running():
+                    agents[2].start()
+            done = run.finish()
+        assert most <= 1, f"attempt {attempt}: {most} supervisors of one job; {done}"
+        assert len(re.findall(rb"pid \d+", done.out)) <= 1, done
+        if done.code == 0:
+            assert done.texts_by_rank() in ({}, {0: done.out_lines}), done
+            assert re.fullmatch(rb"pid (\d+)\nend \1\n", done.out), done
+            outcomes["ran"] += 1
+        else:
+            assert done.code in (120, 121), done
+            outcomes["failed"] += 1
+        agents.wait_clean(7)
+    print(outcomes)
+    assert outcomes["ran"] > 0, outcomes
+
+
+def test_an_open_whose_answer_is_lost(agents):
+    open_under_dying_agents(agents, 10)
+
+
+@pytest.mark.long
+def test_an_open_whose_answer_is_lost_two_hundred_times(agents):
+    open_under_dying_agents(agents, 200)

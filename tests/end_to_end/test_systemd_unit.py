@@ -1,0 +1,438 @@
+"""The shipped template unit under a real systemd: ready, watched, restarted and stopped under a job.
+
+A test host gets what a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a
+`systemd --user` of the ordinary user. The unit runs as shipped but for one drop-in: a user's manager
+can change neither user nor capabilities. So what is not seen here is User=, CapabilityBoundingSet=,
+KeyringMode=, limits above the hard ones, places below /run and /var/lib, and the order at boot; that
+systemd understands these lines is checked by systemd-analyze.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from launching import BIN, HOSTS, REPOSITORY, SLOW, seconds, wait_until
+
+import leftovers  # (found by way of launching)
+from host_init import USER, USER_ID
+from namespaces import remove_cgroup
+
+SCRIPTS = os.path.join(REPOSITORY, "scripts/systemd")
+TEMPLATE = os.path.join(SCRIPTS, "ivy-agent@.service")
+UNIT = f"ivy-agent@{USER}.service"
+NODE = 4              # Plain: cgroup v2 alone, ordinary homes and shells.
+PORT = 7411
+HOME = f"/home/{USER}"
+RUNTIME = f"/run/user/{USER_ID}"
+SOCKET = f"{RUNTIME}/ivyrun-{USER}/agent.sock"
+CGROUP = "/sys/fs/cgroup/user-manager"
+# Less exposed means that something was taken from the jobs, more that a line of ours got lost.
+EXPOSURE = (8.5, 9.0)
+
+# As root on the host. /etc and /usr/bin get a layer of this test's own, with what would be hidden there.
+INSTALL = f"""
+set -e
+mkdir -p /run/layers/etc /run/layers/bin /run/layers/work1 /run/layers/work2
+cp /etc/passwd /etc/group /etc/shadow /etc/hosts /etc/nsswitch.conf /run/layers/etc/
+chmod 600 /run/layers/etc/shadow
+[ ! -e /etc/hostname ] || cp /etc/hostname /run/layers/etc/
+mount -t overlay layer -o lowerdir=/etc,upperdir=/run/layers/etc,workdir=/run/layers/work1 /etc
+mount -t overlay layer -o lowerdir=/usr/bin,upperdir=/run/layers/bin,workdir=/run/layers/work2 /usr/bin
+mkdir -p /etc/ivyrun
+cp -r "$1/host" /etc/ivyrun/agent
+chown -R {USER}: /etc/ivyrun/agent
+install -m 755 "$1/ivy-agent" /usr/bin/ivy-agent
+install -d -o {USER} -g {USER} -m 700 {RUNTIME} {HOME}/.config {HOME}/.config/systemd
+install -d -o {USER} -g {USER} {HOME}/.config/systemd/user {HOME}/.config/systemd/user/ivy-agent@.service.d
+install -m 644 "$1/ivy-agent@.service" {HOME}/.config/systemd/user/
+mkdir -p /run/systemd/system {CGROUP}
+chown -R {USER} {CGROUP}
+echo $$ > {CGROUP}/cgroup.procs
+exec setpriv --reuid {USER} --regid {USER} --init-groups env -i HOME={HOME} USER={USER} \\
+  LOGNAME={USER} SHELL=/bin/bash PATH=/usr/bin:/bin LANG=C.UTF-8 XDG_RUNTIME_DIR={RUNTIME} \\
+  /lib/systemd/systemd --user
+"""
+REMOVE = f"""
+umount -l /usr/bin /etc
+rm -rf /run/layers {RUNTIME} /run/systemd {HOME}/.config {HOME}/.local {HOME}/.cache
+"""
+# What no user's manager may do; and where to read what the agent says.
+ADAPT = """[Service]
+User=
+CapabilityBoundingSet=~
+StandardError=append:{log}
+"""
+
+
+def systemd_is_here():
+    return os.path.exists("/lib/systemd/systemd") and shutil.which("systemd-analyze")
+
+
+# ---- without running it --------------------------------------------------------------------------
+
+@pytest.fixture
+def analyze():
+    """systemd-analyze in a mount namespace where the program is installed."""
+    if os.geteuid() != 0 or not systemd_is_here():
+        pytest.skip("needs root and systemd's programs")
+    script = ("set -e; mount -t tmpfs tmpfs /mnt; mkdir /mnt/upper /mnt/work; "
+              'cp "$1" /mnt/upper/ivy-agent; shift; '
+              "mount -t overlay layer -o lowerdir=/usr/bin,upperdir=/mnt/upper,workdir=/mnt/work "
+              '/usr/bin; exec systemd-analyze "$@"')
+
+    def run(*words):
+        return subprocess.run(["unshare", "-m", "sh", "-c", script, "sh",
+                               os.path.join(BIN, "ivy-agent"), *words], text=True,
+                              capture_output=True, cwd=SCRIPTS, timeout=seconds(30))
+    return run
+
+
+@pytest.mark.parametrize("name", ["ivy-agent@.service", "ivy-agent@alice.service"])
+def test_systemd_understands_every_line(analyze, name):
+    done = analyze("verify", os.path.join(SCRIPTS, name))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+
+
+def test_exposure_is_said(analyze, capsys):
+    done = analyze("security", "--offline=true", "--no-pager", TEMPLATE)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+) (\w+)", done.stdout)
+    assert found, done
+    with capsys.disabled():
+        print(f"\n  systemd-analyze security --offline: {found[1]} ({found[2]}); jobs inherit the unit's "
+              "sandbox, its comments say what each missing line would break")
+    assert EXPOSURE[0] <= float(found[1]) <= EXPOSURE[1], done.stdout
+
+
+def test_examples_name_what_there_is(analyze):
+    """The unit with every shipped drop-in, and no line of an example that systemd does not know."""
+    with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
+        credentials = file.read()
+    with open(TEMPLATE) as file:
+        whole = file.read().replace("[Install]", credentials + "\n[Install]")
+    folder = f"/tmp/ivytest-unit-{os.getpid()}"
+    os.mkdir(folder)
+    try:
+        path = os.path.join(folder, "ivy-agent@.service")
+        with open(path, "w") as file:
+            file.write(whole)
+        done = analyze("verify", path)
+        assert (done.returncode, done.stderr) == (0, ""), done
+    finally:
+        shutil.rmtree(folder)
+
+
+# ---- under systemd -------------------------------------------------------------------------------
+
+class Manager:
+    """One host's `systemd --user` with the unit installed, and a launcher on node1."""
+
+    def __init__(self, hosts):
+        self.hosts, self.bed = hosts, hosts.bed
+        self.user = hosts.as_user(USER)
+        self.log = f"{hosts.directory}/agent.log"
+        self.process = None
+        self._prepare()
+
+    def _prepare(self):
+        """What an administrator does where the CA is, and the files of the package."""
+        outside = self.hosts.outside(self.hosts.directory)
+        shutil.copy(os.path.join(BIN, "ivy-agent"), outside)
+        shutil.copy(TEMPLATE, outside)
+        agent, ca = f"{self.hosts.directory}/ivy-agent", f"{self.hosts.directory}/ca"
+        self.configuration = f"{self.hosts.directory}/user"
+        for words in (("ca", "init", "--ca", ca),
+                      ("cert", f"node{NODE}", f"10.77.0.{NODE}", "--ca", ca, "--out",
+                       f"{self.hosts.directory}/host"),
+                      ("cert", "--user", USER, "--ca", ca)):
+            done = self.hosts.run_on(1, "env", f"XDG_CONFIG_HOME={self.configuration}", agent,
+                                     *words, user=USER)
+            assert done.code == 0, done
+
+    def start_manager(self):
+        log = open(self.hosts.outside(f"{self.hosts.directory}/systemd.log"), "wb")
+        with log:
+            self.process = subprocess.Popen(
+                [HOSTS, "exec", str(NODE), "/bin/bash", "-c", INSTALL, "install",
+                 self.hosts.directory],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "IVY_TESTBED": self.bed.state})
+        private = self.bed.host_view(NODE).place(f"{RUNTIME}/systemd/private")
+
+        def there():
+            assert self.process.poll() is None, self.hosts.read("systemd.log").decode()
+            return os.path.exists(private)
+        wait_until(there, 20, "systemd --user answers")
+        self.set_options(f"--listen 0.0.0.0:{PORT}")
+        self.drop_in("10-test.conf", ADAPT.format(log=self.log))
+
+    # ---- what an administrator types ----
+    def as_user(self, *command, limit=60):
+        return self.hosts.run_on(NODE, "env", f"XDG_RUNTIME_DIR={RUNTIME}", *command, user=USER,
+                                 limit=limit)
+
+    def systemctl(self, *words, check=True):
+        done = self.as_user("systemctl", "--user", *words)
+        assert not check or done.code == 0, (words, done, self.text())
+        return done
+
+    def agent(self, *words):
+        """Another verb, over the socket where the unit has put it."""
+        return self.as_user("env", f"IVY_AGENT_SOCKET={SOCKET}", "ivy-agent", *words)
+
+    def set_options(self, options):
+        path = self.bed.host_view(NODE).place(f"/etc/ivyrun/agent-{USER}.conf")
+        with open(path, "w") as file:
+            file.write(f"IVY_AGENT_OPTIONS={options}\n")
+
+    def drop_in(self, name, text):
+        folder = f"{HOME}/.config/systemd/user/ivy-agent@.service.d"
+        with open(os.path.join(self.bed.host_view(NODE).place(folder), name), "w") as file:
+            file.write(text)
+        self.systemctl("daemon-reload")
+
+    def show(self, *names):
+        done = self.systemctl("show", UNIT, *(f"--property={name}" for name in names))
+        values = dict(line.split("=", 1) for line in done.out_lines)
+        return values[names[0]] if len(names) == 1 else values
+
+    def wait_for_status(self, text):
+        try:
+            wait_until(lambda: self.show("StatusText") == text, 5, f"the status is {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.show('StatusText')}") from None
+
+    def text(self):
+        with contextlib.suppress(FileNotFoundError):
+            return self.hosts.read("agent.log").decode(errors="replace")
+        return ""
+
+    # ---- who is there ----
+    def agent_pid(self):
+        """Machine-wide."""
+        pids = self.hosts.processes(NODE, "ivy-agent")
+        assert len(pids) <= 1, pids
+        return pids[0] if pids else None
+
+    def workers(self):
+        return sorted(process.pid for process in
+                      leftovers.processes_of(self.bed.init_pid(NODE))
+                      if process.state != "Z" and b"IVY_RANK=" in process.environment)
+
+    # ---- jobs ----
+    def job(self, *arguments, workers=2, **options):
+        return self.user.start(
+            "--transport", "agent", "-H", f"node{NODE}", "--nproc_per_node", str(workers),
+            *arguments, env={"IVY_AGENT_CONFIG": f"{self.configuration}/ivyrun/agent.toml"},
+            **options)
+
+    def run(self, *arguments, **options):
+        with self.job(*arguments, **options) as run:
+            return run.finish()
+
+    @contextlib.contextmanager
+    def counting_job(self, code=7):
+        """A job whose two workers count. The test says when it ends; then it must have gone on all the
+        time: same processes, no number missing or twice, the workers' own exit code."""
+        stop = f"{self.hosts.directory}/stop"
+        with self.job(self.hosts.script("sequence.py"), "0.05", stop, str(code)) as run:
+            run.wait_for("count 3\n", count=2)
+            pids = self.workers()
+            assert len(pids) == 2, run.said()
+            yield run
+            assert self.workers() == pids
+            seen = {rank: len(texts) for rank, texts in numbers(run.said()).items()}
+            # They count on after whatever was done to the agent, and it arrives.
+            wait_until(lambda: all(len(texts) > seen[rank] + 3 for rank, texts
+                                   in numbers(run.said()).items()), 30, "the workers are heard")
+            self.hosts.file("stop")
+            done = run.finish()
+        assert done.code == code, done
+        for rank, texts in done.texts_by_rank().items():
+            pid = texts[0].split()[1]
+            assert texts == [f"pid {pid} count {count}" for count in range(len(texts))], rank
+
+    # ---- the end ----
+    def remove(self):
+        """Everything: the manager, the agent, and jobs that a failed test has left."""
+        top = self.bed._cgroups(f"node{NODE}")[0] + CGROUP.removeprefix("/sys/fs/cgroup")
+        removed = remove_cgroup(top)
+        if self.process is not None:
+            self.process.wait(seconds(10))
+        self.hosts.run_on(NODE, "/bin/sh", "-c", REMOVE)
+        assert removed, f"{top} cannot be removed"
+
+
+def numbers(said):
+    found = {}
+    for rank, number in re.findall(rb"^\[(\d+)[^\]]*\] pid \d+ count (\d+)$", said, re.MULTILINE):
+        found.setdefault(rank, []).append(int(number))
+    return found
+
+
+@pytest.fixture
+def manager(hosts):
+    if not systemd_is_here():
+        pytest.skip("needs systemd's programs")
+    with open("/proc/filesystems") as table:
+        if "overlay" not in table.read():
+            pytest.skip("needs overlay file systems")
+    made = Manager(hosts)
+    try:
+        made.start_manager()
+        yield made
+    finally:
+        made.remove()
+
+
+def test_ready_means_that_it_serves(manager):
+    """A call right after `systemctl start` works, over the Unix socket and over the network."""
+    manager.systemctl("start", UNIT)
+    done = manager.run("hostname")
+    assert done.code == 0 and [text for _, _, text in done.labelled()] == [f"node{NODE}"] * 2, done
+    for _ in range(5):
+        manager.systemctl("restart", UNIT)
+        done = manager.agent("status")
+        assert done.code == 0, (done, manager.text())
+    assert manager.show("ActiveState", "SubState", "NRestarts") == {
+        "ActiveState": "active", "SubState": "running", "NRestarts": "0"}
+    manager.systemctl("reload", UNIT)
+    assert manager.agent("status").code == 0
+
+
+def test_what_cannot_serve_is_not_ready_and_is_tried_again(manager):
+    """Start says so; once its reason is gone, nobody has to start it by hand."""
+    manager.set_options(f"--listen 0.0.0.0:{PORT} --certificates /etc/ivyrun/missing")
+    done = manager.systemctl("start", UNIT, check=False)
+    assert done.code != 0, done
+    assert "/etc/ivyrun/missing" in manager.text()
+    wait_until(lambda: int(manager.show("NRestarts")) >= 6, 30,
+               "more attempts than systemd's own limit of starts")
+    manager.set_options(f"--listen 0.0.0.0:{PORT}")
+    wait_until(lambda: manager.show("ActiveState") == "active", 10, "it is up by itself")
+    assert manager.run("hostname").code == 0
+
+
+def test_status_counts_jobs(manager):
+    manager.systemctl("start", UNIT)
+    manager.wait_for_status("0 jobs")
+    with manager.counting_job():
+        manager.wait_for_status("1 job")
+        assert manager.agent("drain").code == 0
+        manager.wait_for_status("draining, 1 job")
+        assert manager.agent("drain", "--undo").code == 0
+    manager.wait_for_status("0 jobs")
+
+
+def test_jobs_live_beside_the_agent_and_inherit_no_sandbox(manager):
+    manager.systemctl("start", UNIT)
+    unit = manager.show("ControlGroup")
+    pid = manager.agent_pid()
+    with open(f"/proc/{pid}/cgroup") as file:
+        assert file.read().strip().endswith(f"/{UNIT}/agent")
+    done = manager.run("sh", "-c", "cat /proc/self/cgroup; grep -E 'NoNewPrivs|Seccomp:' "
+                       "/proc/self/status; readlink /proc/self/ns/mnt; env; umask; "
+                       "cat /proc/self/oom_score_adj", workers=1)
+    assert done.code == 0, done
+    said = [text for _, _, text in done.labelled()]
+    assert re.fullmatch(rf"0::{re.escape(unit)}/jobs/ivy-[^/]+(/.*)?", said[0]), said[0]
+    host = os.readlink(f"/proc/{manager.bed.init_pid(NODE)}/ns/mnt")
+    assert [line.split() for line in said[1:3]] == [["NoNewPrivs:", "0"], ["Seccomp:", "0"]]
+    assert said[3] == host and said[-2:] == ["0022", "0"], said
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "RUNTIME_DIRECTORY", "STATE_DIRECTORY",
+                 "INVOCATION_ID", "IVY_AGENT_OPTIONS"):
+        assert not any(line.startswith(f"{name}=") for line in said), name
+
+
+def test_restart_leaves_workers_alone(manager):
+    """Five times in order, as an upgrade does, and once by kill -9."""
+    manager.systemctl("start", UNIT)
+    with manager.counting_job():
+        pids = [manager.agent_pid()]
+        for _ in range(5):
+            manager.systemctl("restart", UNIT)
+            pids.append(manager.agent_pid())
+        os.kill(pids[-1], signal.SIGKILL)
+        wait_until(lambda: manager.agent_pid() not in (None, pids[-1]), 10, "it is back after a kill")
+        pids.append(manager.agent_pid())
+        assert len(set(pids)) == len(pids), pids
+        wait_until(lambda: manager.show("ActiveState") == "active", 10, "it is ready")
+        manager.wait_for_status("1 job")
+
+
+def frozen_agent_is_replaced(manager, limit):
+    manager.systemctl("start", UNIT)
+    with manager.counting_job():
+        old = manager.agent_pid()
+        os.kill(old, signal.SIGSTOP)
+        started = time.monotonic()
+        wait_until(lambda: manager.agent_pid() not in (None, old), limit, "systemd replaces it")
+        took = time.monotonic() - started
+        wait_until(lambda: manager.show("ActiveState") == "active", 10, "the new one is ready")
+        assert manager.show("NRestarts") == "1"
+    return took
+
+
+def test_frozen_agent_is_replaced(manager):
+    """With a shorter watchdog, so as not to wait; the shipped one is tested with --long."""
+    manager.drop_in("20-watchdog.conf", "[Service]\nWatchdogSec=3\n")
+    frozen_agent_is_replaced(manager, 3 + 1 + 4)
+
+
+@pytest.mark.long
+def test_frozen_agent_is_replaced_within_35_s(manager):
+    # The lease must outlive the agent: it is 60 s where no terminal is.
+    assert manager.show("WatchdogUSec") == "30s"
+    took = frozen_agent_is_replaced(manager, 35)
+    assert took > 10, "that was not the watchdog"
+
+
+def test_stop_ends_the_agent_alone(manager):
+    """KillMode=process. The job goes on as soon as there is an agent again."""
+    manager.systemctl("start", UNIT)
+    with manager.counting_job():
+        pids = manager.workers()
+        manager.systemctl("stop", UNIT)
+        assert manager.agent_pid() is None
+        assert manager.show("ActiveState", "Result") == {"ActiveState": "inactive",
+                                                         "Result": "success"}
+        assert manager.workers() == pids
+        manager.systemctl("start", UNIT)
+        manager.wait_for_status("1 job")
+
+
+@pytest.mark.long
+def test_stopped_for_good_ends_the_job_after_its_absence(manager):
+    manager.systemctl("start", UNIT)
+    with manager.job("sleep", "1000") as run:
+        pids = wait_until(lambda: len(manager.workers()) == 2 and manager.workers(), 20, "it runs")
+        manager.systemctl("stop", UNIT)
+        stopped = time.monotonic()
+        while time.monotonic() - stopped < 50:
+            assert manager.workers() == pids, "before its time"
+            time.sleep(1)
+        wait_until(lambda: not manager.workers(), 66 - 50, "the host has ended it by itself")
+        done = run.finish(30)
+        assert done.code != 0 and f"node{NODE}" in done.own_text(), done
+
+
+def test_drain_for_maintenance(manager):
+    """No new job, the running one ends in order, and the unit is still there."""
+    manager.systemctl("start", UNIT)
+    with manager.job("sleep", "1000") as run:
+        wait_until(lambda: len(manager.workers()) == 2, 20, "it runs")
+        assert manager.agent("drain").code == 0
+        refused = manager.run("hostname")
+        assert refused.code != 0 and "drain" in refused.own_text(), refused
+        ended = manager.agent("drain", "--stop", "--wait", str(int(40 * SLOW)))
+        assert ended.code == 0, ended
+        assert manager.workers() == []
+        assert run.finish().code != 0
+    assert manager.show("ActiveState") == "active"
+    assert manager.agent("drain", "--undo").code == 0
+    assert manager.run("hostname").code == 0

@@ -1,0 +1,19 @@
+"""Prints "pid P count N" every PAUSE seconds until the file STOP is there (then exits with CODE):
+sequence.py PAUSE STOP [CODE]. STOP.RANK stops one rank, with the code that is written in it."""
+
+import os
+import sys
+import time
+
+pause, stop = float(sys.argv[1]), sys.argv[2]
+code = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+own = f"{stop}.{os.environ['RANK']}"
+number = 0
+while True:
+    print("pid", os.getpid(), "count", number, flush=True)
+    number += 1
+    time.sleep(pause)
+    if os.path.exists(own):
+        sys.exit(int(open(own).read() or 0))
+    if os.path.exists(stop):
+        sys.exit(code)
