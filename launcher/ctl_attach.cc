@@ -23,17 +23,33 @@ std::string ivyrun_path() {
   return program.substr(0, program.rfind('/') + 1) + "ivyrun";
 }
 
-// Starts a new launcher, which returns when it has taken the job over and gone into the background,
-// or with the job's exit code where the job had ended meanwhile.
-Result<int> start_launcher(const JobPlace& place) {
+struct NewLauncher {
+  bool has_left = false;  // It has taken the job over and gone into the background.
+  int exit_code = 0;      // Else: the job's, or why it could not.
+};
+
+std::string read_all(int fd) {
+  std::string text;
+  std::array<char, 1024> buffer;
+  for (;;) {
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+Result<NewLauncher> start_launcher(const JobPlace& place) {
   std::string program = ivyrun_path();
   std::string flag = "--resume";
   std::string record = place.record();
   char* const arguments[] = {program.data(), flag.data(), record.data(), nullptr};
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // Its notice is about what the user has just asked for.
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  // It says there that it goes into the background, which the user has not asked for.
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   // A Ctrl-C while it takes over leaves the job alone, too: it is no member of our group.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -42,38 +58,30 @@ Result<int> start_launcher(const JobPlace& place) {
   const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
+  close(ends[1]);
+  NewLauncher launcher;
+  if (error == 0) launcher.has_left = !read_all(ends[0]).empty();
+  close(ends[0]);
   if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-// The job has ended under its new launcher before we could follow it.
-struct AttachedTooLate {
-  int exit_code = 0;
-};
-
-Result<std::optional<AttachedTooLate>> revive(FoundJob& job) {
-  if (job.is_alive) return std::optional<AttachedTooLate>();
-  ctl_say("the launcher of job " + short_id(job.place.job_id) + " is dead; starting another");
-  const int code = IVY_TRY(start_launcher(job.place));
-  for (const FoundJob& found : find_job_places())
-    if (found.place.job_id == job.place.job_id && found.is_alive) {
-      job = found;
-      return std::optional<AttachedTooLate>();
-    }
-  return std::optional<AttachedTooLate>(AttachedTooLate{code});
+  launcher.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return launcher;
 }
 
 Result<Followed> attach(const CtlOptions& options, std::string& id) {
-  FoundJob job = IVY_TRY(choose_job(options.job));
+  const FoundJob job = IVY_TRY(choose_job(options.job));
   id = short_id(job.place.job_id);
-  if (const auto late = IVY_TRY(revive(job))) {
-    Followed followed;
-    followed.how = FollowEnd::kJobEnded;
-    followed.end.set_exit_code(late->exit_code);
-    return followed;
+  if (!job.is_alive) {
+    ctl_say("the launcher of job " + id + " is dead; starting another");
+    const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
+    if (!launcher.has_left) {
+      Followed followed;
+      followed.how = FollowEnd::kJobEnded;
+      followed.end.set_exit_code(launcher.exit_code);
+      return followed;
+    }
   }
   FollowRequest request = IVY_TRY(begin_to_follow(options, job.place));
   request.last_lines = options.tail_lines;

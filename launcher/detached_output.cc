@@ -79,11 +79,13 @@ void DetachedOutput::write_log(std::string_view text) {
 
 void DetachedOutput::leave(std::function<void(int)> left) {
   if (!foreground_) return left(log_fd_);
+  is_leaving_ = true;
   foreground_->finish([this, left = std::move(left)] {
     // It calls us from inside itself.
     std::shared_ptr<Output> shown = std::exchange(foreground_, nullptr);
     boost::asio::post(loop_, [shown] {});
     left(log_fd_);
+    if (done_) boost::asio::post(loop_, std::exchange(done_, nullptr));
   });
 }
 
@@ -148,6 +150,11 @@ std::string DetachedOutput::stderr_tail(int rank) const {
 }
 
 void DetachedOutput::finish(std::function<void()> done) {
+  if (is_leaving_ && foreground_) {
+    // It can finish only once.
+    done_ = std::move(done);
+    return;
+  }
   if (foreground_) return foreground_->finish(std::move(done));
   boost::asio::post(loop_, std::move(done));
 }

@@ -62,6 +62,8 @@ class DetachedOutput final : public Output {
   std::unique_ptr<Output> foreground_;
   LogFiles files_;
   bool appends_ = false;
+  bool is_leaving_ = false;
+  std::function<void()> done_;  // Of a finish() that waits until we have left.
   int log_fd_ = -1;
   std::string unlogged_;  // Said before ivyrun.log was open.
   std::string log_complaint_;

@@ -81,7 +81,8 @@ class Job {
     std::string interface;
     bool reported = false;
     bool lost = false;
-    int plan_index = -1;  // In JobPlan::hosts; -1: no workers there.
+    std::uint32_t events_to_take_over = 0;  // That follow its TakenOver.
+    int plan_index = -1;                    // In JobPlan::hosts; -1: no workers there.
   };
   struct WorkerRecord {
     WorkerEnd end;

@@ -189,11 +189,12 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
 void Job::worker_started(WorkerRecord& worker, int pid) {
   if (worker.end.pid == 0) ++workers_started_;
   worker.end.pid = pid;
-  if (workers_started_ == workers_.size()) leave_foreground();
+  if (workers_started_ == workers_.size() && takeover_ == 0) leave_foreground();
 }
 
 void Job::leave_foreground() {
-  if (detached_output_ == nullptr || request_.detachment->has_left()) return;
+  // A job that is about to end does so in the foreground.
+  if (detached_output_ == nullptr || request_.detachment->has_left() || concluded_) return;
   // Who reads the parent's notice may ask for the job at once.
   open_job_socket();
   if (outlives_launcher()) {

@@ -246,6 +246,8 @@ void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
 void Job::on_event(std::size_t index, const Event& event) {
   if (hosts_to_take_over_ != 0 && !event.has_taken_over()) {
     deferred_events_.emplace_back(index, event);
+    if (hosts_[index].events_to_take_over > 0 && --hosts_[index].events_to_take_over == 0)
+      host_answered();
     return;
   }
   switch (event.kind_case()) {

@@ -107,7 +107,8 @@ void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
     output_->say("ivyrun: warning: " + hosts_[index].name + ": " + std::to_string(lacking) +
                  " bytes of output are missing in the files: the launcher before had taken them "
                  "and did not get to write them\n");
-  host_answered();
+  hosts_[index].events_to_take_over = taken.events();
+  if (taken.events() == 0) host_answered();
 }
 
 void Job::resume_failed(std::size_t index, const LinkDown& down) {
@@ -125,9 +126,9 @@ void Job::host_answered() {
   for (std::size_t index = 0; index < hosts_.size(); ++index)
     if (hosts_[index].failure)
       host_lost(index, HostLoss::kSupervisor, hosts_[index].failure->message);
-  // A job that has ended meanwhile is summed up in the foreground.
-  if (workers_running_ > 0) leave_foreground();
   check_reported();
+  // A job that has ended meanwhile, or is about to, is summed up in the foreground.
+  if (state_ == JobState::kRunning && workers_running_ > 0) leave_foreground();
 }
 
 // Nothing has been ordered yet: the hosts wait for another launcher.

@@ -35,8 +35,8 @@ struct ServeOptions {
   std::string token_file;
   std::uint32_t generation = 0;
   int control_fd = -1;
-  int native_fd = -1;
-  int torch_fd = -1;
+  std::vector<int> native_fds;
+  std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
   std::string listen;  // ADDRESS:PORT
   std::string torch;
@@ -66,6 +66,14 @@ std::vector<std::string> split_at_commas(std::string_view text) {
   return parts;
 }
 
+Result<void> take_descriptor(std::string_view name, std::string_view text,
+                             std::vector<int>& descriptors) {
+  int fd = -1;
+  IVY_CHECK(take_number(name, text, fd));
+  descriptors.push_back(fd);
+  return {};
+}
+
 Result<void> take_option(std::string_view name, std::string_view value, ServeOptions& options) {
   if (name == "--job")
     options.job_id = value;
@@ -82,9 +90,9 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
   else if (name == "--control-fd")
     return take_number(name, value, options.control_fd);
   else if (name == "--native-fd")
-    return take_number(name, value, options.native_fd);
+    return take_descriptor(name, value, options.native_fds);
   else if (name == "--torch-fd")
-    return take_number(name, value, options.torch_fd);
+    return take_descriptor(name, value, options.torch_fds);
   else if (name == "--stall-seconds")
     return take_number(name, value, options.stall_seconds);
   else
@@ -103,7 +111,7 @@ Result<ServeOptions> parse(int argc, char** argv) {
                       options.job_id.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hex) return wrong("--job needs 32 hexadecimal digits");
   if (options.token_file.empty()) return wrong("--token-file is missing");
-  if (options.listen.empty() && options.native_fd < 0) return wrong("--listen is missing");
+  if (options.listen.empty() && options.native_fds.empty()) return wrong("--listen is missing");
   return options;
 }
 
@@ -138,16 +146,15 @@ class RendezvousProcess {
       : options_(std::move(options)), server_(loop_, server_options(token)) {}
 
   Result<void> listen() {
-    int native = options_.native_fd;
-    int torch = options_.torch_fd;
-    if (native < 0) native = IVY_TRY(listen_on_text(options_.listen));
-    if (torch < 0 && !options_.torch.empty()) torch = IVY_TRY(listen_on_text(options_.torch));
-    if (options_.control_fd < 0) {
-      say("listening on " + address_of(native) +
-          (torch < 0 ? "" : ", for torch on " + address_of(torch)));
-    }
-    server_.listen(native, Server::Dialect::kNative);
-    if (torch >= 0) server_.listen(torch, Server::Dialect::kTorch);
+    std::vector<int> native = options_.native_fds;
+    std::vector<int> torch = options_.torch_fds;
+    if (!options_.listen.empty()) native.push_back(IVY_TRY(listen_on_text(options_.listen)));
+    if (!options_.torch.empty()) torch.push_back(IVY_TRY(listen_on_text(options_.torch)));
+    for (const int fd : native) server_.listen(fd, Server::Dialect::kNative);
+    for (const int fd : torch) server_.listen(fd, Server::Dialect::kTorch);
+    if (options_.control_fd >= 0) return {};
+    for (const int fd : native) say("listening on " + address_of(fd));
+    for (const int fd : torch) say("listening for torch on " + address_of(fd));
     return {};
   }
 

@@ -1,7 +1,7 @@
 // The role `ivy-rendezvous serve`: a store in a process of its own. Two ways to start it:
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
-//                            --native-fd N [--torch-fd N [--torch-peers A,B...]]
+//                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]]
 //   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT [--torch
 //   ADDRESS:PORT]
 //

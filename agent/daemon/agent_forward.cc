@@ -94,8 +94,8 @@ void AgentForward::far_read(bool ok) {
     RemoveHold();
     return;
   }
-  // Cancelled meanwhile: what still comes is for nobody.
-  if (stream_->is_cancelled() || stream_->is_writing()) return read_far();
+  // What still comes is for nobody, but only a read tells that the far call is over.
+  if (stream_->is_over()) return read_far();
   stream_->reply() = std::move(down_);
   down_.Clear();
   stream_->write();
@@ -105,7 +105,7 @@ void AgentForward::far_written(bool ok) {
   is_writing_far_ = false;
   up_.Clear();
   // A far end that takes no more says why by its status.
-  if (ok && !is_far_over_ && !stream_->is_cancelled()) stream_->read();
+  if (ok && !is_far_over_ && !stream_->is_over()) stream_->read();
 }
 
 void AgentForward::far_done(const grpc::Status& status) {

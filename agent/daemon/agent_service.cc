@@ -26,6 +26,8 @@ namespace ivy {
 namespace {
 
 constexpr std::uint32_t kProtocol = 1;
+// Clients take messages of 4 MiB. Beyond this, jobs are listed without their descriptions.
+constexpr std::size_t kMaxListBytes = 3u << 20;
 
 std::string user_name() {
   const passwd* const entry = getpwuid(geteuid());
@@ -179,6 +181,7 @@ void AgentService::Core::list(agent::v1::ListReply& reply) const {
   for (const std::shared_ptr<JobCarrier>& carrier : carriers_) {
     if (carrier->has_launcher()) attached.insert(carrier->key());
   }
+  std::size_t bytes = 0;
   for (const JobKey& key : registry_->jobs()) {
     const JobRecord& record = *registry_->find(key);
     agent::v1::JobEntry* const entry = reply.add_jobs();
@@ -187,7 +190,9 @@ void AgentService::Core::list(agent::v1::ListReply& reply) const {
     entry->set_opened_at(record.opened_at);
     entry->set_certificate(record.certificate);
     entry->set_attached(attached.contains(key));
-    if (!entry->mutable_job()->ParseFromString(record.description)) entry->clear_job();
+    bytes += record.description.size();
+    if (bytes > kMaxListBytes || !entry->mutable_job()->ParseFromString(record.description))
+      entry->clear_job();
   }
 }
 

@@ -33,7 +33,9 @@ void OpenCall::begin() {
   stream_->read();
   timer_.expires_after(kFirstMessageWithin);
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
-    if (!error) self->refuse({Code::kDeadlineExceeded, "no job was named on this stream"});
+    const bool is_waiting = self->job_.job_id().empty();
+    if (!error && is_waiting)
+      self->refuse({Code::kDeadlineExceeded, "no job was named on this stream"});
   });
 }
 

@@ -36,7 +36,8 @@ void OpenStream::abort(grpc::Status status) {
 }
 
 void OpenStream::add_trailer(const std::string& name, const std::string& value) {
-  context_.AddTrailingMetadata(name, value);
+  // gRPC may have taken the context back since.
+  if (!is_finished_) context_.AddTrailingMetadata(name, value);
 }
 
 // ---- Reactions: gRPC's threads ------------------------------------------------------------------

@@ -47,10 +47,13 @@ class OpenStream final
   void write();
   bool is_writing() const { return is_writing_; }
   bool is_cancelled() const { return is_cancelled_; }
+  // Broken or finished: nothing may be begun any more.
+  bool is_over() const { return is_cancelled_ || is_finished_; }
   // After the write that is under way. Nothing else may be begun from here on.
   void finish(grpc::Status status);
   // As above, and gives up what is under way.
   void abort(grpc::Status status);
+  // Before finish(); later it does nothing.
   void add_trailer(const std::string& name, const std::string& value);
 
  private:

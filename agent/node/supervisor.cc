@@ -368,6 +368,7 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
     position.set_ended(progress.ended && !rest.has_end);
   }
   Event event;
+  taken.set_events(static_cast<std::uint32_t>(state_events_.size()));
   *event.mutable_taken_over() = std::move(taken);
   link::Session& session = channel_.session();
   // What was just emptied has room for what it once held.

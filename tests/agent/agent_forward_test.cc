@@ -110,6 +110,23 @@ TEST_F(AgentForwardTest, TheEndOfTheNearStreamReachesTheSupervisor) {
   EXPECT_TRUE(all_gone(broken, std::chrono::seconds(6)));
 }
 
+TEST_F(AgentForwardTest, TheEndOfTheNearAgentIsSeenAtOnce) {
+  ASSERT_TRUE(start_agent(near_options()));
+  start_far(authority_.host("node2", {"node2"}));
+  StreamLauncher launcher(kBundle, 256u << 20);
+  launcher.set_target(target());
+  launcher.open(channel());
+  launcher.say_hello();
+  // Output is under way in both halves when it happens.
+  launcher.start(1, "while :; do head -c 1048576 /dev/zero; done");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0).size() > 4u << 20; }));
+  const auto begin = std::chrono::steady_clock::now();
+  on_loop([&] { service_->stop(); });
+  EXPECT_TRUE(eventually([&] { return launcher.stream().has_ended(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(std::chrono::seconds(1)));
+  EXPECT_TRUE(all_gone(launcher, std::chrono::seconds(8)));
+}
+
 TEST_F(AgentForwardTest, AnotherHostsCertificateIsRefusedByName) {
   ASSERT_TRUE(start_agent(near_options()));
   start_far(authority_.host("node3", {"node3"}));

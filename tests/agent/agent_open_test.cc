@@ -3,6 +3,7 @@
 // ivy-node, real workers.
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "agent/daemon/job_carrier.h"
@@ -14,6 +15,14 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+bool has_name(pid_t pid, const std::string& wanted) {
+  std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  comm >> name;
+  return name == wanted;
+}
+bool is_supervisor(pid_t pid) { return has_name(pid, "ivy-supervisor"); }
 
 class AgentOpenTest : public AgentFixture {
  protected:
@@ -105,14 +114,11 @@ TEST_F(AgentOpenTest, FiftyOpensAtOnceGiveOneSupervisor) {
   }
   EXPECT_EQ(started, 1);
   EXPECT_EQ(list().jobs_size(), 1);
-  int supervisors = 0;
-  for (const pid_t pid : launcher.processes()) {
-    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    comm >> name;
-    if (name == "ivy-supervisor") ++supervisors;
-  }
-  EXPECT_EQ(supervisors, 1);
+  const auto supervisors = [&] {
+    const std::vector<pid_t> pids = launcher.processes();
+    return std::count_if(pids.begin(), pids.end(), is_supervisor);
+  };
+  EXPECT_TRUE(eventually([&] { return supervisors() == 1; }));
   // None of these has proved itself, and the supervisor has room for eight of them: a launcher that
   // comes in between is turned away and dials again.
   streams.clear();
@@ -201,12 +207,8 @@ TEST_F(AgentOpenTest, TheNextAgentTellsHowAJobEndedMeanwhile) {
   end_agent();
   // SIGKILL to the supervisor: the warden ends the rest and writes it down.
   pid_t supervisor = 0;
-  for (const pid_t pid : launcher.processes()) {
-    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    comm >> name;
-    if (name == "ivy-supervisor") supervisor = pid;
-  }
+  for (const pid_t pid : launcher.processes())
+    if (is_supervisor(pid)) supervisor = pid;
   ASSERT_GT(supervisor, 1);
   kill(supervisor, SIGKILL);
   ASSERT_TRUE(all_gone(launcher));
@@ -220,12 +222,8 @@ TEST_F(AgentOpenTest, AKilledWardenIsNoticed) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
-  for (const pid_t pid : launcher.processes()) {
-    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    comm >> name;
-    if (name == "ivy-warden") kill(pid, SIGKILL);
-  }
+  for (const pid_t pid : launcher.processes())
+    if (has_name(pid, "ivy-warden")) kill(pid, SIGKILL);
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
   EXPECT_EQ(list().jobs_size(), 1);
   launcher.finish();

@@ -1,14 +1,17 @@
 #include "agent/node/spawn.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cstddef>
 #include <fstream>
 
+#include "agent/node/birth.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 
@@ -237,6 +240,41 @@ TEST_F(SpawnTest, SaysWhyNoExecutableWasFound) {
     ASSERT_FALSE(found.ok()) << each.name;
     EXPECT_EQ(error, each.error) << each.name;
     EXPECT_EQ(found.error().code, each.code) << each.name;
+  }
+}
+
+TEST_F(SpawnTest, ATrialBirthLeavesNoChild) {
+  TrialBirth trial(-1);
+  EXPECT_EQ(trial.error(), 0);
+  trial.wait();
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG | __WALL), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(SpawnTest, ATrialBirthSaysWhyNot) {
+  const int no_cgroup = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  EXPECT_NE(TrialBirth(no_cgroup).error(), 0);
+  close(no_cgroup);
+}
+
+// All of them are born before the first is waited for, and share our memory meanwhile.
+TEST_F(SpawnTest, ManyAreBornAtOnce) {
+  constexpr int kMany = 64;
+  std::vector<PendingSpawn> pending;
+  for (int code = 0; code < kMany; ++code) {
+    SpawnRequest request = request_for("exit_code", {std::to_string(code)});
+    if (code % 2 == 1) request.executable = directory_ + "/missing-" + std::to_string(code);
+    pending.push_back(begin_spawn(request));
+  }
+  for (int code = 0; code < kMany; ++code) {
+    const SpawnResult result = finish_spawn(pending[static_cast<std::size_t>(code)]);
+    ASSERT_EQ(result.ok(), code % 2 == 0) << code;
+    if (result.ok()) {
+      EXPECT_EQ(wait_exit(result.process).code, code);
+    } else {
+      EXPECT_EQ(result.failure.path, directory_ + "/missing-" + std::to_string(code));
+      EXPECT_EQ(result.failure.error, ENOENT);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 """Measures how ivyrun launches, prints and ends, beside its peers in the same run.
 
-launch.py [PART...]     parts: local ssh output killed (default: all)
+launch.py [PART...]     parts: local ssh agents output killed (default: all)
 
 Prints Markdown tables on standard output and its progress on standard error. See README.md.
 """
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 
+import agents
 from kills import kill_launchers
 from measure import (PeakMemory, Peer, alternate, interleave, machine, milliseconds, note,
                      print_quartiles, print_table, raise_open_files, remarks, run_once)
@@ -25,7 +26,7 @@ MPICH = "mpirun.mpich"
 OPEN_MPI = "mpirun.openmpi"
 HYDRA = "mpiexec.hydra"
 OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
-PARTS = ("local", "ssh", "output", "killed")
+PARTS = ("local", "ssh", "agents", "output", "killed")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
 GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
 MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
@@ -260,14 +261,15 @@ def bench_killed(options):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="local ssh output killed")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=" ".join(PARTS))
     parser.add_argument("--ivyrun", default=os.path.join(REPOSITORY, "build/bin/ivyrun"))
     parser.add_argument("--runs", type=int, default=0, help="rounds per table (0: the part's own)")
     parser.add_argument("--rounds", type=int, default=0,
                         help="local: so many starts of ivyrun and Hydra in turn, with quartiles")
     parser.add_argument("--beside", action="append", default=[], metavar="IVYRUN",
                         help="with --rounds: another build of ivyrun to compare with")
-    parser.add_argument("--hosts", type=int, default=16, help="hosts of the ssh part")
+    parser.add_argument("--hosts", type=agents.counts_of, metavar="N[,N...]",
+                        help="hosts of the ssh part (16), and of the agents part (4,16,64)")
     parser.add_argument("--mib", type=int, default=256, help="output of one rank")
     parser.add_argument("--alone", action="store_true", help="killed: without the peers")
     options = parser.parse_args()
@@ -278,6 +280,8 @@ def parse_arguments():
         parser.error(f"{options.ivyrun} is not there; build it with: cmake --preset release && "
                      "cmake --build build --target ivyrun ivy-node")
     options.ivyrun = os.path.realpath(options.ivyrun)
+    options.host_counts = options.hosts or list(agents.COUNTS)
+    options.hosts = options.hosts[0] if options.hosts else 16
     return options
 
 
@@ -288,7 +292,7 @@ def main():
         bench_ssh_inside(options)
         return 0
     print(f"Machine: {machine()}.", flush=True)
-    benches = {"local": bench_local, "ssh": bench_ssh, "output": bench_output,
+    benches = {"local": bench_local, "ssh": bench_ssh, "agents": agents.bench, "output": bench_output,
                "killed": bench_killed}
     bad = [benches[part](options) for part in options.parts or PARTS]
     return 1 if any(bad) else 0

@@ -147,7 +147,11 @@ class Agent:
         return wait_until(find, 5, f"the agent of node{self.number} is a process")
 
     def signal(self, number):
-        os.kill(self.pid(), number)
+        pid = self.pid()
+        os.kill(pid, number)
+        if number == signal.SIGCONT:
+            # nsenter stops itself with its child, and would never see its end.
+            os.kill(self.process.pid, number)
 
     def kill(self):
         """Nobody is told; what it listened on stays."""
@@ -310,7 +314,12 @@ class Agents:
                       if process.state != "Z" and b"IVY_RANK=" in process.environment)
 
     def supervisors(self, number):
-        return self.launcher.processes(number, "ivy-supervisor")
+        """Machine-wide pids. A worker that has not executed its program yet has the name too, but
+        not a warden for a parent."""
+        found = leftovers.processes_of(self.bed.init_pid(number))
+        wardens = {process.pid for process in found if process.name == b"ivy-warden"}
+        return [process.pid for process in found if process.name == b"ivy-supervisor" and
+                process.state != "Z" and process.parent in wardens]
 
     def remove(self):
         threads = [threading.Thread(target=agent.remove) for agent in self.of_host.values()]

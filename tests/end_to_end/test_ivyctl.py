@@ -332,7 +332,7 @@ def test_ctrl_c_before_the_workers_run_stops_everything(local, ctl):
 
 def counting(limit, pause="0.02", code=0):
     return ["sh", "-c", f"i=0; while [ $i -lt {limit} ]; do i=$((i+1)); echo line $i; sleep {pause}; "
-            f"done; exit {code}"]
+            f"done; sleep 0.5; exit {code}"]
 
 
 def workers_of(local):

@@ -3,7 +3,7 @@
 A test host gets what a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a
 `systemd --user` of the ordinary user. The unit runs as shipped but for one drop-in: a user's manager
 can change neither user nor capabilities. So what is not seen here is User=, CapabilityBoundingSet=,
-KeyringMode=, limits above the hard ones, places below /run and /var/lib, and the order at boot; that
+KeyringMode=, OOM settings, limits above the hard ones, places below /run and /var/lib, and the order at boot; that
 systemd understands these lines is checked by systemd-analyze.
 """
 
@@ -260,7 +260,7 @@ class Manager:
     # ---- the end ----
     def remove(self):
         """Everything: the manager, the agent, and jobs that a failed test has left."""
-        top = self.bed._cgroups(f"node{NODE}")[0] + CGROUP.removeprefix("/sys/fs/cgroup")
+        top = self.bed.cgroups(f"node{NODE}")[0] + CGROUP.removeprefix("/sys/fs/cgroup")
         removed = remove_cgroup(top)
         if self.process is not None:
             self.process.wait(seconds(10))
@@ -335,15 +335,14 @@ def test_jobs_live_beside_the_agent_and_inherit_no_sandbox(manager):
     pid = manager.agent_pid()
     with open(f"/proc/{pid}/cgroup") as file:
         assert file.read().strip().endswith(f"/{UNIT}/agent")
-    done = manager.run("sh", "-c", "cat /proc/self/cgroup; grep -E 'NoNewPrivs|Seccomp:' "
-                       "/proc/self/status; readlink /proc/self/ns/mnt; env; umask; "
-                       "cat /proc/self/oom_score_adj", workers=1)
+    done = manager.run("sh", "-c", "grep ^0:: /proc/self/cgroup; grep -E 'NoNewPrivs|Seccomp:' "
+                       "/proc/self/status; readlink /proc/self/ns/mnt; env; umask", workers=1)
     assert done.code == 0, done
-    said = [text for _, _, text in done.labelled()]
+    said = done.out_lines
     assert re.fullmatch(rf"0::{re.escape(unit)}/jobs/ivy-[^/]+(/.*)?", said[0]), said[0]
     host = os.readlink(f"/proc/{manager.bed.init_pid(NODE)}/ns/mnt")
     assert [line.split() for line in said[1:3]] == [["NoNewPrivs:", "0"], ["Seccomp:", "0"]]
-    assert said[3] == host and said[-2:] == ["0022", "0"], said
+    assert said[3] == host and said[-1] == "0022", said
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "RUNTIME_DIRECTORY", "STATE_DIRECTORY",
                  "INVOCATION_ID", "IVY_AGENT_OPTIONS"):
         assert not any(line.startswith(f"{name}=") for line in said), name
@@ -387,9 +386,10 @@ def test_frozen_agent_is_replaced(manager):
 @pytest.mark.long
 def test_frozen_agent_is_replaced_within_35_s(manager):
     # The lease must outlive the agent: it is 60 s where no terminal is.
-    assert manager.show("WatchdogUSec") == "30s"
     took = frozen_agent_is_replaced(manager, 35)
-    assert took > 10, "that was not the watchdog"
+    # The last sign of life was at most 10 s before.
+    assert took > 15, "that was not the shipped watchdog"
+    assert manager.show("WatchdogUSec") == "30s"
 
 
 def test_stop_ends_the_agent_alone(manager):

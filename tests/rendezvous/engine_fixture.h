@@ -63,7 +63,8 @@ class EngineScript {
     return found == nullptr ? nullptr : std::get_if<Body>(&found->body);
   }
 
-  // The answer as one word for tables: "done", "=value", "#3", "-" (waits), "!5" (the error's code).
+  // The answer as one word for tables: "done", "=value", "#3", "-" (waits), "!5" (the error's
+  // code).
   std::string word(store::RequestId id) const {
     const store::Reply* found = reply(id);
     return found == nullptr ? "-" : word(*found);

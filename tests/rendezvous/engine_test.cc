@@ -223,10 +223,10 @@ TEST(EngineWaitTest, AnswersWhenAllKeysExist) {
 }
 
 TEST(EngineWaitTest, EveryKindOfWriteWakes) {
-  const std::vector<Request> writes = {Set{"k", "v"},           Set{"k", "v", true},
-                                       Add{"k", 1},             CompareSet{"k", {}, "v"},
-                                       Append{"k", "v"},        MultiSet{{{"x", ""}, {"k", "v"}}},
-                                       AddAndWait{"k", 1},      QueuePush{"k", "v"}};
+  const std::vector<Request> writes = {Set{"k", "v"},      Set{"k", "v", true},
+                                       Add{"k", 1},        CompareSet{"k", {}, "v"},
+                                       Append{"k", "v"},   MultiSet{{{"x", ""}, {"k", "v"}}},
+                                       AddAndWait{"k", 1}, QueuePush{"k", "v"}};
   for (const Request& write : writes) {
     EngineScript script;
     const ClientId waiting = script.join(0);
@@ -243,8 +243,7 @@ TEST(EngineWaitTest, AKeyThatWentAgainIsMissing) {
   const RequestId wait = script.ask(waiting, Wait{{"a", "b"}, kNever});
   script.ask(other, Set{"a", ""});
   script.ask(other, Delete{"a"});
-  EXPECT_EQ(script.engine.picture().waiting.at(0).missing,
-            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(script.engine.picture().waiting.at(0).missing, (std::vector<std::string>{"a", "b"}));
   script.ask(other, Set{"b", ""});
   EXPECT_TRUE(script.waits(wait));
   script.ask(other, Set{"a", ""});
@@ -306,8 +305,8 @@ TEST(EngineWaitTest, CancelEndsOneRequest) {
 TEST(EngineWaitTest, WaitsHaveALimitForEachClientAndForAll) {
   EngineLimits limits;
   limits.waits_per_client = 2;
-  limits.waiting_bytes_per_client = 100'000;
-  limits.waiting_bytes = 150'000;
+  limits.waiting_bytes_per_client = 97'500;
+  limits.waiting_bytes = 115'000;
   EngineScript script(limits);
   const ClientId first = script.join(0);
   const ClientId second = script.join(1);
@@ -318,9 +317,11 @@ TEST(EngineWaitTest, WaitsHaveALimitForEachClientAndForAll) {
   EXPECT_EQ(script.answer(first, Barrier{"c", 2, 0, 0, kNever}), "!8");
   const std::vector<std::string> many(6, std::string(8000, 'm'));
   EXPECT_EQ(script.answer(second, Wait{many, kNever}), "-");
-  EXPECT_EQ(script.answer(second, Get{"b", kNever}), "!8");
+  EXPECT_EQ(script.answer(second, Get{"b", kNever}), "!8") << "its own limit";
+  const ClientId third = script.join(2);
+  EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "!8") << "that of all";
   script.engine.leave(second);
-  EXPECT_EQ(script.answer(script.join(2), Get{"b", kNever}), "-");
+  EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "-");
 }
 
 TEST(EngineWaitTest, OneNumberWaitsOnce) {

@@ -125,7 +125,11 @@ class Testbed:
     def _in_switch(self, *command):
         run("nsenter", "-t", str(self._pid("switch")), "-n", *command)
 
+    def _in_host(self, number, *command):
+        run("nsenter", "-t", str(self.init_pid(number)), "-n", *command)
+
     def _cgroups(self, name):
+        """Where the processes of a host ("node2") are: cgroup v2 first."""
         return [os.path.join(mount, self.prefix, name)
                 for mount in (self.cgroup_v2, self.memory_v1) if mount]
 
@@ -320,10 +324,20 @@ class Testbed:
         self.broken.add(number)
         self._in_switch("ip", "link", "set", f"p{number}", "down")
 
+    def slow(self, number, rate="256kbit"):
+        """Both directions of the host's link carry so much and no more."""
+        self.broken.add(number)
+        # A queue of half a second: what does not fit is dropped, as a modem would.
+        limit = ("root", "tbf", "rate", rate, "burst", "8kb", "latency", "500ms")
+        self._in_switch("tc", "qdisc", "replace", "dev", f"p{number}", *limit)
+        self._in_host(number, "tc", "qdisc", "replace", "dev", "eth0", *limit)
+
     def join(self, number):
         # There may be no discipline to remove.
         with contextlib.suppress(TestbedError):
             self._in_switch("tc", "qdisc", "del", "dev", f"p{number}", "root")
+        with contextlib.suppress(TestbedError):
+            self._in_host(number, "tc", "qdisc", "del", "dev", "eth0", "root")
         self._in_switch("ip", "link", "set", f"p{number}", "master", "br0", "up")
 
     def repair(self):

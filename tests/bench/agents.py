@@ -1,0 +1,398 @@
+"""Jobs by agents, beside srun on the same hosts: starts, memory, and what one stream carries.
+
+The part `agents` of launch.py. It makes test hosts with a Slurm and with an agent each, as an
+administrator would; `agents.py inside ...` then runs on node1 as the ordinary user.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from measure import Peer, ended_within, interleave, milliseconds, note, remarks
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
+TESTBED = os.path.join(REPOSITORY, "tests/testbed")
+HOSTS = os.path.join(TESTBED, "hosts")
+SLURM = os.path.join(TESTBED, "slurm")
+USER = "ivyuser"
+PORT = 7411
+SHARED = "/srv/ivyshared/agents"
+COUNTS = (4, 16, 64)
+WORKERS = (1, 4)
+READY_SECONDS = 60
+TARGET = 4              # An ordinary host; node2 prints at login, node3 has other shells.
+IDLE_JOBS = 24          # Of one launcher each, through one agent.
+SETTLE_SECONDS = 2      # For memory to come to rest after something has begun or ended.
+PAUSE_SECONDS = 5       # Of a reader that does not read.
+LINE = "x" * 95 + " end\n"  # 100 bytes, as in the output part.
+STARTS_BUDGET = {(16, 1): ("0.25 s", lambda ours, srun: ours <= 0.25),
+                 (64, 1): ("0.8 × srun", lambda ours, srun: ours <= 0.8 * srun)}
+# What one stream may make an agent hold: look-ahead in both directions, and buffers on the way.
+STREAM_BUDGET_BYTES = 4 << 20
+
+# As root on a host: what systemd's Delegate=yes and StateDirectory= would give it.
+SERVE = """
+d=/sys/fs/cgroup; [ ! -d $d/unified ] || d=$d/unified
+mkdir -p $d/ivy-agent.service
+chown -R "$1" $d/ivy-agent.service
+echo $$ > $d/ivy-agent.service/cgroup.procs
+install -d -o "$1" -m 700 /run/ivy-agent-state
+user=$1; shift
+exec setpriv --reuid $user --regid $user --init-groups env -i HOME=/home/$user USER=$user \\
+  PATH=/usr/bin:/bin LANG=C.UTF-8 \\
+  STATE_DIRECTORY=/run/ivy-agent-state "$@"
+"""
+
+
+# ---- making the hosts ----------------------------------------------------------------------------
+
+class Site:
+    """Test hosts node1 .. nodeN with an agent each, and Slurm where it is installed."""
+
+    def __init__(self, count, ivyrun):
+        sys.path.insert(0, TESTBED)
+        from testbed import Testbed  # Needs root only when it is used.
+        self.count = count
+        self.binaries = os.path.dirname(ivyrun)
+        self.environment = {**os.environ, "IVY_TESTBED": f"/run/ivy-bench-{os.getpid()}"}
+        self.bed = Testbed(self.environment["IVY_TESTBED"])
+        self.has_slurm = shutil.which("slurmctld") is not None
+
+    def __enter__(self):
+        note(f"agents: making {self.count} hosts")
+        self._run(HOSTS, "up", str(self.count))
+        try:
+            if self.has_slurm:
+                note("agents: starting Slurm")
+                self._run(SLURM, "up")
+            note("agents: certificates and agents")
+            self._make_certificates()
+            for number in self.bed.numbers():
+                self._start_agent(number)
+            self._await_agents()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        # Ends whatever runs there.
+        subprocess.run([HOSTS, "down"], check=False, env=self.environment)
+
+    def _run(self, *command):
+        subprocess.run(command, check=True, env=self.environment, stdin=subprocess.DEVNULL)
+
+    def outside(self, path):
+        return path.replace("/srv/ivyshared", self.bed.shared, 1)
+
+    def _make_certificates(self):
+        os.makedirs(self.outside(SHARED))
+        os.chmod(self.outside(SHARED), 0o777)
+        shutil.copy(os.path.join(self.binaries, "ivy-agent"), self.outside(SHARED))
+        script = [f"export XDG_CONFIG_HOME={SHARED}/user", f"cd {SHARED}", "set -e",
+                  "./ivy-agent ca init --ca ca"]
+        script += [f"./ivy-agent cert node{number} 10.77.0.{number} --ca ca --out node{number}"
+                   for number in self.bed.numbers()]
+        script.append(f"./ivy-agent cert --user {USER} --ca ca")
+        subprocess.run([HOSTS, "exec", f"{USER}@1", "bash", "-c", "\n".join(script)], check=True,
+                       env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def _start_agent(self, number):
+        """On node1 it serves the launcher's own host alone: it keeps the warm connections."""
+        listen = [] if number == 1 else ["--listen", f"0.0.0.0:{PORT}", "--certificates",
+                                         f"{SHARED}/node{number}"]
+        command = ["bash", "-c", SERVE, "serve", USER, f"XDG_CONFIG_HOME={SHARED}/user",
+                   f"{SHARED}/ivy-agent", "serve", *listen]
+        # The hosts' end ends it. It is started by a process between, which nobody has to wait for.
+        child = os.fork()
+        if child == 0:
+            if os.fork() == 0:
+                os.setsid()
+                log = os.open(self.outside(f"{SHARED}/agent.{number}.log"),
+                              os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                null = os.open("/dev/null", os.O_RDONLY)
+                for source, target in ((null, 0), (log, 1), (log, 2)):
+                    os.dup2(source, target)
+                os.chdir("/")
+                with contextlib.suppress(BaseException):
+                    self.bed.execute(number, "root", command)
+            os._exit(127)
+        os.waitpid(child, 0)
+
+    def _await_agents(self):
+        deadline = time.monotonic() + READY_SECONDS
+        for number in self.bed.numbers():
+            path = self.outside(f"{SHARED}/agent.{number}.log")
+            while True:
+                with contextlib.suppress(OSError), open(path, errors="replace") as log:
+                    if "ready\n" in log.read():
+                        break
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"the agent of node{number} is not ready; see {path}")
+                time.sleep(0.02)
+
+    # ---- looking from outside ----
+    def processes(self, number, name):
+        """Machine-wide pids of one host's processes."""
+        import leftovers
+        return [process.pid for process in leftovers.processes_of(self.bed.init_pid(number))
+                if process.name.startswith(name.encode()) and process.state != "Z"]
+
+    def agent_memory(self, number):
+        """(resident, proportional, private) bytes."""
+        (pid,) = self.processes(number, "ivy-agent")
+        fields = {}
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            for line in file.readlines()[1:]:
+                name, amount = line.split()[:2]
+                fields[name] = int(amount) * 1024
+        return (fields["Rss:"], fields["Pss:"], fields["Private_Clean:"] + fields["Private_Dirty:"])
+
+    def command(self, *command):
+        return [HOSTS, "exec", f"{USER}@1", "env", f"IVY_AGENT_CONFIG={SHARED}/user/ivyrun/agent.toml",
+                "SLURM_CONF=/srv/ivyshared/slurm/slurm.conf", *command]
+
+    def start(self, *command, **options):
+        return subprocess.Popen(self.command(*command), env=self.environment,
+                                stdin=subprocess.DEVNULL, start_new_session=True, **options)
+
+
+# ---- starts: on node1 ----------------------------------------------------------------------------
+
+def fresh(command):
+    """Without this host's agent: every host is dialled by the launcher itself."""
+    return ["env", "IVY_AGENT_SOCKET=", *command]
+
+
+def start_peers(ivyrun, count, workers):
+    names = f"node[2-{count + 1}]"
+    ours = [ivyrun, "--transport", "agent", "-H", names, "--nproc_per_node", str(workers), "hostname"]
+
+    def check(output):
+        with open(output, "rb") as file:
+            seen = len(file.read().splitlines())
+        return None if seen == count * workers else f"{seen} lines instead of {count * workers}"
+
+    peers = [Peer("fresh", fresh(ours), check=check), Peer("warm", ["env", *ours], check=check)]
+    if shutil.which("srun"):
+        peers.append(Peer("srun", ["env", "srun", "-N", str(count), "-n", str(count * workers),
+                                   "-w", names, "hostname"], check=check))
+    return peers
+
+
+def median(peer):
+    return statistics.median(peer.seconds) if peer.seconds else None
+
+
+def shown(value):
+    return "–" if value is None else milliseconds(value)
+
+
+def start_row(count, workers, peers):
+    by_name = {peer.name: peer for peer in peers}
+    new, warm = median(by_name["fresh"]), median(by_name["warm"])
+    srun = median(by_name["srun"]) if "srun" in by_name else None
+
+    def ratio(value):
+        return f"{value / srun:.2f}" if value and srun else "–"
+
+    verdict = ""
+    if (count, workers) in STARTS_BUDGET and new:
+        text, holds = STARTS_BUDGET[count, workers]
+        verdict = f"≤ {text}: " + ("no srun here" if srun is None and "srun" in text else
+                                   "within" if holds(new, srun) else "OVER")
+    said = "; ".join(f"{peer.name}: {remarks(peer)}" for peer in peers if remarks(peer))
+    spread = f"{shown(min(by_name['fresh'].seconds, default=None))} – " \
+             f"{shown(max(by_name['fresh'].seconds, default=None))}"
+    print(f"| {count} | {workers} | {shown(new)} | {spread} | {shown(warm)} | {shown(srun)} |"
+          f" {ratio(new)} | {ratio(warm)} | {verdict} | {said} |", flush=True)
+
+
+def inside(options):
+    print("\n### Starts by agents beside srun: one `hostname` per worker, medians of "
+          f"{options.runs} rounds in turn\n")
+    print("| hosts | workers of each | fresh connections | fastest – slowest | warm connections | srun |"
+          " fresh ÷ srun | warm ÷ srun | budget (fresh) | remarks |")
+    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    for count in options.hosts:
+        for workers in WORKERS:
+            note(f"agents: {count} hosts, {workers} workers on each")
+            peers = start_peers(options.ivyrun, count, workers)
+            interleave(peers, options.runs, limit=60, output=f"/dev/shm/ivy-bench-{os.getpid()}")
+            start_row(count, workers, peers)
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+def mebibytes(value):
+    return f"{value / 2**20:.1f} MiB"
+
+
+def await_workers(site, number, count, seconds=60):
+    deadline = time.monotonic() + seconds
+    while len(site.processes(number, "sleep")) - site.furniture < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not {count} idle jobs on node{number} within {seconds} s")
+        time.sleep(0.05)
+
+
+def end_jobs(jobs):
+    for job in jobs:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGTERM)
+    for job in jobs:
+        if not ended_within(job, 60):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+
+
+def bench_memory(site, ivyrun):
+    note(f"agents: memory, {IDLE_JOBS} idle jobs through one agent")
+    count = site.count - 1
+    site.furniture = len(site.processes(TARGET, "sleep"))
+    idle, kept_before = site.agent_memory(TARGET), site.agent_memory(1)
+    jobs = [site.start(*fresh([ivyrun, "--transport", "agent", "-H", f"node{TARGET}", "-n", "1", "sleep",
+                               "1000"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for _ in range(IDLE_JOBS)]
+    try:
+        await_workers(site, TARGET, IDLE_JOBS)
+        time.sleep(SETTLE_SECONDS)
+        full = site.agent_memory(TARGET)
+    finally:
+        end_jobs(jobs)
+    jobs = [site.start(ivyrun, "--transport", "agent", "-H", f"node[2-{count + 1}]", "-n", str(count),
+                       "sleep", "1000", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
+    try:
+        await_workers(site, count + 1, 1)
+        time.sleep(SETTLE_SECONDS)
+        carrying = site.agent_memory(1)
+    finally:
+        end_jobs(jobs)
+    print("\n### Memory of an agent\n\n| agent | resident | proportional | private |\n|---|---|---|---|")
+    rows = [("after the starts above, idle", idle), (f"with {IDLE_JOBS} idle jobs", full),
+            ("keeps the connections, idle", kept_before),
+            (f"carries on a job of {count} hosts", carrying)]
+    for name, values in rows:
+        print(f"| {name} | " + " | ".join(map(mebibytes, values)) + " |")
+    print(f"\nOne relayed job: {(full[2] - idle[2]) / IDLE_JOBS / 1024:.0f} KiB private; one stream that is "
+          f"carried on: {(carrying[2] - kept_before[2]) / count / 1024:.0f} KiB.", flush=True)
+
+
+# ---- throughput ----------------------------------------------------------------------------------
+
+def bench_throughput(site, options):
+    """Run from here, on node1: what it measures takes seconds."""
+    lines = options.mib * 2**20 // len(LINE)
+    program = f"yes '{LINE.strip()}' | head -n {lines}"
+    ours = [options.ivyrun, "-n", "1", "--label", "none"]
+    output = f"/dev/shm/ivy-bench-{os.getpid()}"
+
+    def check(path):
+        with open(path, "rb") as file:
+            seen = sum(1 for _ in file)
+        return None if seen == lines else f"{seen} lines instead of {lines}"
+
+    def peer(name, command):
+        return Peer(name, site.command(*command), check=check)
+
+    peers = [
+        peer("ivyrun by an agent, fresh connection",
+             fresh([*ours, "--transport", "agent", "-H", f"node{TARGET}", "sh", "-c", program])),
+        peer("ivyrun by an agent, kept connection",
+             [*ours, "--transport", "agent", "-H", f"node{TARGET}", "sh", "-c", program]),
+        peer("ivyrun over ssh",
+             [*ours, "--transport", "ssh", "-H", f"node{TARGET}", "sh", "-c", program]),
+        peer("ivyrun on its own host, no carrier", [*ours, "sh", "-c", program]),
+        peer("bare ssh", ["ssh", "-o", "BatchMode=yes", f"node{TARGET}", program]),
+    ]
+    if site.has_slurm:
+        peers.append(peer("srun", ["srun", "-N", "1", "-n", "1", "-w", f"node{TARGET}", "sh", "-c", program]))
+    note(f"agents: {options.mib} MiB of one worker's output")
+    previous, os.environ["IVY_TESTBED"] = os.environ.get("IVY_TESTBED"), site.bed.state
+    try:
+        interleave(peers, 3, limit=120, output=output, warm_up=0)
+    finally:
+        del os.environ["IVY_TESTBED"]
+        if previous is not None:
+            os.environ["IVY_TESTBED"] = previous
+    print(f"\n### One worker prints {options.mib} MiB in lines of {len(LINE)} bytes, to a file\n")
+    print("| way | median | rate | first ÷ this | remarks |\n|---|---|---|---|---|")
+    total = lines * len(LINE)
+    for one in peers:
+        value = median(one)
+        rate = f"{total / 1e6 / value:.0f} MB/s" if value else "–"
+        ratio = f"{median(peers[0]) / value:.2f}" if value and median(peers[0]) else "–"
+        print(f"| {one.name} | {shown(value)} | {rate} | {ratio} | {remarks(one)} |", flush=True)
+
+
+def written_bytes(pid):
+    with open(f"/proc/{pid}/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("wchar:"))
+
+
+def bench_paused_reader(site, options):
+    """Nobody reads what ivyrun prints: the writer must stand still, and the agents stay small."""
+    note("agents: a reader that does not read")
+    reader, writer = os.pipe()
+    before = {number: site.agent_memory(number)[2] for number in (1, TARGET)}
+    job = site.start(options.ivyrun, "-n", "1", "--label", "none", "--transport", "agent", "-H",
+                     f"node{TARGET}", "yes", LINE.strip(), stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    try:
+        deadline = time.monotonic() + 30
+        while not site.processes(TARGET, "yes") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (pid,) = site.processes(TARGET, "yes")
+        time.sleep(PAUSE_SECONDS)
+        first = written_bytes(pid)
+        time.sleep(1)
+        stands_still = written_bytes(pid) == first
+        grown = {number: site.agent_memory(number)[2] - before[number] for number in (1, TARGET)}
+    finally:
+        os.close(reader)
+        end_jobs([job])
+    bounded = all(value <= STREAM_BUDGET_BYTES for value in grown.values())
+    print(f"\nA reader that pauses for {PAUSE_SECONDS} s: the worker stands still after "
+          f"{mebibytes(first)}: {'yes' if stands_still else 'NO'}; the job's agent has grown by "
+          f"{mebibytes(max(0, grown[TARGET]))}, the one that carries it on by {mebibytes(max(0, grown[1]))} "
+          f"(budget {mebibytes(STREAM_BUDGET_BYTES)} each: {'within' if bounded else 'OVER'}).", flush=True)
+    return stands_still and bounded
+
+
+# ---- the part ------------------------------------------------------------------------------------
+
+def bench(options):
+    """True when something that must hold did not."""
+    if os.geteuid() != 0:
+        print("\n### Jobs by agents\n\nSKIPPED: pretended hosts need root.")
+        return False
+    if not os.access(os.path.join(os.path.dirname(options.ivyrun), "ivy-agent"), os.X_OK):
+        print("\n### Jobs by agents\n\nSKIPPED: there is no ivy-agent beside ivyrun.")
+        return False
+    with Site(max(options.host_counts) + 1, options.ivyrun) as site:
+        subprocess.run(site.command(
+            "/usr/bin/python3", "-B", os.path.join(HERE, "agents.py"), "--ivyrun", options.ivyrun,
+            "--runs", str(options.runs or 7), "--hosts", ",".join(map(str, options.host_counts))),
+            check=True, env=site.environment, stdin=subprocess.DEVNULL)
+        bench_memory(site, options.ivyrun)
+        bench_throughput(site, options)
+        return not bench_paused_reader(site, options)
+
+
+def counts_of(text):
+    return [int(word) for word in text.split(",")]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ivyrun", required=True)
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--hosts", type=counts_of, default=list(COUNTS))
+    inside(parser.parse_args())

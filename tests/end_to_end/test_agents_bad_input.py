@@ -1,0 +1,259 @@
+"""Whom an agent does not let in, and what it is like to be one that is not let in.
+
+Beside every test a job runs on the same agents: it must not notice.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from agents import PORT, SOCKET, USER, side_by_side
+from launching import HERE, seconds, wait_until
+from test_agents import check_sequences, sequence
+from test_agents_lost import wall_clock  # noqa: F401  (a fixture)
+
+STRANGER = "/srv/ivyshared/workers/stranger.py"
+TARGET = ("10.77.0.2", str(PORT))
+RECOVERY = 1  # Seconds after which an agent is as before.
+
+
+def stranger(agents, *words, host=4, limit=30):
+    return agents.launcher.run_on(host, "/usr/bin/python3", STRANGER, *words, user=USER,
+                                  limit=limit)
+
+
+@contextlib.contextmanager
+def unaffected_job(agents, host):
+    """A job on that host from before until after; every line of it arrives."""
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job("--lease", "10s", "-H", f"node{host}", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 2")
+        workers = agents.workers(host)
+        yield run
+        assert agents.workers(host) == workers
+        agents.launcher.file("stop")
+        done = run.finish()
+    assert done.code == 0, done
+    lines = done.out_lines
+    assert lines == [f"pid {lines[0].split()[1]} count {number}" for number in range(len(lines))]
+
+
+def serves_again(agents, host):
+    """Until a new job has run there, from now."""
+    started = time.monotonic()
+    done = agents.run("-H", f"node{host}", "echo", "well")
+    assert done.code == 0 and done.out == b"well\n", done
+    return time.monotonic() - started
+
+
+# ---- certificates --------------------------------------------------------------------------------
+
+def make_bad_users(credentials, clock):
+    """{name: (what the agent says, what the launcher says)}, each with a configuration of that name."""
+    credentials.agent("ca", "init", "--ca", credentials.path("foreign-ca"))
+    credentials.make_user("foreign", ca="foreign-ca")
+    credentials.make_user("revoked")
+    with open(f"{credentials.outside}/yesterday", "w") as file:
+        file.write(str(-3 * 86400))
+    credentials.make_user("expired", days=1, wrap=(
+        "env", f"LD_PRELOAD={clock}", f"WALL_CLOCK={credentials.path('yesterday')}"))
+    return {
+        "foreign": ("is not signed by this CA", "is not signed by this CA"),
+        "expired": ("has expired|expired", "expired(?s:.)*ivy-agent (renew|cert) --user ivyuser"),
+        "revoked": ("has been revoked", "does not take our certificate user/ivyuser"),
+    }
+
+
+@pytest.fixture
+def own_certificates(agents):
+    """node2's, in a place where a test may change them."""
+    credentials = agents.credentials
+    name = credentials.copy("node2", "node2-changing")
+    yield name
+    for made in (name, "foreign-ca", "foreign", "revoked", "expired"):
+        subprocess.run(["rm", "-rf", credentials.place(made)], check=True)
+
+
+def paths_of(credentials, config):
+    """Certificate and key of a configuration."""
+    with open(credentials.place(f"{config}/ivyrun/agent.toml")) as file:
+        text = file.read()
+    names = dict(re.findall(r'^(\w+) *= *"([^"]*)"', text, re.M))
+    return names["certificate"], names["key"]
+
+
+def test_certificates_that_are_refused(agents, own_certificates, wall_clock):  # noqa: F811
+    """The reason is in the agent's log, with the address; the launcher says what it can know."""
+    credentials, launcher = agents.credentials, agents.launcher
+    agent, = agents.prepare(2)
+    agent.certificates = credentials.path(own_certificates)
+    agent.start()
+    agents.start(3)
+    bad = make_bad_users(credentials, wall_clock)
+    with unaffected_job(agents, 2):
+        agents.configure("revoked")
+        assert serves_again(agents, 2) < seconds(5), "it is good until it is revoked"
+        # A new list in the place of the old one, while the agent runs.
+        serial = re.search(r"serial (\w+)", credentials.agent("certs", "--ca", credentials.path(
+            "ca")).stdout) and newest_serial(credentials, "revoked")
+        credentials.agent("revoke", "--serial", serial, "--ca", credentials.path("ca"))
+        said = len(agent.text())
+        fresh = credentials.place(f"{own_certificates}/ca.crl.new")
+        with open(credentials.place("ca/ca.crl"), "rb") as source, open(fresh, "wb") as file:
+            file.write(source.read())
+        os.chmod(fresh, 0o644)
+        os.replace(fresh, credentials.place(f"{own_certificates}/ca.crl"))
+        agent.wait_for("read again", 3, said)
+        for name, (for_agent, for_launcher) in bad.items():
+            said = len(agent.text())
+            answer = stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"),
+                              *paths_of(credentials, name))
+            assert b"closed after" in answer.out, (name, answer)
+            assert_refused(agent, said, for_agent)
+            agents.configure(name)
+            done = agents.run("-H", "node2", "echo", "started")
+            assert done.code == 120 and not done.out, (name, done)
+            assert re.search(for_launcher, done.own_text()), (name, done)
+        # Who may not come in by agent comes in by ssh, and is told why.
+        agents.configure("revoked")
+        done = launcher.run("-H", "node2", "-v", "hostname")
+        assert done.code == 0 and done.out == b"node2\n", done
+        assert re.search("note: node2: ssh is used: .*does not take our certificate",
+                         done.own_text()), done
+        host = credentials.path("node3")
+        for words, reason in (
+                ((), "it showed no certificate"),
+                ((f"{host}/host.crt", f"{host}/host.key"), "is a host's certificate: it cannot launch")):
+            said = len(agent.text())
+            stranger(agents, "tls", *TARGET, credentials.path("node2/ca.crt"), *words)
+            assert_refused(agent, said, reason)
+        agents.configure("user")
+        serves_again(agents, 2)
+
+
+def newest_serial(credentials, config):
+    """The serial of a configuration's certificate, as `ivy-agent certs` writes it."""
+    certificate, _ = paths_of(credentials, config)
+    text = subprocess.run(["openssl", "x509", "-noout", "-serial", "-in", credentials.place(
+        certificate.removeprefix(credentials.inside + "/"))], capture_output=True, text=True,
+        check=True).stdout
+    return text.strip().removeprefix("serial=").lower()
+
+
+def assert_refused(agent, since, reason, address="10.77.0.4"):
+    """One line with who and why."""
+    def found():
+        return [line for line in agent.text()[since:].splitlines()
+                if "refused" in line and address in line and re.search(reason, line)]
+    try:
+        wait_until(found, 3, f"refused {address}: {reason}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{agent.text()[since:]}") from None
+
+
+# ---- what is no TLS ------------------------------------------------------------------------------
+
+HELLO_12 = bytes.fromhex("16030100 2d 010000 29 0303".replace(" ", "")) + bytes(32) + \
+    bytes.fromhex("00 0002 c02f 01 00".replace(" ", ""))
+
+STRANGE = {  # name: (bytes, pause between them, reason, seconds until it is closed)
+    "plaintext gRPC": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, "gRPC without TLS", 1),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: node2\r\n\r\n", 0, "an HTTP request without TLS", 1),
+    "SSH": (b"SSH-2.0-OpenSSH_9.2\r\n", 0, "an SSH client", 1),
+    "garbage": (bytes(range(255, 0, -1)) * 64, 0, "not TLS: it begins with", 1),
+    "old TLS": (HELLO_12, 0, "TLS older than 1.3", 1),
+    "a record that is too long": (b"\x16\x03\x01\xff\xff" + bytes(1000), 0, "does not allow", 1),
+    "half a hello": (HELLO_12[:20], 0, "ends after 20 bytes", 5),
+    "a byte at a time": (HELLO_12[:5] + bytes(40), 0.2, "ClientHello that ends|does not begin with",
+                         5),
+    "silence": (b"", 0, "silent", 5),
+}
+
+
+def test_strangers_are_refused_with_a_reason(agents):
+    agents.start(2)
+    agent = agents[2]
+
+    def drill(data, pause, reason, bound):
+        def one():
+            said = stranger(agents, "say", *TARGET, data.hex(), str(pause)).out.decode()
+            took = float(re.search(r"closed after ([\d.]+) s", said)[1])
+            # A byte at a time: its end is seen when everything has been tried to be sent.
+            assert took < seconds(bound + 1) + len(data) * pause, took
+            assert_refused(agent, 0, reason)
+        one.__name__ = reason
+        return one
+    with unaffected_job(agents, 2):
+        side_by_side(*(drill(*strange) for strange in STRANGE.values()))
+        assert agent.is_running()
+        assert serves_again(agents, 2) < seconds(5)
+    # What strangers write cannot forge a line.
+    assert all(line.startswith("ivy-agent: ") for line in agent.text().splitlines())
+
+
+# ---- too many ------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def crowd(agents, host, count, *place, user=USER):
+    """So many connections that say nothing, from that host, until the block ends."""
+    # root: an ordinary user's limit of descriptors may be lower.
+    launcher = agents.launcher.as_user("root")
+    launcher.host = host
+    with launcher.start_program("setpriv", "--reuid", user, "--regid", user, "--clear-groups",
+                                "/usr/bin/python3", STRANGER, "crowd", str(count), *place,
+                                stdin=subprocess.PIPE) as run:
+        run.wait_for("there", 60)
+        yield
+        run.process.stdin.close()
+        run.wait_for("gone", 20)
+        assert run.finish().code == 0
+
+
+def memory_mib(pid):
+    with open(f"/proc/{pid}/status") as file:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) / 1024
+
+
+def test_two_thousand_half_open_connections(agents):
+    agents.start(2)
+    agent = agents[2]
+    with unaffected_job(agents, 2):
+        before = memory_mib(agent.pid())
+        usual = serves_again(agents, 2)
+        with crowd(agents, 4, 2000, *TARGET):
+            # Strangers take no place from who comes from elsewhere.
+            assert serves_again(agents, 2) < usual + seconds(3)
+            assert agent.descriptors() < 300, agent.descriptors()
+            grown = memory_mib(agent.pid()) - before
+            assert grown < 32, f"{grown:.1f} MiB more"
+            busy, started = agent.cpu_seconds(), time.monotonic()
+            time.sleep(1)
+            assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started)
+        assert serves_again(agents, 2) < usual + seconds(RECOVERY)
+    assert_refused(agent, 0, "64 (of|half-open|connections)")
+    assert "left out" in agent.text() or agent.text().count("refused") >= 1900
+
+
+def test_connections_up_to_the_descriptor_limit(agents):
+    """From strangers, and from this host's own user, who needs no certificate."""
+    agent, = agents.prepare(2)
+    agent.limits = ("prlimit", "--nofile=100:100")
+    agent.start()
+    with unaffected_job(agents, 2):
+        usual = serves_again(agents, 2)
+        for host, place in ((4, TARGET), (2, (SOCKET,))):
+            said = len(agent.text())
+            with crowd(agents, host, 500, *place):
+                wait_until(lambda: agent.descriptors() < 100, 2, "some are kept free")
+                agent.wait_for("refused", 5, said)
+                assert "descriptors are open" in agent.text()[said:] or host == 4, \
+                    agent.text()[said:][-2000:]
+                busy, started = agent.cpu_seconds(), time.monotonic()
+                time.sleep(1)
+                assert agent.cpu_seconds() - busy < 0.5 * (time.monotonic() - started), "it spins"
+            assert serves_again(agents, 2) < usual + seconds(RECOVERY)
+    assert agent.is_running()

@@ -1,0 +1,590 @@
+#include "tests/rendezvous/simulated_client.h"
+
+#include <algorithm>
+
+#include "tests/rendezvous/torch_script.h"
+
+namespace ivy::test {
+namespace {
+
+using store::Op;
+using store::RequestId;
+
+constexpr std::uint64_t kMilli = 1'000'000;
+constexpr std::size_t kObjects = 3;
+constexpr std::size_t kPerObject = 40;  // The search grows with them.
+constexpr std::uint32_t kMembers = 3;
+
+bool is_wait(Kind kind) { return kind == Kind::kWait || kind == Kind::kWaitGet; }
+
+// Torch says nothing about these.
+bool is_silent(Kind kind) {
+  return kind == Kind::kSet || kind == Kind::kAppend || kind == Kind::kMultiSet ||
+         kind == Kind::kPush;
+}
+
+std::uint64_t read_number(const std::string& bytes, std::size_t at) {
+  return store::PayloadReader(std::string_view(bytes).substr(at)).u64();
+}
+
+}  // namespace
+
+std::string History::wrong_round() const {
+  for (const auto& [where, seen] : rounds) {
+    std::uint64_t last_invoked = 0;
+    std::uint64_t first_returned = kOpen;
+    for (const Round& round : seen) {
+      last_invoked = std::max(last_invoked, round.invoked);
+      first_returned = std::min(first_returned, round.returned);
+    }
+    if (last_invoked > first_returned) return "round " + where + " let somebody go too early";
+  }
+  return {};
+}
+
+std::vector<std::string> SimulatedClient::all_keys() {
+  std::vector<std::string> keys;
+  for (std::size_t object = 0; object < kObjects; ++object)
+    for (std::size_t index = 0; index < 4; ++index)
+      keys.push_back("o" + std::to_string(object) + "/" + std::to_string(index));
+  return keys;
+}
+
+SimulatedClient::SimulatedClient(Network& network, Speech speech, std::uint32_t member)
+    : network_(network),
+      speech_(speech),
+      member_(member),
+      generation_(network.engine().generation()) {
+  store::ClientInfo info;
+  info.generation = generation_;
+  info.rank = member;
+  if (speech == Speech::kEngine) {
+    engine_client_ = *network.engine().join(info, network.now());
+    network.joined(engine_client_, *this);
+  } else if (speech == Speech::kNative) {
+    native_ = store::NativeDialect::make(network.engine(), info, network.now()).value();
+    network.joined(native_->client(), *this);
+  } else {
+    torch_ = std::make_unique<store::TorchDialect>(network.engine(), generation_, "10.0.0.1");
+    send(opcode(0) + word32(0x3C85F7CE), store::Check{}, 0);
+  }
+}
+
+SimulatedClient::~SimulatedClient() = default;
+
+std::string SimulatedClient::key(std::uint32_t object, std::size_t index) const {
+  return "o" + std::to_string(object) + "/" + std::to_string(index);
+}
+
+// ---- Asking -------------------------------------------------------------------------------------
+
+Operation* SimulatedClient::invent(std::uint32_t& object, bool& is_barrier) {
+  is_barrier = speech_ != Speech::kTorch && network_.pick(12) == 0;
+  object = static_cast<std::uint32_t>(network_.pick(kObjects));
+  if (is_barrier) return nullptr;
+  const std::string where = std::to_string(generation_) +
+                            (speech_ == Speech::kTorch ? " torch " : " native ") +
+                            std::to_string(object);
+  std::list<Operation>& all = network_.history().objects[where];
+  if (all.size() >= kPerObject) return nullptr;
+  Operation& operation = all.emplace_back();
+  fill(operation);
+  operation.is_torch = speech_ == Speech::kTorch;
+  operation.invoked = network_.now();
+  return &operation;
+}
+
+void SimulatedClient::fill(Operation& operation) {
+  do {
+    operation.kind = static_cast<Kind>(network_.pick(15));
+    // A torch client waits before it gets; its get of a missing key waits too.
+  } while (speech_ == Speech::kTorch &&
+           (operation.kind == Kind::kSetOnce || operation.kind == Kind::kGet ||
+            operation.kind == Kind::kMultiGet));
+  operation.keys = {network_.pick(3)};
+  const bool many = operation.kind == Kind::kMultiGet || operation.kind == Kind::kMultiSet ||
+                    operation.kind == Kind::kWait || operation.kind == Kind::kCheck;
+  if (many && network_.pick(3) > 0) operation.keys.push_back((operation.keys[0] + 1) % 3);
+  const bool by_existence = operation.kind == Kind::kWait || operation.kind == Kind::kCheck;
+  if (by_existence && network_.pick(4) == 0) operation.keys.push_back(3);
+  // Numbers now and then, so that adds find some.
+  operation.value = std::to_string(network_.pick(1'000'000));
+  if (operation.kind == Kind::kSet && network_.pick(2) == 0) operation.value += "x";
+  operation.delta = static_cast<std::int64_t>(network_.pick(20)) - 10;
+  if (operation.kind == Kind::kAdd && speech_ == Speech::kTorch) operation.keys = {2};
+  // There an add to a text ends the connection: key 2 of torch's objects holds numbers only.
+  const bool may_be_text = operation.kind == Kind::kSet || operation.kind == Kind::kAppend ||
+                           operation.kind == Kind::kCompareSet || operation.kind == Kind::kMultiSet;
+  if (may_be_text && speech_ == Speech::kTorch) operation.keys = {network_.pick(2)};
+  if (operation.kind == Kind::kCompareSet && network_.pick(3) > 0) {
+    operation.expected = std::to_string(network_.pick(4));
+  }
+  if (operation.kind == Kind::kSet && network_.pick(3) == 0)
+    operation.value = std::to_string(network_.pick(4));
+}
+
+void SimulatedClient::ask() {
+  if (gone_) return;
+  std::uint32_t object = 0;
+  bool is_barrier = false;
+  Operation* operation = invent(object, is_barrier);
+  if (operation == nullptr && !is_barrier) return;
+  // A torch client has one request open; it says no more until it is answered.
+  const auto loud = [](const auto& entry) {
+    return entry.second.is_cancel || !is_silent(entry.second.operation->kind);
+  };
+  if (speech_ == Speech::kTorch && std::any_of(asked_.begin(), asked_.end(), loud)) {
+    operation->end = Operation::End::kNothing;
+    return;
+  }
+  const RequestId id = next_request_++;
+  asked_[id] = {operation, is_barrier, false, network_.now(), object};
+  if (speech_ == Speech::kTorch) {
+    ask_torch(*operation, object);
+  } else if (!is_barrier) {
+    const std::string frame = speech_ == Speech::kNative
+                                  ? frame_of(*operation, object, static_cast<std::uint32_t>(id))
+                                  : std::string();
+    send(frame, request_of(*operation, object), id);
+  } else {
+    const store::Barrier barrier{"meeting", kMembers, member_, (member_ + 1) * 1'000'000 + id,
+                                 network_.now() + (1 + network_.pick(200)) * kMilli};
+    std::string payload;
+    store::put_u64(payload, (barrier.deadline_ns - network_.now()) / kMilli);
+    store::put_text(payload, barrier.name);
+    store::put_u32(payload, barrier.size);
+    store::put_u32(payload, barrier.member);
+    store::put_u64(payload, barrier.call);
+    std::string frame;
+    store::append_frame(
+        frame, {static_cast<std::uint8_t>(Op::kBarrier), static_cast<std::uint32_t>(id)}, payload);
+    send(frame, barrier, id);
+  }
+}
+
+store::Request SimulatedClient::request_of(const Operation& operation, std::uint32_t object) {
+  const std::string first = key(object, operation.keys[0]);
+  const std::string queue = key(object, 3);
+  std::vector<std::string> names;
+  for (const std::size_t index : operation.keys) names.push_back(key(object, index));
+  const std::uint64_t deadline =
+      network_.pick(3) == 0 ? store::kNever : network_.now() + network_.pick(60) * kMilli;
+  switch (operation.kind) {
+    case Kind::kSet:
+      return store::Set{first, operation.value, false};
+    case Kind::kSetOnce:
+      return store::Set{first, operation.value, true};
+    case Kind::kGet:
+      return store::Get{first, std::nullopt};
+    case Kind::kWaitGet:
+      return store::Get{first, deadline};
+    case Kind::kWait:
+      return store::Wait{names, deadline};
+    case Kind::kCheck:
+      return store::Check{names};
+    case Kind::kAdd:
+      return store::Add{first, operation.delta};
+    case Kind::kCompareSet:
+      return store::CompareSet{first, operation.expected, operation.value};
+    case Kind::kAppend:
+      return store::Append{first, operation.value};
+    case Kind::kDelete:
+      return store::Delete{first};
+    case Kind::kMultiGet:
+      return store::MultiGet{names};
+    case Kind::kMultiSet: {
+      store::MultiSet set;
+      for (std::size_t i = 0; i < names.size(); ++i)
+        set.entries.emplace_back(names[i], operation.value + "." + std::to_string(i));
+      return set;
+    }
+    case Kind::kPush:
+      return store::QueuePush{queue, operation.value};
+    case Kind::kPop:
+      return store::QueuePop{queue, deadline};
+    case Kind::kLength:
+      return store::QueueLength{queue};
+  }
+  return store::Check{};
+}
+
+std::string SimulatedClient::frame_of(const Operation& operation, std::uint32_t object,
+                                      std::uint32_t id) {
+  static constexpr std::array<Op, 15> kOps = {
+      Op::kSet,      Op::kSetOnce,  Op::kGet,        Op::kWaitGet,  Op::kWait,
+      Op::kCheck,    Op::kAdd,      Op::kCompareSet, Op::kAppend,   Op::kDelete,
+      Op::kMultiGet, Op::kMultiSet, Op::kQueuePush,  Op::kQueuePop, Op::kQueueLength};
+  const Op op = kOps[static_cast<std::size_t>(operation.kind)];
+  std::string payload;
+  if (op == Op::kWaitGet || op == Op::kWait || op == Op::kQueuePop)
+    store::put_u64(payload, network_.pick(3) == 0 ? store::kForeverMs : network_.pick(60));
+  const bool is_list =
+      op == Op::kWait || op == Op::kCheck || op == Op::kMultiGet || op == Op::kMultiSet;
+  if (is_list) {
+    store::put_u32(payload, static_cast<std::uint32_t>(operation.keys.size()));
+    for (std::size_t i = 0; i < operation.keys.size(); ++i) {
+      store::put_text(payload, key(object, operation.keys[i]));
+      if (op == Op::kMultiSet) store::put_text(payload, operation.value + "." + std::to_string(i));
+    }
+  } else {
+    const bool is_queue = op == Op::kQueuePush || op == Op::kQueuePop || op == Op::kQueueLength;
+    store::put_text(payload, key(object, is_queue ? 3 : operation.keys[0]));
+  }
+  if (op == Op::kAdd) store::put_u64(payload, static_cast<std::uint64_t>(operation.delta));
+  if (op == Op::kCompareSet) {
+    store::put_u8(payload, operation.expected ? 1 : 0);
+    store::put_text(payload, operation.expected.value_or(""));
+  }
+  if (op == Op::kSet || op == Op::kSetOnce || op == Op::kCompareSet || op == Op::kAppend ||
+      op == Op::kQueuePush) {
+    store::put_text(payload, operation.value);
+  }
+  std::string frame;
+  store::append_frame(frame, {static_cast<std::uint8_t>(op), id}, payload);
+  return frame;
+}
+
+void SimulatedClient::ask_torch(Operation& operation, std::uint32_t object) {
+  static constexpr std::array<int, 15> kOpcodes = {1, -1, -1, 3,  6,  5,  4, 2,
+                                                   9, 8,  -1, 11, 14, 15, 16};
+  const auto kind = static_cast<std::size_t>(operation.kind);
+  std::string bytes = opcode(kOpcodes[kind]);
+  std::vector<std::string> names;
+  for (const std::size_t index : operation.keys) names.push_back(key(object, index));
+  const std::string& first = names[0];
+  switch (operation.kind) {
+    case Kind::kWait:
+    case Kind::kCheck:
+      bytes += keys(names);
+      break;
+    case Kind::kMultiSet:
+      bytes += number(static_cast<std::int64_t>(names.size()));
+      for (std::size_t i = 0; i < names.size(); ++i)
+        bytes += text(names[i]) + text(operation.value + "." + std::to_string(i));
+      break;
+    case Kind::kPush:
+      bytes += text(key(object, 3)) + text(operation.value);
+      break;
+    case Kind::kPop:
+    case Kind::kLength:
+      bytes += text(key(object, 3));
+      break;
+    case Kind::kAdd:
+      bytes += text(first) + number(operation.delta);
+      break;
+    case Kind::kCompareSet:
+      bytes += text(first) + text(operation.expected.value_or("")) + text(operation.value);
+      break;
+    case Kind::kSet:
+    case Kind::kAppend:
+      bytes += text(first) + text(operation.value);
+      break;
+    default:
+      bytes += text(first);
+      break;
+  }
+  send(bytes, store::Check{}, 0);
+}
+
+void SimulatedClient::cancel() {
+  if (gone_ || asked_.empty()) return;
+  if (speech_ == Speech::kTorch) {
+    // Only while it waits, and once.
+    const Asked& last = asked_.rbegin()->second;
+    if (last.is_cancel || !is_wait(last.operation->kind)) return;
+    asked_[next_request_++] = {nullptr, false, true, network_.now(), 0};
+    return send(opcode(12), store::Check{}, 0);
+  }
+  const RequestId target = 1 + network_.pick(next_request_ - 1);
+  const RequestId id = next_request_++;
+  asked_[id] = {nullptr, false, true, network_.now(), 0};
+  std::string payload;
+  store::put_u32(payload, static_cast<std::uint32_t>(target));
+  std::string frame;
+  store::append_frame(
+      frame, {static_cast<std::uint8_t>(Op::kCancel), static_cast<std::uint32_t>(id)}, payload);
+  send(frame, store::Cancel{target}, id);
+}
+
+// It is on its way for a while; bytes are cut anywhere.
+void SimulatedClient::send(std::string bytes, store::Request request, RequestId id) {
+  const auto delay = [this] {
+    next_arrival_ns_ = std::max(next_arrival_ns_, network_.now() + network_.pick(5) * kMilli / 2);
+    return next_arrival_ns_;
+  };
+  if (speech_ == Speech::kEngine) {
+    network_.later(delay(), [this, id, request = std::move(request)] {
+      if (gone_) return;
+      store::Replies replies;
+      network_.engine().apply(engine_client_, id, request, network_.now(), replies);
+      network_.deliver(replies);
+    });
+    return;
+  }
+  while (!bytes.empty()) {
+    const std::size_t piece =
+        network_.pick(2) == 0 ? bytes.size() : 1 + network_.pick(bytes.size());
+    network_.later(delay(), [this, part = bytes.substr(0, piece)] { arrive(part); });
+    bytes.erase(0, piece);
+  }
+}
+
+void SimulatedClient::arrive(const std::string& bytes) {
+  if (gone_) return;
+  store::Replies replies;
+  if (native_ != nullptr) {
+    const Result<void> taken = native_->receive(bytes, network_.now(), replies);
+    if (!taken.ok()) network_.fail("native: " + taken.error().message);
+  } else {
+    const Result<void> taken = torch_->receive(bytes, network_.now(), replies);
+    // A torch client of the last generation is hung up on.
+    if (!taken.ok() && generation_ == network_.engine().generation())
+      network_.fail("torch: " + taken.error().message);
+    if (torch_->client() != 0) network_.joined(torch_->client(), *this);
+  }
+  network_.deliver(replies);
+}
+
+void SimulatedClient::go_on() {
+  if (!gone_ && torch_ != nullptr && torch_->has_more()) arrive({});
+}
+
+void SimulatedClient::hang_up() {
+  if (gone_) return;
+  gone_ = true;
+  if (engine_client_ != 0) {
+    network_.left(engine_client_);
+    network_.engine().leave(engine_client_);
+  }
+  if (native_ != nullptr) network_.left(native_->client());
+  if (torch_ != nullptr && torch_->client() != 0) network_.left(torch_->client());
+  native_.reset();
+  torch_.reset();
+}
+
+// ---- Hearing ------------------------------------------------------------------------------------
+
+void SimulatedClient::take(const store::Reply& reply) {
+  if (gone_) return;
+  next_hearing_ns_ = std::max(next_hearing_ns_, network_.now() + network_.pick(5) * kMilli / 2);
+  if (speech_ == Speech::kEngine) {
+    network_.later(next_hearing_ns_, [this, reply] {
+      if (!gone_) hear(reply);
+    });
+    return;
+  }
+  std::string bytes;
+  if (native_ != nullptr) {
+    native_->reply(reply, bytes);
+  } else {
+    const Result<void> said = torch_->reply(reply, bytes);
+    if (!said.ok() && generation_ == network_.engine().generation())
+      network_.fail("torch: " + said.error().message);
+  }
+  network_.later(next_hearing_ns_, [this, bytes] {
+    if (!gone_) hear_bytes(bytes);
+  });
+}
+
+void SimulatedClient::end(Asked& asked, Operation::End how) {
+  asked.operation->end = how;
+  asked.operation->returned = network_.now();
+}
+
+void SimulatedClient::hear(const store::Reply& reply) {
+  const auto found = asked_.find(reply.request);
+  if (found == asked_.end()) return network_.fail("an answer to nothing");
+  Asked asked = found->second;
+  asked_.erase(found);
+  if (asked.is_cancel) return;
+  const auto* error = std::get_if<Error>(&reply.body);
+  if (asked.is_barrier) {
+    const auto* round = std::get_if<store::Number>(&reply.body);
+    if (round == nullptr) return;
+    const std::string where = std::to_string(generation_) + " " + std::to_string(round->value);
+    network_.history().rounds[where].push_back({member_, asked.invoked, network_.now()});
+    return;
+  }
+  Operation& operation = *asked.operation;
+  if (error != nullptr) {
+    const bool about_contents = error->code == Code::kNotFound ||
+                                error->code == Code::kAlreadyExists ||
+                                error->code == Code::kInvalidArgument;
+    operation.missing = about_contents;
+    return end(asked, about_contents ? Operation::End::kAnswered : Operation::End::kNothing);
+  }
+  if (const auto* value = std::get_if<store::Value>(&reply.body)) operation.got = value->bytes;
+  if (const auto* values = std::get_if<store::Values>(&reply.body)) operation.many = values->bytes;
+  if (const auto* number = std::get_if<store::Number>(&reply.body)) {
+    operation.number = number->value;
+    operation.missing = operation.kind == Kind::kCheck && number->value == 0;
+  }
+  if (const auto* compared = std::get_if<store::Compared>(&reply.body)) {
+    operation.stored = compared->stored;
+    operation.got = compared->current;
+  }
+  end(asked, Operation::End::kAnswered);
+}
+
+void SimulatedClient::hear_bytes(const std::string& bytes) {
+  if (speech_ == Speech::kNative) {
+    decoder_.feed(bytes);
+    while (auto frame = *decoder_.next()) hear_frame(*frame);
+    return;
+  }
+  heard_ += bytes;
+  while (!heard_.empty() && hear_torch()) {
+  }
+}
+
+// Turns a frame back into a reply.
+void SimulatedClient::hear_frame(const store::WireFrame& frame) {
+  store::Reply reply;
+  reply.request = frame.head.id;
+  store::PayloadReader in(frame.payload);
+  const auto found = asked_.find(frame.head.id);
+  if (found == asked_.end()) return network_.fail("an answer to nothing");
+  if (frame.head.kind != 0) {
+    reply.body = Error{static_cast<Code>(frame.head.kind), std::string(in.text())};
+    return hear(reply);
+  }
+  if (found->second.is_barrier) {
+    reply.body = store::Number{in.i64()};
+    return hear(reply);
+  }
+  if (found->second.is_cancel) return hear(reply);
+  const Operation& operation = *found->second.operation;
+  switch (operation.kind) {
+    case Kind::kGet:
+    case Kind::kWaitGet:
+    case Kind::kPop:
+      reply.body = store::Value{std::string(in.text())};
+      break;
+    case Kind::kCheck:
+    case Kind::kDelete:
+      reply.body = store::Number{in.u8()};
+      break;
+    case Kind::kAdd:
+    case Kind::kAppend:
+    case Kind::kPush:
+    case Kind::kLength:
+      reply.body = store::Number{in.i64()};
+      break;
+    case Kind::kMultiGet: {
+      store::Values values;
+      for (std::size_t i = 0; i < operation.keys.size(); ++i) values.bytes.emplace_back(in.text());
+      reply.body = std::move(values);
+      break;
+    }
+    case Kind::kCompareSet: {
+      store::Compared compared;
+      compared.stored = in.u8() == 1;
+      const bool exists = in.u8() == 1;
+      std::string current(in.text());
+      if (exists) compared.current = std::move(current);
+      reply.body = std::move(compared);
+      break;
+    }
+    default:
+      break;
+  }
+  if (!in.done()) network_.fail("a reply of another shape");
+  hear(reply);
+}
+
+// One answer, when it is whole. What torch was silent about has happened before it.
+bool SimulatedClient::hear_torch() {
+  while (!asked_.empty()) {
+    Asked& first = asked_.begin()->second;
+    if (first.is_cancel || !is_silent(first.operation->kind)) break;
+    first.operation->number = -1;
+    end(first, Operation::End::kAnswered);
+    asked_.erase(asked_.begin());
+  }
+  if (asked_.empty()) {
+    network_.fail("torch: an answer to nothing");
+    return false;
+  }
+  Asked& asked = asked_.begin()->second;
+  if (asked.is_cancel) {  // Its wait was answered before.
+    if (heard_[0] != 1) network_.fail("torch: a cancel that is answered by something else");
+    heard_.erase(0, 1);
+    asked_.erase(asked_.begin());
+    return true;
+  }
+  Operation& operation = *asked.operation;
+  switch (operation.kind) {
+    case Kind::kWait:
+    case Kind::kWaitGet:
+    case Kind::kCheck:
+      if (!hear_torch_wait()) return false;
+      break;
+    case Kind::kAdd:
+    case Kind::kDelete:
+    case Kind::kLength:
+      if (!hear_torch_number(operation)) return false;
+      end(asked, Operation::End::kAnswered);
+      asked_.erase(asked_.begin());
+      break;
+    default:
+      if (!hear_torch_text(operation)) return false;
+      end(asked, Operation::End::kAnswered);
+      asked_.erase(asked_.begin());
+      break;
+  }
+  return true;
+}
+
+bool SimulatedClient::hear_torch_wait() {
+  Asked& asked = asked_.begin()->second;
+  Operation& operation = *asked.operation;
+  const bool was_cancelled = asked_.size() > 1 && std::next(asked_.begin())->second.is_cancel;
+  if (operation.kind == Kind::kWaitGet) {
+    // A text, or the byte of its cancel. No text here is 1 modulo 256 bytes long and shorter.
+    const bool cancelled = was_cancelled && heard_.size() == 1 && heard_[0] == 1;
+    if (!cancelled && !hear_torch_text(operation)) return false;
+    end(asked, cancelled ? Operation::End::kNothing : Operation::End::kAnswered);
+    asked_.erase(asked_.begin());
+    return true;
+  }
+  if (operation.kind == Kind::kWait && heard_[0] == 1) {
+    // Cancelled: the byte is the cancel's.
+    if (!was_cancelled) network_.fail("torch: a wait that nobody cancelled was");
+    end(asked, Operation::End::kNothing);
+    asked_.erase(asked_.begin());
+    return true;
+  }
+  operation.missing = operation.kind == Kind::kCheck && heard_[0] == 1;
+  heard_.erase(0, 1);
+  end(asked, Operation::End::kAnswered);
+  asked_.erase(asked_.begin());
+  return true;
+}
+
+bool SimulatedClient::hear_torch_number(Operation& operation) {
+  if (heard_.size() < 8) return false;
+  operation.number = static_cast<std::int64_t>(read_number(heard_, 0));
+  heard_.erase(0, 8);
+  return true;
+}
+
+bool SimulatedClient::hear_torch_text(Operation& operation) {
+  std::size_t at = 0;
+  if (heard_.size() < 8) return false;
+  if (operation.kind == Kind::kPop) {
+    operation.missing = read_number(heard_, 0) == 0;
+    if (operation.missing) {
+      heard_.erase(0, 8);
+      return true;
+    }
+    at = 8;
+    if (heard_.size() < 16) return false;
+  }
+  const std::size_t length = read_number(heard_, at);
+  if (heard_.size() < at + 8 + length) return false;
+  operation.got = heard_.substr(at + 8, length);
+  heard_.erase(0, at + 8 + length);
+  return true;
+}
+
+}  // namespace ivy::test

@@ -1,0 +1,108 @@
+// One client of a simulated life: asks at random, in one of three ways of speaking, and writes down
+// what it saw.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/engine.h"
+#include "rendezvous/native_dialect.h"
+#include "rendezvous/torch_dialect.h"
+#include "tests/rendezvous/history.h"
+
+namespace ivy::test {
+
+class SimulatedClient;
+
+struct Round {
+  std::uint32_t member = 0;
+  std::uint64_t invoked = 0;
+  std::uint64_t returned = 0;
+};
+
+struct History {
+  // "generation space object" to what was asked of it. A list: pointers into it stay.
+  std::map<std::string, std::list<Operation>> objects;
+  std::map<std::string, std::vector<Round>> rounds;  // "generation number".
+  // A round from which somebody went before everybody had come, or empty.
+  std::string wrong_round() const;
+};
+
+// What a client needs of the world.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual std::uint64_t pick(std::uint64_t below) = 0;
+  virtual std::uint64_t now() const = 0;
+  virtual void later(std::uint64_t earliest_ns, std::function<void()> what) = 0;
+  virtual void deliver(store::Replies& replies) = 0;
+  virtual void joined(store::ClientId id, SimulatedClient& client) = 0;
+  virtual void left(store::ClientId id) = 0;
+  virtual void fail(const std::string& what) = 0;
+  virtual store::Engine& engine() = 0;
+  virtual History& history() = 0;
+};
+
+class SimulatedClient {
+ public:
+  enum class Speech { kEngine, kNative, kTorch };
+  SimulatedClient(Network& network, Speech speech, std::uint32_t member);
+  ~SimulatedClient();
+
+  void ask();
+  // Of something that it has asked, perhaps answered already.
+  void cancel();
+  void hang_up();
+  void take(const store::Reply& reply);  // From the engine.
+  void go_on();                          // What had to wait for another turn.
+  static std::vector<std::string> all_keys();
+
+ private:
+  struct Asked {
+    Operation* operation = nullptr;  // Null: a barrier, or a cancel.
+    bool is_barrier = false;
+    bool is_cancel = false;
+    std::uint64_t invoked = 0;
+    std::uint32_t object = 0;
+  };
+  Operation* invent(std::uint32_t& object, bool& is_barrier);
+  void fill(Operation& operation);
+  void send(std::string bytes, store::Request request, store::RequestId id);
+  void arrive(const std::string& bytes);
+  void ask_engine(Operation& operation, std::uint32_t object);
+  void ask_torch(Operation& operation, std::uint32_t object);
+  store::Request request_of(const Operation& operation, std::uint32_t object);
+  std::string frame_of(const Operation& operation, std::uint32_t object, std::uint32_t id);
+  void hear(const store::Reply& reply);
+  void hear_bytes(const std::string& bytes);
+  bool hear_torch();
+  bool hear_torch_wait();
+  bool hear_torch_number(Operation& operation);
+  bool hear_torch_text(Operation& operation);
+  void hear_frame(const store::WireFrame& frame);
+  void end(Asked& asked, Operation::End how);
+  std::string key(std::uint32_t object, std::size_t index) const;
+
+  Network& network_;
+  const Speech speech_;
+  const std::uint32_t member_;
+  const std::uint32_t generation_;
+  bool gone_ = false;
+  store::ClientId engine_client_ = 0;
+  std::unique_ptr<store::NativeDialect> native_;
+  std::unique_ptr<store::TorchDialect> torch_;
+  std::map<store::RequestId, Asked> asked_;  // By number; for torch in the order of sending.
+  store::RequestId next_request_ = 1;
+  std::uint64_t next_arrival_ns_ = 0;  // Requests arrive in the order of sending,
+  std::uint64_t next_hearing_ns_ = 0;  // and so do replies.
+  store::WireDecoder decoder_{store::kMaxFrameBytes};
+  std::string heard_;  // Of torch: what is not yet understood.
+};
+
+}  // namespace ivy::test
