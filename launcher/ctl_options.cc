@@ -21,9 +21,12 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", CtlVerb::kPs, "ps [--json]", "the jobs that you have started on this host",
+    {"ps", CtlVerb::kPs, "ps [-H HOSTS] [--json]", "the jobs that you have started on this host",
+     "  -H, --hosts LIST what the agents of these hosts know, wherever it was started\n"
+     "  --all-hosts      the same for every host of the jobs listed without it\n"
      "  --json           for programs: one object per job\n"
-     "\nExamples:\n  ivyctl ps\n  ivyctl ps --json | jq -r '.[].job'\n"},
+     "\nExamples:\n  ivyctl ps\n  ivyctl ps -H node[01-08]\n  ivyctl ps --json | jq -r "
+     "'.[].job'\n"},
     {"logs", CtlVerb::kLogs, "logs [-f] [JOB] [--rank LIST]", "what the workers have printed",
      "  -f, --follow     go on until the job ends\n"
      "  --rank LIST      only these ranks: 0,8-15\n"
@@ -146,6 +149,8 @@ void add_flags(CLI::App& app, CtlVerb verb, CtlOptions& options) {
   switch (verb) {
     case CtlVerb::kPs:
       app.add_flag("--json", options.json);
+      app.add_flag("--all-hosts", options.all_hosts);
+      app.add_option("-H,--hosts", options.hosts)->take_last();
       return;
     case CtlVerb::kLogs:
       app.add_flag("-f,--follow", options.follow);
@@ -187,6 +192,8 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
   }
   if (!words.empty())
     return usage_error("what is \"" + words.front() + "\"?", "ivyctl " + std::string(verb.usage));
+  if (options.all_hosts && !options.hosts.empty())
+    return usage_error("--all-hosts and -H contradict each other", "keep one of them");
   if (options.now && options.grace)
     return usage_error("--now and --grace contradict each other", "keep one of them");
   return {};

@@ -1,10 +1,8 @@
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 
 #include "launcher/ctl_connection.h"
+#include "launcher/ctl_table.h"
 #include "launcher/ctl_verbs.h"
-#include "launcher/diagnostic.h"
 #include "launcher/hosts.h"
 
 namespace ivy {
@@ -25,28 +23,10 @@ std::vector<std::string> host_names(const ctl::JobDescription& job) {
   return names;
 }
 
-std::string elapsed(std::int64_t since_unix_ms) {
-  using namespace std::chrono;
-  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  const long long seconds = std::max<std::int64_t>(now - since_unix_ms, 0) / 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
-                seconds % 60);
-  return text;
-}
-
 std::string command_line(const ctl::JobDescription& job) {
   std::string text;
   for (const std::string& word : job.command()) text += (text.empty() ? "" : " ") + word;
   return text;
-}
-
-// One line, whatever bytes are in it.
-std::string cell(const std::string& text, std::size_t columns) {
-  std::string clean = escape_control(text);
-  std::replace(clean.begin(), clean.end(), '\n', ' ');
-  if (clean.size() <= columns) return clean;
-  return clean.substr(0, columns - 3) + "...";
 }
 
 std::vector<std::string> cells_of(const Row& row) {
@@ -59,63 +39,17 @@ std::vector<std::string> cells_of(const Row& row) {
   return {id,
           std::to_string(job.pid()),
           job.state(),
-          cell(fold_host_names(host_names(job)), kCommandColumns),
+          table_cell(fold_host_names(host_names(job)), kCommandColumns),
           ranks,
-          elapsed(job.since_unix_ms()),
-          cell(command_line(job), kCommandColumns)};
+          elapsed_since(job.since_unix_ms()),
+          table_cell(command_line(job), kCommandColumns)};
 }
 
-void print_table(const std::vector<Row>& rows) {
+void print_rows(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> lines{
       {"JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"}};
   for (const Row& row : rows) lines.push_back(cells_of(row));
-  std::vector<std::size_t> widths(lines.front().size());
-  for (const auto& line : lines)
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  for (auto& line : lines) {
-    std::string text;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      if (i + 1 < line.size()) line[i].resize(widths[i] + 2, ' ');
-      text += line[i];
-    }
-    std::printf("%s\n", text.c_str());
-  }
-}
-
-// JSON has no bytes: what is no ASCII is written byte by byte unless it is UTF-8 already.
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80                   ? 1
-                               : lead >= 0xc2 && lead < 0xe0 ? 2
-                               : lead >= 0xe0 && lead < 0xf0 ? 3
-                               : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                             : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (std::size_t j = 1; j < length; ++j)
-      if ((static_cast<unsigned char>(text[i + j]) & 0xc0) != 0x80) return false;
-    i += length;
-  }
-  return true;
-}
-
-std::string json_text(const std::string& text) {
-  const bool utf8 = is_utf8(text);
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
+  print_table(std::move(lines));
 }
 
 template <class Words>
@@ -152,6 +86,7 @@ void print_json(const std::vector<Row>& rows) {
 }  // namespace
 
 int ctl_ps(const CtlOptions& options) {
+  if (options.all_hosts || !options.hosts.empty()) return ctl_ps_hosts(options);
   std::vector<Row> rows;
   for (const FoundJob& job : find_job_places()) {
     Row row{job, "", {}};
@@ -171,7 +106,7 @@ int ctl_ps(const CtlOptions& options) {
   } else if (rows.empty()) {
     ctl_say("no job of yours runs on this host");
   } else {
-    print_table(rows);
+    print_rows(rows);
   }
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }

@@ -12,6 +12,7 @@ namespace ivy {
 inline constexpr int kCtlFailed = 1;
 
 int ctl_ps(const CtlOptions& options);
+int ctl_ps_hosts(const CtlOptions& options);  // With -H or --all-hosts.
 int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);

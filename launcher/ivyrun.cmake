@@ -3,13 +3,28 @@ add_library(ivy_job STATIC
   job.cc job_control.cc job_events.cc job_record.cc job_resume.cc job_socket.cc follow_queue.cc
   detach.cc detached_output.cc env_files.cc host_session.cc interpreter.cc stdin_feed.cc waiting_line.cc hints.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
+
+# Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which
+# the first becomes where a host may be reached by an agent (links/agents_program.h).
 add_executable(ivyrun main.cc)
-target_link_libraries(ivyrun PRIVATE ivy_job)
-target_link_options(ivyrun PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+target_link_libraries(ivyrun PRIVATE ivy_job ivy_no_agent_links)
+add_executable(ivyrun-agents main.cc)
+target_link_libraries(ivyrun-agents PRIVATE ivy_job ivy_agent_links)
+add_dependencies(ivyrun ivyrun-agents)
+foreach(program ivyrun ivyrun-agents)
+  target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
+  if(NOT IVY_SANITIZE)
+    # At a fixed address: thousands of relocations less at every start.
+    set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_link_options(${program} PRIVATE -no-pie)
+  endif()
+endforeach()
 if(NOT IVY_SANITIZE)
-  # At a fixed address: thousands of relocations less at every start.
-  set_target_properties(ivyrun PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_link_options(ivyrun PRIVATE -no-pie)
+  # The shared libm, which g++ always names, would cost every start 0.14 ms. What libstdc++ may ask of it is taken
+  # from the archive beforehand, so that --as-needed leaves the shared one away.
+  find_library(IVY_MATH_ARCHIVE NAMES libm.a REQUIRED)
+  target_link_options(ivyrun PRIVATE -Wl,--as-needed -Wl,-u,fegetround,-u,fesetround)
+  target_link_libraries(ivyrun PRIVATE ${IVY_MATH_ARCHIVE})
 endif()
 # An ivyrun without its bundle could start nothing elsewhere.
 if(TARGET ivy_bundle)

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <csignal>
 #include <cstdio>
+#include <set>
 
 #include "launcher/clock.h"
 #include "launcher/env_files.h"
@@ -106,7 +107,7 @@ void Job::start(std::function<void(int, int)> over) {
   output_ = make_output();
   for (const std::string& note : options_.notes)
     if (!options_.quiet) output_->say("ivyrun: note: " + note + "\n");
-  carriers_ = make_carrier_context(loop_, options_, request_.node_binary);
+  carriers_ = make_carrier_context(loop_, options_, request_.node_binary, request_.make_agent_link);
   set_note_handler(carriers_, [this](const std::string& text) {
     if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
   });
@@ -267,6 +268,8 @@ void Job::check_addresses() {
   bool needed = false;
   for (const PlannedHost& planned : plan_.hosts) needed |= !hosts_[planned.host_index].on_this_host;
   for (HostRecord& host : hosts_) host.checked = !needed || host.plan_index < 0;
+  if (!options_.dry_run) open_store();
+  // On one host Start follows OpenStore on the same way, so its answer need not be waited for.
   if (!needed) return apply(JobEvent::kAllChecked);
   Command command;
   CheckAddress& check = *command.mutable_check_address();
@@ -275,6 +278,24 @@ void Job::check_addresses() {
   check.set_timeout_ms(kCheckTimeout.count());
   for (HostRecord& host : hosts_)
     if (!host.checked) host.session->send(command);
+}
+
+void Job::open_store() {
+  if (plan_.store_port == 0) return;
+  Command command;
+  OpenStore& open = *command.mutable_open_store();
+  open.add_addresses(plan_.master_address);
+  std::set<std::string> peers;
+  for (const HostRecord& host : hosts_) {
+    if (host.plan_index < 0 || plan_.hosts.size() < 2) continue;
+    if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
+    for (const Address& address : host.facts->addresses())
+      if (!address.loopback()) peers.insert(address.address());
+  }
+  for (const std::string& peer : peers) open.add_torch_peers(peer);
+  HostRecord& first = hosts_[plan_.hosts.front().host_index];
+  first.opens_store = true;
+  first.session->send(command);
 }
 
 void Job::start_workers() {

@@ -37,7 +37,8 @@ struct JobRequest {
   Options options;          // working_directory is absolute.
   std::vector<Host> hosts;  // At least one.
   Environment caller;
-  std::string node_binary;  // ivy-node of this build.
+  std::string node_binary;        // ivy-node of this build.
+  MakeAgentLink make_agent_link;  // agent_link_maker().
   JobIdentity identity;
   std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // --detach; outlives the job.
@@ -78,6 +79,7 @@ class Job {
     std::optional<HostFacts> facts;
     std::optional<LinkDown> failure;  // It never came up.
     bool checked = false;
+    bool opens_store = false;  // Host 0, between OpenStore and its answer.
     std::string interface;
     bool reported = false;
     bool lost = false;
@@ -96,6 +98,7 @@ class Job {
   void act(JobAction action);
   void open_sessions();
   void check_addresses();
+  void open_store();
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
   void make_worker_records();
@@ -118,6 +121,9 @@ class Job {
   void on_event(std::size_t index, const Event& event);
   void on_hello_ok(std::size_t index, const HelloOk& hello);
   void on_address_checked(std::size_t index, const AddressChecked& checked);
+  void on_store_opened(std::size_t index, const StoreOpened& opened);
+  void on_store_lost(std::size_t index, const StoreLost& lost);
+  void check_checked();
   void on_start_failed(std::size_t index, const StartFailed& failed);
   void on_exited(std::size_t index, const Exited& exited);
   void on_report(std::size_t index, const Report& report);

@@ -235,9 +235,47 @@ void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
     diagnostic.exit_code = kExitRefused;
     return refuse({std::move(diagnostic)}, LauncherReason::kRefused);
   }
-  const bool all = std::all_of(hosts_.begin(), hosts_.end(),
-                               [](const HostRecord& record) { return record.checked; });
+  check_checked();
+}
+
+void Job::check_checked() {
+  if (state_ != JobState::kChecking) return;
+  const bool all = std::all_of(hosts_.begin(), hosts_.end(), [](const HostRecord& record) {
+    return record.checked && !record.opens_store;
+  });
   if (all) apply(JobEvent::kAllChecked);
+}
+
+void Job::on_store_opened(std::size_t index, const StoreOpened& opened) {
+  HostRecord& host = hosts_[index];
+  host.opens_store = false;
+  if (opened.error().empty()) return check_checked();
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-H011";
+  diagnostic.what = "the job's store cannot listen";
+  diagnostic.where = host.name + ", " + plan_.master_address;
+  diagnostic.cause = opened.error();
+  diagnostic.fix =
+      "another --port-range or --master-port,\n"
+      "or --no-store: rank 0's framework then serves on MASTER_PORT";
+  diagnostic.exit_code = kExitRefused;
+  refuse({std::move(diagnostic)}, LauncherReason::kRefused);
+}
+
+void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-R008";
+  diagnostic.what = "the job's store on host " + hosts_[index].name + " was lost";
+  diagnostic.where = hosts_[index].name;
+  diagnostic.cause = lost.why();
+  diagnostic.fix =
+      "the kernel log of the host may say who ended it;\n"
+      "--no-store runs without one: rank 0's framework then serves on MASTER_PORT";
+  diagnostic.exit_code = kExitHostLost;
+  if (launcher_end_.reason == LauncherReason::kNone && state_ != JobState::kDone)
+    output_->say("ivyrun: " + diagnostic.what + ": " + lost.why() + "\n");
+  end_by_launcher(LauncherReason::kStoreLost, 0, std::move(diagnostic));
+  apply(JobEvent::kHostLost);
 }
 
 // ---- Running
@@ -257,6 +295,10 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_hello_ok(index, event.hello_ok());
     case Event::kAddressChecked:
       return on_address_checked(index, event.address_checked());
+    case Event::kStoreOpened:
+      return on_store_opened(index, event.store_opened());
+    case Event::kStoreLost:
+      return on_store_lost(index, event.store_lost());
     case Event::kStarted:
       if (event.started().rank() < workers_.size())
         worker_started(workers_[event.started().rank()], event.started().pid());

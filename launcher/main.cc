@@ -1,5 +1,6 @@
 // ivyrun: one command starts one worker per accelerator on every host.
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "launcher/detach.h"
 #include "launcher/job.h"
 #include "launcher/job_record.h"
+#include "launcher/links/agents_program.h"
 #include "launcher/options.h"
 #include "proto/log.h"
 #include "proto/short_slice.h"
@@ -131,7 +133,31 @@ void prepare_to_detach(ivy::JobRequest& request) {
   options.log_dir = absolute_directory(options.log_dir);
 }
 
-int run_job(ivy::JobRequest request) {
+// Where a host may be reached by an agent, this process becomes the program that can do it: before
+// the job has left any trace. `auto` goes on without agents when there is no such program, and its
+// carriers say so.
+ivy::Result<void> find_agents(ivy::JobRequest& request, char* const* argv) {
+  request.make_agent_link = ivy::agent_link_maker();
+  if (request.make_agent_link) return {};
+  if (!ivy::may_use_agents(request.options, request.hosts, request.caller)) return {};
+  const ivy::Error failed = ivy::become_agents_program(argv);
+  if (request.options.transport != ivy::TransportChoice::kAgent) return {};
+  return failed.context("--transport agent needs a second program");
+}
+
+// A hostfile that is no file, such as <(scontrol show hostnames), can be read only once: by the
+// program that can do everything.
+ivy::Result<std::string> read_hostfile_once(const std::string& path, char* const* argv) {
+  struct stat status {};
+  const bool is_stream =
+      stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+  if (is_stream && !ivy::agent_link_maker()) ivy::become_agents_program(argv);
+  return ivy::read_hostfile(path);
+}
+
+int run_job(ivy::JobRequest request, char* const* argv) {
+  if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
+    return complain(found.error());
   std::unique_ptr<ivy::Detachment> detachment;
   if (request.options.detach && !request.options.dry_run) {
     auto begun = ivy::Detachment::begin({request.identity.job_id, request.options.log_dir});
@@ -159,7 +185,7 @@ int run_job(ivy::JobRequest request) {
   _exit(exit_code);
 }
 
-int run(const ivy::Options& options, const ivy::Environment& caller) {
+int run(const ivy::Options& options, const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
   request.identity = ivy::make_job_identity();
   request.started_in = absolute_directory("");
@@ -181,11 +207,11 @@ int run(const ivy::Options& options, const ivy::Environment& caller) {
                                "build or install both"});
 
   if (options.detach && !options.dry_run) prepare_to_detach(request);
-  return run_job(std::move(request));
+  return run_job(std::move(request), argv);
 }
 
 // `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
-int resume(const std::string& record_path, const ivy::Environment& caller) {
+int resume(const std::string& record_path, const ivy::Environment& caller, char* const* argv) {
   ivy::Result<ivy::ctl::JobRecord> read = ivy::read_job_record(record_path);
   if (!read.ok()) return complain(read.error());
   ivy::JobRequest request;
@@ -197,25 +223,28 @@ int resume(const std::string& record_path, const ivy::Environment& caller) {
   request.started_in = read->started_in();
   request.timeout_passed = ivy::time_since_start(*read);
   request.record = std::move(read).value();
-  return run_job(std::move(request));
+  return run_job(std::move(request), argv);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   const ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   // No flag for people: it stands in no table and no help.
-  if (arguments.size() == 2 && arguments[0] == "--resume") return resume(arguments[1], caller);
-  ivy::Result<ivy::ParsedCommandLine> parsed = ivy::parse_command_line(arguments, caller);
+  if (arguments.size() == 2 && arguments[0] == "--resume")
+    return resume(arguments[1], caller, argv);
+  const auto read = [argv](const std::string& path) { return read_hostfile_once(path, argv); };
+  ivy::Result<ivy::ParsedCommandLine> parsed = ivy::parse_command_line(arguments, caller, read);
   if (!parsed.ok()) return complain(parsed.error());
   if (!parsed->text_to_print.empty()) {
     std::fputs(parsed->text_to_print.c_str(), parsed->exit_code == 0 ? stdout : stderr);
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
-  return run(parsed->options, caller);
+  return run(parsed->options, caller, argv);
 }

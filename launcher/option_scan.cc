@@ -174,9 +174,20 @@ std::string variable_of(std::string_view prefix, std::string_view flag) {
   return name;
 }
 
+// Those that can be a flag's default. There are few, if any, and each flag looks through them.
+Environment possible_defaults(const Environment& environment) {
+  Environment possible;
+  for (const EnvVariable& variable : environment)
+    if (variable.name.starts_with("IVY_") || variable.name.starts_with("PET_"))
+      possible.push_back(variable);
+  return possible;
+}
+
 }  // namespace
 
 Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
+  const Environment possible = possible_defaults(environment);
+  if (possible.empty()) return {};
   const std::vector<Setting> typed = scanned.settings;
   for (const OptionEntry& entry : option_table()) {
     if (entry.name == "help" || entry.name == "version") continue;
@@ -187,10 +198,10 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
     });
     if (is_typed) continue;
     std::string name = variable_of("IVY_", entry.name);
-    const std::string* value = find_variable(environment, name);
+    const std::string* value = find_variable(possible, name);
     if ((value == nullptr || value->empty()) && entry.origin == OptionOrigin::kTorchrun) {
       name = variable_of("PET_", entry.name);
-      value = find_variable(environment, name);
+      value = find_variable(possible, name);
     }
     if (value == nullptr || value->empty()) continue;
     if (entry.value.empty()) {

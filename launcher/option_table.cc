@@ -201,6 +201,8 @@ constexpr OptionEntry kTable[] = {
     {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
      "MASTER_PORT of the workers (default: reserved on the first host)"},
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
+    {"no-store", "", "", kNetwork, kHonoured, kOurs,
+     "no store of ivyrun's: rank 0's framework serves on MASTER_PORT"},
     {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
      "how hosts are reached (default auto: by their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},

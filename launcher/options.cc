@@ -29,22 +29,6 @@ Error usage_error(const std::string& message, const std::string& fix = {}) {
   return Error{Code::kInvalidArgument, message, fix};
 }
 
-// ---- Files --------------------------------------------------------------------------------------
-
-Result<std::string> read_hostfile(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    return usage_error(path + " is a directory, not a hostfile");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
-  // One byte more than allowed, so that the parser can say that it is too long.
-  std::string content(kMaxHostListBytes + 1, '\0');
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  if (file.bad()) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
-  content.resize(static_cast<std::size_t>(file.gcount()));
-  return content;
-}
-
 // ---- Bind ---------------------------------------------------------------------------------------
 
 // Carries an Error through CLI11; caught where CLI11 is called.
@@ -254,6 +238,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
 void bind_network(Binder& binder, Options& options) {
   binder.text("iface", options.interface);
   binder.text("master-addr", options.master_addr);
+  binder.on("no-store", options.no_store);
   binder.value("port-range", [&](const std::string& text) -> Result<void> {
     std::tie(options.port_low, options.port_high) = IVY_TRY(parse_port_range(text));
     return {};
@@ -310,7 +295,8 @@ std::string hostfile_in(const std::string& text) {
   return !looks_like_list && std::filesystem::is_regular_file(text, ignored) ? text : "";
 }
 
-Result<void> settle_hosts(const Binder& binder, const Raw& raw, Options& options) {
+Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileReader& read,
+                          Options& options) {
   std::vector<std::string> sources;
   if (!raw.hosts.empty()) sources.push_back(binder.shown("hosts"));
   if (!raw.hostfile.empty()) sources.push_back(binder.shown("hostfile"));
@@ -331,7 +317,7 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, Options& options
     options.hosts = IVY_TRY(parse_host_list(list, binder.shown("hosts")));
     return {};
   }
-  const Result<std::string> content = read_hostfile(path);
+  const Result<std::string> content = read(path);
   if (!content.ok()) return content.error().context(sources[0]);
   options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
   options.host_source = "hostfile " + path;
@@ -451,8 +437,23 @@ std::string version_text(const Options& options) {
 
 }  // namespace
 
+Result<std::string> read_hostfile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return usage_error(path + " is a directory, not a hostfile");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  // One byte more than allowed, so that the parser can say that it is too long.
+  std::string content(kMaxHostListBytes + 1, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (file.bad()) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  return content;
+}
+
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
-                                             const Environment& environment) {
+                                             const Environment& environment,
+                                             const HostfileReader& read) {
   ParsedCommandLine parsed;
   if (arguments.empty()) {
     parsed.text_to_print = short_help();
@@ -488,7 +489,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   if (scanned.command.empty()) return no_program(scanned);
   options.command = std::move(scanned.command);
   IVY_CHECK(settle_command(binder, raw, options));
-  IVY_CHECK(settle_hosts(binder, raw, options));
+  IVY_CHECK(settle_hosts(binder, raw, read, options));
   IVY_CHECK(settle_output(binder, scanned, raw, options));
   return parsed;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,6 +74,7 @@ struct Options {
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr
+  bool no_store = false;    // --no-store: rank 0's framework serves on MASTER_PORT.
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
@@ -90,10 +92,15 @@ struct ParsedCommandLine {
   int exit_code = 0;
 };
 
+// The text of a --hostfile, as far as a list of hosts may be long.
+Result<std::string> read_hostfile(const std::string& path);
+using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
+
 // arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read
-// from it). Reads a --hostfile. InvalidArgument names the flag, what is wrong, and the nearest
-// right flag.
+// from it). Reads a --hostfile, by `read`. InvalidArgument names the flag, what is wrong, and the
+// nearest right flag.
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
-                                             const Environment& environment);
+                                             const Environment& environment,
+                                             const HostfileReader& read = read_hostfile);
 
 }  // namespace ivy

@@ -279,6 +279,8 @@ void choose_master(Planner& planner, JobPlan& plan) {
   const PlannedHost& first = plan.hosts.front();
   const HostFacts& facts = planner.facts(first.host_index);
   plan.master_port = static_cast<std::uint16_t>(facts.reserved_port());
+  plan.coordinator_port = static_cast<std::uint16_t>(facts.coordinator_port());
+  if (!planner.options.no_store) plan.store_port = static_cast<std::uint16_t>(facts.store_port());
   if (plan.master_port == 0)
     planner.refuse("IVY-P009", kExitRefused, "no port could be reserved for MASTER_PORT",
                    first.name, facts.reserved_port_error(),

@@ -40,6 +40,8 @@ struct JobPlan {
   int world_size = 0;
   std::string master_address;  // Numeric text, exactly what workers are given.
   std::uint16_t master_port = 0;
+  std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
+  std::uint16_t store_port = 0;        // Of the store's native dialect; 0: this job has no store.
   std::string program;                 // As shown to people.
   std::vector<std::string> arguments;  // argv of every worker.
   std::string rule;  // Which rule decided the number of workers, for the plan line.

@@ -117,8 +117,15 @@ std::string plan_table(const Options& options, const JobPlan& plan,
                                   ? plan.master_address
                                   : "[" + plan.master_address + "]";
   out += "listens: " + address + ":" + std::to_string(plan.master_port) +
-         " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
-         ", opened by rank 0's framework; nothing else listens)\n";
+         (plan.store_port == 0
+              ? " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
+                    ", opened by rank 0's framework; nothing else listens)\n"
+              : " (the store on " + first.name + ", for torch: MASTER_ADDR and MASTER_PORT)\n");
+  if (plan.store_port != 0)
+    out += "listens: " + address + ":" + std::to_string(plan.store_port) +
+           " (the store, for clients that know the job's token; nothing else listens)\n";
+  out += "reserved: " + address + ":" + std::to_string(plan.coordinator_port) +
+         " (for the coordinator of JAX and Keras, opened by rank 0)\n";
   const bool one_command =
       std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
         return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;

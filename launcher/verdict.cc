@@ -78,6 +78,7 @@ bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
       return end.status.signal != launcher_end.signal || before_ns > kSameSignalWindow;
     case LauncherReason::kHostLost:
     case LauncherReason::kSupervisorLost:
+    case LauncherReason::kStoreLost:
       return weight(end) >= Weight::kSignal || before_ns > kLossWindow;
     default:
       return true;
@@ -90,6 +91,7 @@ int code_of(LauncherReason reason) {
       return kExitHostsNotUp;
     case LauncherReason::kHostLost:
     case LauncherReason::kSupervisorLost:
+    case LauncherReason::kStoreLost:
       return kExitHostLost;
     case LauncherReason::kRefused:
       return kExitRefused;

@@ -34,6 +34,7 @@ enum class LauncherReason {
   kTimeout,
   kHostLost,
   kSupervisorLost,
+  kStoreLost,
   kOutputClosed,
   kHostsNotUp,
   kRefused,

@@ -80,10 +80,10 @@ bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
 
 bool is_on_this_host(const PlannedHost& host) { return host.carrier == "local"; }
 
-std::string address_and_port(const JobPlan& plan) {
+std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
   const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
-         std::to_string(plan.master_port);
+         std::to_string(port);
 }
 
 // Workers that share this machine's cores: those of all pretended hosts.
@@ -157,6 +157,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const std::string node = std::to_string(host.node_rank);
   const std::string nodes = std::to_string(plan.hosts.size());
   const std::string generation = std::to_string(inputs.generation);
+  const std::string coordinator = address_and_port(plan, plan.coordinator_port);
   const EnvVariable variables[] = {
       {"WORLD_SIZE", world},
       {"LOCAL_WORLD_SIZE", local_world},
@@ -170,20 +171,22 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"TORCHELASTIC_RESTART_COUNT", generation},
       {"TORCHELASTIC_MAX_RESTARTS", "0"},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
-      // Rank 0's framework hosts the store, on the port that is reserved for it.
-      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+      // True: every rank is a client of our store. False: rank 0 serves on the port that is
+      // reserved.
+      {"TORCHELASTIC_USE_AGENT_STORE", plan.store_port != 0 ? "True" : "False"},
       {"IVY_WORLD_SIZE", world},
       {"IVY_LOCAL_WORLD_SIZE", local_world},
       {"IVY_NODE_RANK", node},
       {"IVY_NUM_NODES", nodes},
       {"IVY_JOB_ID", plan.job_id},
       {"IVY_GENERATION", generation},
-      // JAX and Keras use the same port: no script opens two of these stores.
-      {"JAX_COORDINATOR_ADDRESS", address_and_port(plan)},
-      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", address_and_port(plan)},
+      // JAX and Keras use the same port: no script opens two of these.
+      {"JAX_COORDINATOR_ADDRESS", coordinator},
+      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
       {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
   };
   for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
+  if (plan.store_port != 0) set_variable(out, "IVY_STORE", address_and_port(plan, plan.store_port));
 }
 
 void add_worker(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker,

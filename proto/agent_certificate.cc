@@ -320,12 +320,17 @@ std::string title_of(X509* certificate) {
   return "certificate " + name + " (serial " + shown(identity.serial) + ")";
 }
 
+}  // namespace
+
 // ---- Believing one ------------------------------------------------------------------------------
 
-struct Anchor {
+struct ParsedAnchor {
   std::vector<Certificate> authorities;
   std::vector<RevocationList> lists;
+  Store store;  // Both, for OpenSSL, which locks it where it must.
 };
+
+namespace {
 
 bool is_signed_by(X509_CRL* list, X509* authority) {
   if (X509_NAME_cmp(X509_CRL_get_issuer(list), X509_get_subject_name(authority)) != 0) return false;
@@ -335,7 +340,7 @@ bool is_signed_by(X509_CRL* list, X509* authority) {
   return is_signed;
 }
 
-Result<void> check_lists(const Anchor& anchor) {
+Result<void> check_lists(const ParsedAnchor& anchor) {
   for (const RevocationList& list : anchor.lists) {
     if (std::none_of(anchor.authorities.begin(), anchor.authorities.end(),
                      [&](const Certificate& ca) { return is_signed_by(list.get(), ca.get()); })) {
@@ -348,8 +353,18 @@ Result<void> check_lists(const Anchor& anchor) {
   return {};
 }
 
-Result<Anchor> read_anchor(const TrustAnchor& texts) {
-  Anchor anchor;
+Store store_of(const ParsedAnchor& anchor) {
+  Store store(X509_STORE_new());
+  IVY_ASSERT(store != nullptr);
+  for (const Certificate& ca : anchor.authorities) X509_STORE_add_cert(store.get(), ca.get());
+  for (const RevocationList& list : anchor.lists) X509_STORE_add_crl(store.get(), list.get());
+  ERR_clear_error();
+  return store;
+}
+
+Result<std::shared_ptr<const ParsedAnchor>> read_anchor(const TrustAnchor& texts) {
+  if (texts.parsed) return texts.parsed;
+  ParsedAnchor anchor;
   Result<std::vector<Certificate>> authorities = parse_certificates(texts.ca_pem, "the CA");
   Result<std::vector<RevocationList>> lists = parse_revocation_lists(texts.crl_pem);
   for (const Error* error :
@@ -359,7 +374,8 @@ Result<Anchor> read_anchor(const TrustAnchor& texts) {
   anchor.authorities = std::move(authorities).value();
   anchor.lists = std::move(lists).value();
   IVY_CHECK(check_lists(anchor));
-  return anchor;
+  anchor.store = store_of(anchor);
+  return std::make_shared<const ParsedAnchor>(std::move(anchor));
 }
 
 std::string not_yet_valid(const X509* certificate, std::int64_t now_unix_s) {
@@ -425,27 +441,17 @@ Error revocation_error(X509_STORE_CTX* context, X509* leaf) {
   }
 }
 
-Store store_of(const Anchor& anchor) {
-  Store store(X509_STORE_new());
-  IVY_ASSERT(store != nullptr);
-  for (const Certificate& ca : anchor.authorities) X509_STORE_add_cert(store.get(), ca.get());
-  for (const RevocationList& list : anchor.lists) X509_STORE_add_crl(store.get(), list.get());
-  ERR_clear_error();
-  return store;
-}
-
 // One run of OpenSSL's verification over the chain. nothing: believed.
 template <class ErrorOf>
-std::optional<Error> verify_chain(const Anchor& anchor, const std::vector<Certificate>& chain,
+std::optional<Error> verify_chain(const ParsedAnchor& anchor, const std::vector<Certificate>& chain,
                                   std::int64_t now_unix_s, unsigned long flags,
                                   const ErrorOf& error_of) {
-  const Store store = store_of(anchor);
   const StoreContext context(X509_STORE_CTX_new());
   const BorrowedCertificates others(sk_X509_new_null());
   IVY_ASSERT(context != nullptr && others != nullptr);
   for (std::size_t i = 1; i < chain.size(); ++i) sk_X509_push(others.get(), chain[i].get());
   X509* const leaf = chain.front().get();
-  if (X509_STORE_CTX_init(context.get(), store.get(), leaf, others.get()) != 1) {
+  if (X509_STORE_CTX_init(context.get(), anchor.store.get(), leaf, others.get()) != 1) {
     return Error{Code::kInternal, "certificates cannot be checked: out of memory"};
   }
   X509_VERIFY_PARAM* const rules = X509_STORE_CTX_get0_param(context.get());
@@ -508,17 +514,29 @@ Result<CertificateIdentity> read_certificate(std::string_view pem) {
   return identity;
 }
 
+Result<void> prepare_anchor(TrustAnchor& anchor) {
+  anchor.parsed.reset();
+  anchor.parsed = IVY_TRY(read_anchor(anchor));
+  return {};
+}
+
 Result<CertificateIdentity> verify_certificate(std::string_view chain_pem, const TrustAnchor& texts,
                                                CertificateRole wanted, std::int64_t now_unix_s) {
-  const Anchor anchor = IVY_TRY(read_anchor(texts));
+  const std::shared_ptr<const ParsedAnchor> anchor = IVY_TRY(read_anchor(texts));
   const Result<std::vector<Certificate>> chain = parse_certificates(chain_pem, "the certificate");
   if (!chain) return Error{Code::kUnauthenticated, chain.error().message, chain.error().fix};
+  // One look at everything is enough for nearly all; else step by step, for the first reason.
+  const auto no_reason = [](X509_STORE_CTX*, X509*) { return Error{}; };
+  const bool is_believed = !verify_chain(
+      *anchor, *chain, now_unix_s, anchor->lists.empty() ? 0 : X509_V_FLAG_CRL_CHECK, no_reason);
   const auto date_and_signature = [now_unix_s](X509_STORE_CTX* context, X509* leaf) {
     return chain_error(context, leaf, now_unix_s);
   };
-  if (std::optional<Error> error =
-          verify_chain(anchor, *chain, now_unix_s, 0, date_and_signature)) {
-    return *std::move(error);
+  if (!is_believed) {
+    if (std::optional<Error> error =
+            verify_chain(*anchor, *chain, now_unix_s, 0, date_and_signature)) {
+      return *std::move(error);
+    }
   }
   X509* const leaf = chain->front().get();
   Result<CertificateIdentity> identity = identity_of(leaf);
@@ -526,9 +544,9 @@ Result<CertificateIdentity> verify_certificate(std::string_view chain_pem, const
     return Error{Code::kPermissionDenied, title_of(leaf) + ": " + identity.error().message,
                  identity.error().fix};
   }
-  if (!anchor.lists.empty()) {
+  if (!is_believed) {
     if (std::optional<Error> error =
-            verify_chain(anchor, *chain, now_unix_s, X509_V_FLAG_CRL_CHECK, revocation_error)) {
+            verify_chain(*anchor, *chain, now_unix_s, X509_V_FLAG_CRL_CHECK, revocation_error)) {
       return *std::move(error);
     }
   }

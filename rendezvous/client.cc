@@ -112,6 +112,7 @@ struct Client::State {
   void queue(Call& call);
   void write_some();
   void read_some();
+  void take_frames();
   void take(WireFrame&& frame);
   void drive(Lock& lock, Call& own);
   void redial(Lock& lock, Call& own);
@@ -146,6 +147,7 @@ struct Client::State {
   std::uint32_t next_id = 1;
   std::map<std::uint32_t, Call*> open;
   bool driving = false;
+  int futile_dials = 0;  // Connections in a row that were lost before any reply came.
   std::optional<Error> fatal;
 };
 
@@ -239,12 +241,11 @@ void Client::State::give_up_on(Call& call) {
     call.result = *error;
     return;
   }
-  const bool connected = fd >= 0 && broken.empty();
-  call.result = connected ? Error{Code::kDeadlineExceeded, "store at " + target.text +
-                                                               ": no answer in time"}
-                          : Error{Code::kUnavailable, "store at " + target.text +
-                                                          ": the connection was lost (" +
-                                                          last_loss + ")"};
+  const bool connected = fd >= 0 && broken.empty() && futile_dials == 0;
+  call.result =
+      connected ? Error{Code::kDeadlineExceeded, "store at " + target.text + ": no answer in time"}
+                : Error{Code::kUnavailable, "store at " + target.text +
+                                                ": the connection was lost (" + last_loss + ")"};
   if (!connected || !call.queued) return;
   // So that the store forgets it too.
   std::string payload;
@@ -311,6 +312,10 @@ void Client::State::read_some() {
     return;
   }
   decoder.feed({buffer.data(), static_cast<std::size_t>(count)});
+  take_frames();
+}
+
+void Client::State::take_frames() {
   while (broken.empty()) {
     Result<std::optional<WireFrame>> frame = decoder.next();
     if (!frame.ok()) {
@@ -329,6 +334,7 @@ void Client::State::take(WireFrame&& frame) {
   if (found == open.end()) return;
   Call& call = *found->second;
   if (frame.head.kind == 0) {
+    futile_dials = 0;
     finish(call, std::move(frame.payload));
     return;
   }
@@ -338,6 +344,7 @@ void Client::State::take(WireFrame&& frame) {
     broken = "a damaged reply";
     return;
   }
+  futile_dials = 0;
   finish(call, Error{static_cast<Code>(frame.head.kind), text});
 }
 
@@ -363,6 +370,7 @@ void Client::State::drive(Lock& lock, Call& own) {
 void Client::State::lose() {
   ::close(fd);
   fd = -1;
+  futile_dials += 1;
   last_loss = std::exchange(broken, {});
   for (const auto& [id, call] : open) {
     const bool begun = call->queued && call->begin < unsent_begin;
@@ -377,8 +385,16 @@ void Client::State::lose() {
 }
 
 void Client::State::redial(Lock& lock, Call& own) {
+  // A store that greets and then says nothing useful is not asked over and over.
+  constexpr int kMostDoublings = 6;
+  const Milliseconds pause = futile_dials <= 1
+                                 ? Milliseconds(0)
+                                 : Milliseconds(10) * (1 << std::min(futile_dials, kMostDoublings));
   lock.unlock();
-  Result<Dialled> dialled = dial_until(target, own.deadline, {wake, &cancelled});
+  const TimePoint begin = std::min(own.deadline, Clock::now() + pause);
+  const Result<short> waited = wait_ready(-1, 0, begin, {wake, &cancelled});
+  Result<Dialled> dialled = waited.ok() ? dial_until(target, own.deadline, {wake, &cancelled})
+                                        : Result<Dialled>(waited.error());
   lock.lock();
   if (dialled.ok()) return adopt(std::move(*dialled));
   const Error& error = dialled.error();
@@ -402,6 +418,7 @@ void Client::State::adopt(Dialled&& dialled) {
     if (!call->done) queue(*call);
   }
   write_some();
+  take_frames();  // What came with the welcome: nothing, from a store of ours.
 }
 
 template <class Read>

@@ -1,6 +1,7 @@
 #include "rendezvous/serve.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -272,6 +273,8 @@ int run_rendezvous(int argc, char** argv) {
   const Result<std::string> token = read_token(options->token_file);
   if (!token.ok()) return complain(token.error());
   std::signal(SIGPIPE, SIG_IGN);
+  // A process that was started through /proc/self/exe is called "exe" otherwise.
+  prctl(PR_SET_NAME, "ivy-rendezvous");
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     limit.rlim_cur = limit.rlim_max;

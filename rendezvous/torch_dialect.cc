@@ -334,7 +334,8 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
       engine.describe(client, static_cast<std::uint32_t>(incoming.number), std::nullopt);
       // The engine has no ping: the answer to an empty check comes at the right place among others.
       apply(op, Check{}, now_ns, out);
-      out.back().body = Number{incoming.number};
+      if (std::holds_alternative<Number>(out.back().body))
+        out.back().body = Number{incoming.number};
       return {};
     case TorchOp::kQueuePop:
       queue_pop(now_ns, out);
@@ -386,6 +387,9 @@ void TorchDialect::State::queue_pop(std::uint64_t now_ns, Replies& out) {
   put_number(answer, length == nullptr ? 0 : length->value);
   out.resize(before);
   apply(TorchOp::kQueuePop, QueuePop{key, std::nullopt}, now_ns, out);
+  // Anything but an empty queue is an error, such as that of a generation that has ended.
+  const auto* error = std::get_if<Error>(&out[before].body);
+  if (error != nullptr && error->code != Code::kNotFound) return;
   if (const auto* item = std::get_if<Value>(&out[before].body)) put_bytes(answer, item->bytes);
   out[before].body = Value{std::move(answer)};
 }

@@ -47,7 +47,7 @@ HOMES = (
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
     (r"^openssl/", r"^(proto/(handshake|agent_certificate)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
     (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),
-    (r"^systemd/", r"^agent/daemon/service_manager\.cc$", "libsystemd lives in service_manager"),
+    (r"^systemd/", r"^agent/daemon/systemd_notify\.cc$", "libsystemd lives in systemd_notify"),
 )
 
 # Values in, values out. Stems of a header and its source.

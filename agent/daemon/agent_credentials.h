@@ -61,7 +61,10 @@ class AgentCredentials {
   // A line when our certificate ends within 14 days: at the first call, then once a day.
   void say_expiry();
 
-  std::shared_ptr<const TrustAnchor> anchor() const;
+  // judge_client() for our user, by what was read last. A connection asks twice, at the end of its
+  // handshake and at its first call: who was let in a second ago is not looked at again, unless the
+  // files have changed meanwhile.
+  Result<CertificateIdentity> judge(std::string_view pem) const;
   // "host/node1 serial 4f02 until 2026-11-24": for the log.
   std::string description() const;
   std::int64_t expires_at() const;  // Seconds since 1970.
@@ -78,9 +81,17 @@ class AgentCredentials {
   CertificateFiles files_;
   std::string user_;
   HalfOpen& half_open_;
-  mutable std::mutex mutex_;  // Guards the next two.
+  // The last certificate that was let in.
+  struct LetIn {
+    std::string pem;
+    CertificateIdentity identity;
+    std::int64_t at_unix_s = 0;
+  };
+
+  mutable std::mutex mutex_;  // Guards the next three.
   std::shared_ptr<const TrustAnchor> anchor_;
   CertificateIdentity own_;
+  mutable std::shared_ptr<const LetIn> let_in_;  // By anchor_.
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
   // number stays; what it refers to is exchanged as a whole.
   int published_ = -1;

@@ -2,7 +2,6 @@
 
 #include <grpcpp/security/auth_context.h>
 
-#include <ctime>
 #include <mutex>
 #include <vector>
 
@@ -94,8 +93,7 @@ Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context) {
   }
   const std::string pem = shown_certificate(context);
   if (!pem.empty() && policy->credentials != nullptr) {
-    auto identity = judge_client(pem, *policy->credentials->anchor(), policy->user,
-                                 static_cast<std::int64_t>(std::time(nullptr)));
+    auto identity = policy->credentials->judge(pem);
     if (!identity.ok()) return refused(peer.address, identity.error());
     if (policy->half_open != nullptr) policy->half_open->prove(peer.address);
     peer.identity = std::move(*identity);

@@ -36,6 +36,8 @@ class Containment {
   virtual void signal_all(int signal) = 0;
   // One pass of SIGKILL over everything (cgroup.kill where there is one). Call again until empty().
   virtual void kill_all() = 0;
+  // This child of the supervisor is a keeper as it is, never a member: the job's store.
+  virtual void spare(pid_t pid) { (void)pid; }
   // No living process of the job is left. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;
   // Tidies up what proving it took. Whatever needs it calls it by itself; better is where nobody

@@ -32,16 +32,30 @@ void add_program(const Hello& hello, HostFacts& facts) {
   facts.set_search_path(program.search_path);
 }
 
-void add_port(const Hello& hello, std::optional<ReservedPort>& port, HostFacts& facts) {
-  if (!port) {
-    Result<ReservedPort> reserved = ReservedPort::reserve(hello.port_low(), hello.port_high());
-    if (!reserved.ok()) {
-      facts.set_reserved_port_error(reserved.error().message);
-      return;
-    }
-    port.emplace(std::move(reserved).value());
+// False when there is none, which is said in the facts.
+bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort>& port,
+               HostFacts& facts) {
+  if (port) return true;
+  Result<ReservedPort> reserved = ReservedPort::reserve(low, high);
+  if (!reserved.ok()) {
+    facts.set_reserved_port_error(reserved.error().message);
+    return false;
   }
-  facts.set_reserved_port(port->port());
+  port.emplace(std::move(reserved).value());
+  return true;
+}
+
+void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
+  if (!keep_port(hello.port_low(), hello.port_high(), ports.master, facts)) return;
+  // A single port that was asked for is the master's; the others are then any.
+  const bool is_single = hello.port_low() == hello.port_high();
+  const std::uint32_t low = is_single ? 0 : hello.port_low();
+  const std::uint32_t high = is_single ? 0 : hello.port_high();
+  if (!keep_port(low, high, ports.coordinator, facts)) return;
+  if (!keep_port(low, high, ports.store, facts)) return;
+  facts.set_reserved_port(ports.master->port());
+  facts.set_coordinator_port(ports.coordinator->port());
+  facts.set_store_port(ports.store->port());
 }
 
 }  // namespace
@@ -59,12 +73,12 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
 }
 
 HelloOk answer_hello(const Hello& hello, const Containment& containment,
-                     const JobDirectory& directory, std::optional<ReservedPort>& port) {
+                     const JobDirectory& directory, JobPorts& ports) {
   HelloOk answer;
   HostFacts& facts = *answer.mutable_facts();
   facts = collect_host_facts();
   add_program(hello, facts);
-  if (hello.reserve_port()) add_port(hello, port, facts);
+  if (hello.reserve_port()) add_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
   return answer;

@@ -132,7 +132,7 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
   const auto matches = [&process](const Identity& keeper) {
     return keeper.pid == process.pid && keeper.start_time == process.start_time;
   };
-  return matches(supervisor_) || matches(warden_);
+  return matches(supervisor_) || matches(warden_) || matches(spared_);
 }
 
 std::vector<ProcessStat> ProcessTree::find() const {

@@ -122,7 +122,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (over_) return;
     over_ = true;
     handlers_.lost(WIFSIGNALED(wait_status)
-                       ? std::string("the store was killed by ") + strsignal(WTERMSIG(wait_status))
+                       ? "the store was killed by signal " + std::to_string(WTERMSIG(wait_status)) +
+                             " (" + strsignal(WTERMSIG(wait_status)) + ")"
                        : "the store ended with exit code " +
                              std::to_string(WEXITSTATUS(wait_status)));
   }

@@ -32,6 +32,7 @@
 #include "agent/node/input_pipe.h"
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
+#include "agent/node/store_process.h"
 #include "agent/node/worker.h"
 #include "proto/job.pb.h"
 #include "proto/short_slice.h"
@@ -81,6 +82,7 @@ class Supervisor {
   Result<void> on_hello(const Hello& hello);
   Result<void> on_check_address(const CheckAddress& request);
   Result<void> on_start(const HostPlan& plan);
+  Result<void> on_open_store(const OpenStore& request);
   void refuse_start(const HostPlan& plan);
   void count_out_of_memory_kills();
   void on_signal_workers(int signal);
@@ -126,7 +128,8 @@ class Supervisor {
   boost::asio::posix::stream_descriptor warden_{loop_};
 
   std::unique_ptr<Containment> containment_;  // Since Hello.
-  std::optional<ReservedPort> port_;
+  JobPorts ports_;
+  std::unique_ptr<StoreProcess> store_;  // On host 0, when it was asked for.
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -210,6 +213,8 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kFinish:
       on_finish();
       return {};
+    case Command::kOpenStore:
+      return on_open_store(command.open_store());
     case Command::KIND_NOT_SET:
       break;
   }
@@ -232,7 +237,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
                                      .proof = CgroupProof::kTrialBirth});
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
-  *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, port_);
+  *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, ports_);
   // Workers could not prove themselves: better not to start than to fail later and elsewhere.
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
@@ -258,6 +263,38 @@ Result<void> Supervisor::on_check_address(const CheckAddress& request) {
     *event.mutable_address_checked() = answer;
     send(event);
   });
+  return {};
+}
+
+Result<void> Supervisor::on_open_store(const OpenStore& request) {
+  if (!containment_ || !ports_.master || !ports_.store || store_)
+    return out_of_turn("OpenStore before Hello, without ports, or twice");
+  StoreRequest store;
+  store.job_id = start_.job_id;
+  store.token_file = start_.directory.token_file();
+  store.generation = generation_;
+  store.addresses.assign(request.addresses().begin(), request.addresses().end());
+  store.port = ports_.store->port();
+  store.torch_port = ports_.master->port();
+  store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
+  store.stall_seconds = request.stall_seconds();
+  const auto note = [this](const std::string& text, bool is_stall) {
+    Event event;
+    event.mutable_note()->set_warning(is_stall);
+    event.mutable_note()->set_text("store: " + text);
+    send(event);
+  };
+  const auto lost = [this](const std::string& why) {
+    Event event;
+    event.mutable_store_lost()->set_why(why);
+    send(event);
+  };
+  Result<std::unique_ptr<StoreProcess>> opened = StoreProcess::listen(
+      loop_, std::move(store), {[this](pid_t pid) { containment_->spare(pid); }, note, lost});
+  Event event;
+  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
+  if (opened.ok()) store_ = std::move(*opened);
+  send(event);
   return {};
 }
 
@@ -417,7 +454,9 @@ void Supervisor::reap_children() {
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
     Worker* worker = worker_of(info.si_pid);
     if (worker == nullptr) {
-      waitid(P_PID, static_cast<id_t>(info.si_pid), &info, WEXITED | WNOHANG);
+      int status = 0;
+      const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
+      if (store_ && reaped > 0 && reaped == store_->pid()) store_->ended(status);
       continue;
     }
     collect(*worker);
@@ -522,6 +561,7 @@ void Supervisor::report(EndingAction action) {
 
 void Supervisor::finish() {
   channel_.flush_now();
+  store_.reset();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();

@@ -84,6 +84,8 @@ Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& envi
   }
   us.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
   us.key_pem = IVY_TRY(read_pem(config->key, "key"));
+  // Every agent of the job will be checked by it; what is wrong with it is said right below.
+  (void)prepare_anchor(us.anchor);
   us.self = IVY_TRY(check_self(us, config->certificate, now_unix_s));
   return std::optional<AgentIdentity>(std::move(us));
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "launcher/hosts.h"
+#include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_failure.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
@@ -33,8 +34,8 @@ class Opened;
 
 class AgentLink : public HostLink {
  public:
-  enum class Way { kDirect, kOwnHost, kKept };
-  // answer: how long an address may take until its agent has answered at all.
+  using Way = AgentWay;
+  // answer: as in agent_carrier.h.
   AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
             std::chrono::milliseconds answer, Handlers handlers);
   ~AgentLink() override;
@@ -84,11 +85,5 @@ class AgentLink : public HostLink {
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
-
-// How long an agent may take to answer: on the first dial of `auto`, where SSH waits behind it; on
-// a redial, after which the next one follows at once; and else.
-inline constexpr std::chrono::milliseconds kAgentAnswerAuto{1'500};
-inline constexpr std::chrono::milliseconds kAgentAnswerRedial{3'000};
-inline constexpr std::chrono::milliseconds kAgentAnswer{10'000};
 
 }  // namespace ivy

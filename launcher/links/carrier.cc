@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/links/agent_link.h"
+#include "launcher/links/agents_program.h"
 #include "launcher/links/auto_link.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/local_link.h"
@@ -56,14 +56,14 @@ std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& c
   return std::make_unique<SshLink>(context, door, target, handlers, attempt);
 }
 
-LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host,
-                  AgentLink::Way way, std::chrono::milliseconds answer) {
-  const bool is_direct = way == AgentLink::Way::kDirect;
+LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+                  std::chrono::milliseconds answer) {
+  const bool is_direct = way == AgentWay::kDirect;
   LinkWay result;
   result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
   result.kind = CarrierKind::kAgent;
   result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
-    return std::make_unique<AgentLink>(context, host, way, answer, handlers);
+    return context->make_agent_link()(context, host, way, answer, handlers);
   };
   // Whatever our own agent could not do, a connection of our own may; only that the job is gone is
   // the last word.
@@ -86,13 +86,12 @@ LinkWay ssh_way(const std::shared_ptr<CarrierContext>& context, const Host& host
 // A host that has come up already is dialled directly: a kept connection may be the one that broke.
 std::vector<LinkWay> agent_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
                                 int attempt, std::chrono::milliseconds answer) {
-  using Way = AgentLink::Way;
   std::vector<LinkWay> ways;
-  if (attempt > 0) return {agent_way(context, host, Way::kDirect, kAgentAnswerRedial)};
+  if (attempt > 0) return {agent_way(context, host, AgentWay::kDirect, kAgentAnswerRedial)};
   if (context->agent_socket().ok()) {
-    ways.push_back(agent_way(context, host, Way::kKept, std::min(answer, kAgentAnswerAuto)));
+    ways.push_back(agent_way(context, host, AgentWay::kKept, std::min(answer, kAgentAnswerAuto)));
   }
-  ways.push_back(agent_way(context, host, Way::kDirect, answer));
+  ways.push_back(agent_way(context, host, AgentWay::kDirect, answer));
   return ways;
 }
 
@@ -109,6 +108,11 @@ std::string only_ssh_because(CarrierContext& context, const Host& host) {
   if (!*identity) return "no agent.toml";
   if (!host.user.empty() && host.user != (*identity)->self.name) {
     return "agents run workers as " + (*identity)->self.name + ", not as " + host.user;
+  }
+  if (!context.make_agent_link()) {
+    const std::string because = agents_program_path() + " cannot be run";
+    context.note("no agents", "note: ssh is used: " + because + " (build or install it)");
+    return because;
   }
   return {};
 }
@@ -139,8 +143,9 @@ bool is_this_host(const Host& host) {
 
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
                                                      const Options& options,
-                                                     const std::string& node_binary) {
-  return std::make_shared<CarrierContext>(loop, options, node_binary);
+                                                     const std::string& node_binary,
+                                                     MakeAgentLink make_agent_link) {
+  return std::make_shared<CarrierContext>(loop, options, node_binary, std::move(make_agent_link));
 }
 
 bool is_carried_locally(const Options& options, const Host& host) {
@@ -163,9 +168,10 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
     case TransportChoice::kSsh:
       return make_ssh_link(context, host, handlers, attempt);
     case TransportChoice::kAgent:
+      IVY_ASSERT(context->make_agent_link());
       if (is_this_host(host)) {
-        return std::make_unique<AgentLink>(context, host, AgentLink::Way::kOwnHost, kAgentAnswer,
-                                           handlers);
+        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
+                                          handlers);
       }
       return std::make_unique<AutoLink>(context, host,
                                         agent_ways(context, host, attempt, kAgentAnswer), handlers);

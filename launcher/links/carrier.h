@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launcher/hosts.h"
+#include "launcher/links/agent_carrier.h"
 #include "launcher/links/host_link.h"
 #include "launcher/options.h"
 
@@ -23,10 +24,12 @@ bool is_this_host(const Host& host);
 bool is_carried_locally(const Options& options, const Host& host);
 
 // node_binary: path of ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
-// terminal (unknown host key).
+// terminal (unknown host key). make_agent_link: agent_link_maker(); without it no link to an agent
+// can be made, `auto` uses SSH with a note, and `--transport agent` is a bug of the caller.
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
                                                      const Options& options,
-                                                     const std::string& node_binary);
+                                                     const std::string& node_binary,
+                                                     MakeAgentLink make_agent_link = {});
 
 // Where lines for the user go ("note: ...", "warning: ...", no newline); debug lines without it.
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,

@@ -49,10 +49,11 @@ void Slots::grant_next() {
 }
 
 CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& options,
-                               std::string node_binary)
+                               std::string node_binary, MakeAgentLink make_agent_link)
     : loop_(loop),
       options_(options),
       node_binary_(std::move(node_binary)),
+      make_agent_link_(std::move(make_agent_link)),
       handshakes_(loop, std::max(1, options.fanout)),
       terminal_(loop, 1),
       random_(std::random_device{}()) {}

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "launcher/hosts.h"
+#include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
 #include "launcher/links/node_upload.h"
 #include "launcher/links/ssh_config_files.h"
@@ -53,7 +54,8 @@ enum class CarrierKind { kAgent, kSsh };
 
 class CarrierContext {
  public:
-  CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary);
+  CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary,
+                 MakeAgentLink make_agent_link);
   CarrierContext(const CarrierContext&) = delete;
   CarrierContext& operator=(const CarrierContext&) = delete;
 
@@ -77,6 +79,8 @@ class CarrierContext {
   double jitter();
 
   // ---- Agents ----
+  // Empty where this program cannot speak to them.
+  const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Who we are to them, read once; what is wrong with it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
   // The socket of this host's own agent, looked for once.
@@ -107,6 +111,7 @@ class CarrierContext {
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string node_binary_;
+  const MakeAgentLink make_agent_link_;
   Slots handshakes_;
   Slots terminal_;
   std::optional<NodeUpload> upload_;

@@ -244,13 +244,8 @@ class Agents:
         shutil.rmtree(target, ignore_errors=True)
         if config is None:
             return
-        source = os.path.join(self.credentials.place(config), "ivyrun")
-        shutil.copytree(source, target)
-        toml = os.path.join(target, "agent.toml")
-        with open(toml) as file:
-            text = file.read()
-        with open(toml, "w") as file:
-            file.write(text.replace(self.credentials.path(config), f"{HOME}/.config"))
+        # agent.toml names the files beside it.
+        shutil.copytree(os.path.join(self.credentials.place(config), "ivyrun"), target)
         for directory, _, names in os.walk(os.path.join(home, ".config")):
             for path in (directory, *(os.path.join(directory, name) for name in names)):
                 os.chown(path, USER_ID, USER_ID)

@@ -8,14 +8,13 @@ import random
 import re
 import shutil
 import signal
-import threading
 import time
 
 import pytest
 
-from agents import HOME, USER
-from launching import BIN, seconds, wait_until
-from test_main_job import CALM, TRAIN_LIMIT, check_training, torch_is_there  # noqa: F401
+from agents import HOME
+from launching import seconds, wait_until
+from test_main_job import CALM, TRAIN_LIMIT, check_training
 
 FOUR = ("-H", "node[1-4]")
 
@@ -40,7 +39,9 @@ def check_sequences(done, ranks):
 
 # ---- a job ---------------------------------------------------------------------------------------
 
-def test_training_on_four_hosts(agents, torch_is_there):  # noqa: F811
+def test_training_on_four_hosts(agents):
+    if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+        pytest.skip("python3-torch is not installed")
     agents.start(1, 2, 3, 4)
     for number in (2, 3, 4):
         assert not os.path.exists(agents.bed.host_view(number).place(f"{HOME}/.cache/ivyrun"))
@@ -108,37 +109,36 @@ def restart_under_a_job(agents, times):
     stop = f"{agents.launcher.directory}/stop"
     with agents.job(*FOUR, *sequence(agents, "0.05", stop)) as run:
         run.wait_for("count 2", count=4)
-        workers = {number: agents.workers(number) for number in (2, 3, 4)}
+        workers = {number: agents.workers(number) for number in (1, 2, 3, 4)}
         for attempt in range(times):
-            victim = agents[attempt % 3 + 2]
+            # The launcher's own agent too: it carries all others' streams at first.
+            victim = agents[attempt % 4 + 1]
             victim.kill()
-            if attempt == times // 2:
+            if victim.number == 4 and attempt >= times // 2 and agents.workers(4):
                 # Rank 3 ends well while nobody can be told.
-                agents[4].is_running() and agents[4].kill()
                 agents.launcher.file("stop.3", "0")
                 wait_until(lambda: not agents.workers(4), 5, "rank 3 ends alone")
-                agents[4].start()
             time.sleep(random.random() * 0.3)
-            victim.is_running() or victim.start()
-        assert agents.workers(2) == workers[2] and agents.workers(3) == workers[3]
+            victim.start()
+        for number in (1, 2, 3):
+            assert agents.workers(number) == workers[number]
+        assert not agents.workers(4)
         # Rank 2 fails while all agents are away: its code must be the job's.
-        for number in (2, 3, 4):
+        for number in (1, 2, 3, 4):
             agents[number].kill()
-        failed, = workers[3]
         agents.launcher.file("stop.2", "7")
         wait_until(lambda: not agents.workers(3), 5, "rank 2 fails alone")
-        for number in (2, 3, 4):
+        for number in (1, 2, 3, 4):
             agents[number].start()
         done = run.finish()
     assert done.code == 7, done
     assert re.search(r"rank 2 failed first .*node3.*exit 7", done.own_text()), done
     counts = check_sequences(done, range(4))
-    assert min(counts.values()) > times, counts
+    assert min(counts.values()) > times // 2, counts
     assert not re.search("rank 3 .*(lost|exit)", done.own_text()), done
-    for number in (2, 3, 4):
+    for number, outcome in ((3, "worker"), (4, "worker")):
         log = agents[number].text()
-        assert log.count("audit: job=") == 1, log
-    assert "outcome=" in agents[3].text() and failed
+        assert log.count("audit: job=") == 1 and outcome in log, log
 
 
 def test_agents_killed_twenty_times(agents):
@@ -250,7 +250,7 @@ def open_under_dying_agents(agents, times):
     outcomes = {"ran": 0, "failed": 0}
     for attempt in range(times):
         with agents.launcher.start("-H", "node2", "--lease", "5s", "sh", "-c",
-                                   "echo pid $$; sleep 1; echo end $$") as run:
+                                   "echo pid $$; sleep 0.5; echo end $$") as run:
             run.pid()
             # From before the first packet until after the answer.
             time.sleep(seconds(0.15) * attempt / times)
@@ -261,6 +261,8 @@ def open_under_dying_agents(agents, times):
                 if not agents[2].is_running():
                     agents[2].start()
             done = run.finish()
+        if not agents[2].is_running():
+            agents[2].start()
         assert most <= 1, f"attempt {attempt}: {most} supervisors of one job; {done}"
         assert len(re.findall(rb"pid \d+", done.out)) <= 1, done
         if done.code == 0:
@@ -268,8 +270,14 @@ def open_under_dying_agents(agents, times):
             assert re.fullmatch(rb"pid (\d+)\nend \1\n", done.out), done
             outcomes["ran"] += 1
         else:
-            assert done.code in (120, 121), done
+            # The answer came and the agent died before the first word of the job: the launcher has
+            # given up, and nobody could tell the supervisor. It has no workers and waits for a
+            # minute; the next agent knows of it and can end it.
+            assert done.code == 120 and "did not come up" in done.own_text(), done
+            assert not agents.workers(2)
             outcomes["failed"] += 1
+            assert agents.command(2, "drain", "--stop", "--wait", "10").code == 0
+            assert agents.command(2, "drain", "--undo").code == 0
         agents.wait_clean(7)
     print(outcomes)
     assert outcomes["ran"] > 0, outcomes

@@ -223,10 +223,12 @@ def test_a_follower_that_does_not_read_holds_nothing_up(local, ctl):
             assert run.finish(60).code == 0
             done = follower.finish()
     assert done.code == 0, done
-    assert all(re.fullmatch(rb"x{90} \d+\n", line) for line in lines), lines[-3:]
-    lost = sum(int(n) for n in re.findall(r"\.\.\. (\d+) lines of rank 0 not shown", done.err_text))
-    # The first gap may have eaten a few of "last", too.
-    assert lost > 0 and count <= len(lines) + lost < count + 100, (len(lines), lost)
+    gaps = [int(n) for n in re.findall(r"\.\.\. (\d+) lines of rank 0 not shown", done.err_text)]
+    whole = [line for line in lines if re.fullmatch(rb"x{90} \d+\n", line)]
+    # A gap may begin inside a line: what was shown of it is ended, and it counts as lost.
+    assert len(lines) - len(whole) <= len(gaps), [line for line in lines if line not in whole][:3]
+    # A gap may have eaten a few of "last", too.
+    assert gaps and count <= len(whole) + sum(gaps) < count + 100, (len(whole), gaps)
 
 
 # ---- The background -------------------------------------------------------------------------------

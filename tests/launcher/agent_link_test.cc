@@ -94,7 +94,8 @@ class AgentLinkTest : public testing::Test {
 
   std::shared_ptr<CarrierContext> context() {
     if (!context_) {
-      context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
+      context_ =
+          make_carrier_context(loop_, options_, directory_ / "bin/ivy-node", agent_link_maker());
       set_note_handler(context_, [this](const std::string& text) { notes_ += text + "\n"; });
     }
     return context_;

@@ -147,7 +147,7 @@ void SimulatedClient::ask() {
                                   : std::string();
     send(frame, request_of(*operation, object), id);
   } else {
-    const store::Barrier barrier{"meeting", kMembers, member_, (member_ + 1) * 1'000'000 + id,
+    const store::Barrier barrier{"meeting", kMembers, member_, ++network_.history().barrier_calls,
                                  network_.now() + (1 + network_.pick(200)) * kMilli};
     std::string payload;
     store::put_u64(payload, (barrier.deadline_ns - network_.now()) / kMilli);

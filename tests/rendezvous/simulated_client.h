@@ -30,6 +30,7 @@ struct History {
   // "generation space object" to what was asked of it. A list: pointers into it stay.
   std::map<std::string, std::list<Operation>> objects;
   std::map<std::string, std::vector<Round>> rounds;  // "generation number".
+  std::uint64_t barrier_calls = 0;                   // Each arrival has its own number.
   // A round from which somebody went before everybody had come, or empty.
   std::string wrong_round() const;
 };

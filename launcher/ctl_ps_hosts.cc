@@ -1,0 +1,99 @@
+// ivyctl ps -H: asks the agents of hosts, all at once.
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdio>
+#include <set>
+
+#include "launcher/ctl_connection.h"
+#include "launcher/ctl_table.h"
+#include "launcher/ctl_verbs.h"
+#include "launcher/links/agent_client.h"
+#include "proto/exit_code.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::chrono::milliseconds kDeadline{5'000};
+constexpr std::size_t kProgramColumns = 60;
+
+struct HostJob {
+  std::string host;
+  JobEntry job;
+};
+
+Result<std::vector<Host>> hosts_of_running_jobs() {
+  std::set<std::string> names;
+  for (const FoundJob& found : find_job_places()) {
+    if (!found.is_alive) continue;
+    const Result<ctl::JobDescription> job = describe_job(found.place);
+    if (!job.ok()) continue;
+    for (const ctl::HostPart& part : job->hosts()) names.insert(part.name());
+  }
+  std::vector<Host> hosts;
+  for (const std::string& name : names) hosts.emplace_back().name = name;
+  if (hosts.empty())
+    return Error{Code::kNotFound, "no job of yours runs on this host", "ivyctl ps -H HOSTS"};
+  return hosts;
+}
+
+void print_rows(const std::vector<HostJob>& rows) {
+  std::vector<std::vector<std::string>> lines{
+      {"HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"}};
+  for (const HostJob& row : rows)
+    lines.push_back(
+        {row.host, short_id(row.job.job_id), elapsed_since(row.job.opened_at_unix_s * 1000),
+         table_cell(row.job.user + "@" + row.job.launcher_host, kProgramColumns),
+         row.job.attached ? "yes" : "no", table_cell(row.job.program, kProgramColumns)});
+  print_table(std::move(lines));
+}
+
+void print_json(const std::vector<HostJob>& rows) {
+  std::string text;
+  for (const HostJob& row : rows)
+    text += std::string(text.empty() ? "\n" : ",\n") + "  {\"host\": " + json_text(row.host) +
+            ", \"job\": " + json_text(row.job.job_id) +
+            ", \"since_unix_ms\": " + std::to_string(row.job.opened_at_unix_s * 1000) +
+            ", \"user\": " + json_text(row.job.user) +
+            ", \"launcher_host\": " + json_text(row.job.launcher_host) +
+            ", \"attached\": " + (row.job.attached ? "true" : "false") +
+            ", \"program\": " + json_text(row.job.program) + "}";
+  std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
+}
+
+}  // namespace
+
+int ctl_ps_hosts(const CtlOptions& options) {
+  const Result<std::vector<Host>> hosts =
+      options.all_hosts ? hosts_of_running_jobs() : parse_host_list(options.hosts, "-H");
+  if (!hosts.ok()) {
+    ctl_complain(hosts.error());
+    return options.all_hosts ? kCtlFailed : kExitUsage;
+  }
+  boost::asio::io_context loop(1);
+  const auto context = make_carrier_context(loop, Options{}, "");
+  std::vector<HostJob> rows;
+  std::size_t waiting = hosts->size();
+  int code = 0;
+  list_jobs(loop, context, *hosts, kDeadline,
+            [&](const Host& host, const Result<std::vector<JobEntry>>& answer) {
+              if (answer.ok()) {
+                for (const JobEntry& job : *answer) rows.push_back({host.name, job});
+              } else {
+                ctl_complain(answer.error().context(host.name));
+                code = kCtlFailed;
+              }
+              if (--waiting == 0) loop.stop();
+            });
+  loop.run();
+  if (options.json) {
+    print_json(rows);
+  } else if (!rows.empty()) {
+    print_rows(rows);
+  } else if (code == 0) {
+    ctl_say("no job runs on these hosts by way of their agents");
+  }
+  std::fflush(stdout);
+  return code;
+}
+
+}  // namespace ivy

@@ -1,0 +1,14 @@
+#include "launcher/links/agent_carrier.h"
+
+#include "launcher/links/agent_link.h"
+
+namespace ivy {
+
+MakeAgentLink agent_link_maker() {
+  return [](const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+            std::chrono::milliseconds answer, const HostLink::Handlers& handlers) {
+    return std::make_unique<AgentLink>(context, host, way, answer, handlers);
+  };
+}
+
+}  // namespace ivy

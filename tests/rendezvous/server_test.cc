@@ -1,0 +1,332 @@
+// The real server against slow, silent, hostile and many clients: each costs only itself.
+#include "rendezvous/server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/resource.h>
+
+#include "tests/rendezvous/server_thread.h"
+#include "tests/rendezvous/torch_script.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::store {
+namespace {
+
+using namespace std::chrono_literals;
+using test::eventually;
+using test::kToken;
+using test::RawSocket;
+using test::ServerThread;
+
+const std::string kHello = test::opcode(0) + test::word32(0x3C85F7CE);
+std::string ping(std::uint32_t nonce) { return test::opcode(13) + test::word32(nonce); }
+
+class StoreServerTest : public testing::Test {
+ protected:
+  test::LeakGuard leaks_;
+};
+
+void expect_served(const ServerThread& server) {
+  const auto client = server.client();
+  ASSERT_NE(client, nullptr);
+  EXPECT_TRUE(client->ping().ok());
+  const RawSocket torch(server.torch_port);
+  torch.send(kHello + ping(7));
+  EXPECT_EQ(torch.receive(4), test::word32(7));
+}
+
+TEST_F(StoreServerTest, ServesBothDialects) {
+  ServerThread server;
+  expect_served(server);
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST_F(StoreServerTest, GarbageIsHungUpOnAndNobodyElseNotices) {
+  ServerThread server;
+  const auto client = server.client();
+  const std::vector<std::string> garbage = {
+      "GET / HTTP/1.1\r\n\r\n",       std::string("\x16\x03\x01\x02\x00\x01", 6),
+      std::string(100'000, '\xff'),   std::string(100'000, '\0'),
+      "IVYS" + std::string(200, 'x'), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"};
+  for (const std::string& bytes : garbage) {
+    const RawSocket native(server.native_port);
+    native.send(bytes);
+    EXPECT_TRUE(native.is_hung_up()) << bytes.substr(0, 10);
+    if (bytes[0] == 0) continue;  // In dialect A: "set the key '' to ''", many times.
+    const RawSocket torch(server.torch_port);
+    torch.send(bytes);
+    EXPECT_TRUE(torch.is_hung_up()) << bytes.substr(0, 10);
+  }
+  EXPECT_TRUE(client->ping().ok());
+  expect_served(server);
+}
+
+TEST_F(StoreServerTest, WrongProofsAreHungUpOn) {
+  ServerThread server;
+  const RawSocket stranger(server.native_port);
+  EXPECT_FALSE(stranger.greet(std::string(32, 'x')));
+  EXPECT_TRUE(stranger.is_hung_up());
+  // What one client said, said again by another: the nonce is another one.
+  HandshakeHello hello;
+  hello.purpose = "store";
+  hello.job_id = test::kJobId;
+  hello.nonce = random_bytes(kNonceBytes);
+  const std::string bytes = encode_hello(hello);
+  const RawSocket first(server.native_port);
+  first.send(bytes);
+  const std::string proof = make_proof(bytes, first.receive(kChallengeBytes), kToken);
+  first.send(proof);
+  EXPECT_EQ(first.receive(9).size(), 9u);
+  const RawSocket again(server.native_port);
+  again.send(bytes);
+  EXPECT_EQ(again.receive(kChallengeBytes).size(), kChallengeBytes);
+  again.send(proof);
+  EXPECT_TRUE(again.is_hung_up());
+  // Meant for somebody else.
+  hello.purpose = "comm";
+  const RawSocket elsewhere(server.native_port);
+  elsewhere.send(encode_hello(hello));
+  EXPECT_TRUE(elsewhere.is_hung_up());
+  EXPECT_TRUE(elsewhere.receive(1).empty());
+}
+
+TEST_F(StoreServerTest, SilentAndSlowGreetingsEndAtTheDeadline) {
+  ServerLimits limits;
+  limits.handshake_ns = 400'000'000;
+  ServerThread server(limits);
+  const RawSocket silent(server.native_port);
+  const RawSocket slow(server.native_port);
+  const auto begin = std::chrono::steady_clock::now();
+  std::size_t at = 0;
+  EXPECT_TRUE(eventually([&] {
+    slow.send_some(std::string_view("IVYS\1\0store", 11).substr(at++ % 11, 1));
+    expect_served(server);
+    return slow.is_hung_up(0ms);
+  }));
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 300ms);
+  EXPECT_TRUE(silent.is_hung_up());
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST_F(StoreServerTest, TheOldestStrangerGoesWhenThereAreTooMany) {
+  ServerLimits limits;
+  limits.unauthenticated = 10;
+  ServerThread server(limits);
+  const auto client = server.client();
+  std::vector<std::unique_ptr<RawSocket>> strangers;
+  for (int i = 0; i < 30; ++i) strangers.push_back(std::make_unique<RawSocket>(server.native_port));
+  EXPECT_TRUE(strangers.front()->is_hung_up());
+  EXPECT_TRUE(eventually([&] { return server.connections() <= 11; }));
+  EXPECT_TRUE(client->ping().ok());
+  expect_served(server);
+}
+
+TEST_F(StoreServerTest, ASlowReaderCostsOnlyItself) {
+  ServerThread server;
+  const auto client = server.client();
+  const std::string value(kMaxValueBytes, 'v');
+  const RawSocket slow(server.torch_port);
+  ASSERT_TRUE(slow.send(kHello + test::opcode(1) + test::text("/big") + test::text(value)));
+  std::string gets;
+  for (int i = 0; i < 200; ++i) gets += test::opcode(3) + test::text("/big");
+  ASSERT_TRUE(slow.send(gets));
+  // 1.6 GB are asked for; the others are served as ever, and it gets what it reads.
+  for (int i = 0; i < 50; ++i) EXPECT_TRUE(client->ping().ok());
+  expect_served(server);
+  for (int i = 0; i < 5; ++i) {
+    const std::string reply = slow.receive(8 + kMaxValueBytes, 20s);
+    EXPECT_EQ(reply.size(), 8 + kMaxValueBytes);
+    EXPECT_EQ(reply.substr(0, 8), test::number(kMaxValueBytes));
+  }
+}
+
+TEST_F(StoreServerTest, AWatcherThatDoesNotReadLosesItsWatchOnly) {
+  ServerLimits limits;
+  limits.unread_pause_bytes = 100'000;
+  ServerThread server(limits);
+  const auto client = server.client();
+  const RawSocket watcher(server.native_port);
+  ASSERT_TRUE(watcher.greet());
+  std::string watch;
+  std::string prefix;
+  put_text(prefix, "w/");
+  append_frame(watch, {static_cast<std::uint8_t>(Op::kWatch), 1}, prefix);
+  ASSERT_TRUE(watcher.send(watch));
+  EXPECT_EQ(watcher.receive(9).size(), 9u);
+  for (int i = 0; i < 30; ++i)
+    ASSERT_TRUE(client->set("w/" + std::to_string(i), std::string(1 << 20, 'v')).ok());
+  WireDecoder decoder(kMaxFrameBytes);
+  int changes = 0;
+  bool overflowed = false;
+  while (!overflowed) {
+    const std::string bytes = watcher.receive(65536, 2s);
+    if (bytes.empty()) break;
+    decoder.feed(bytes);
+    while (auto frame = *decoder.next()) {
+      ++changes;
+      overflowed = frame->payload.at(0) == 3;
+    }
+  }
+  EXPECT_TRUE(overflowed);
+  EXPECT_LT(changes, 30);
+  ASSERT_TRUE(client->set("w/later", "").ok());
+  EXPECT_TRUE(watcher.receive(1, 100ms).empty()) << "the watch has ended";
+  std::string again;
+  std::string text;
+  put_text(text, "still here");
+  append_frame(again, {static_cast<std::uint8_t>(Op::kPing), 2}, text);
+  watcher.send(again);
+  EXPECT_EQ(watcher.receive(23).size(), 23u);
+}
+
+TEST_F(StoreServerTest, RecoversWhenDescriptorsRunOut) {
+  ServerThread server;
+  std::vector<std::unique_ptr<RawSocket>> waiting;
+  for (int i = 0; i < 5; ++i) waiting.push_back(std::make_unique<RawSocket>());
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low = before;
+  low.rlim_cur = 256;
+  setrlimit(RLIMIT_NOFILE, &low);
+  std::vector<int> taken;
+  while (true) {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) break;
+    taken.push_back(fd);
+  }
+  for (const auto& socket : waiting) {
+    socket->connect(server.torch_port);
+    socket->send(kHello + ping(1));
+  }
+  EXPECT_TRUE(eventually(
+      [&] { return server.log().find("no connection can be taken") != std::string::npos; }));
+  for (const int fd : taken) ::close(fd);
+  setrlimit(RLIMIT_NOFILE, &before);
+  for (const auto& socket : waiting) EXPECT_EQ(socket->receive(4), test::word32(1));
+}
+
+TEST_F(StoreServerTest, FiveHundredClientsMeet) {
+  ServerThread server;
+  constexpr std::uint32_t kClients = 500;
+  std::vector<std::unique_ptr<Client>> clients;
+  for (std::uint32_t rank = 0; rank < kClients; ++rank) clients.push_back(server.client(rank));
+  EXPECT_EQ(server.connections(), kClients);
+  std::vector<std::thread> threads;
+  std::atomic<int> met = 0;
+  for (std::uint32_t rank = 0; rank < kClients; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto round = clients[rank]->barrier("all", kClients, rank, test::stretched(20s));
+      if (round.ok() && *round == 1) ++met;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(met, static_cast<int>(kClients));
+  clients.clear();
+  EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+TEST_F(StoreServerTest, AWaitEndsAtItsDeadlineNotAtTheNextTick) {
+  ServerThread server;
+  const auto client = server.client();
+  std::vector<std::chrono::steady_clock::duration> took;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(client->wait({"never"}, 20ms).error().code, Code::kDeadlineExceeded);
+    took.push_back(std::chrono::steady_clock::now() - begin);
+  }
+  EXPECT_GE(*std::min_element(took.begin(), took.end()), 20ms);
+  EXPECT_LT(*std::min_element(took.begin(), took.end()), 120ms);
+}
+
+TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
+  ServerThread server;
+  const auto old = server.client();
+  ASSERT_TRUE(old->set("k", "v").ok());
+  const RawSocket torch(server.torch_port);
+  torch.send(kHello + test::opcode(1) + test::text("/k") + test::text("v") + ping(1));
+  EXPECT_EQ(torch.receive(4), test::word32(1));
+  std::thread waiting([&] {
+    const Result<void> waited = old->wait({"never"}, test::stretched(20s));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_TRUE(waited.error().code == Code::kAborted ||
+                waited.error().code == Code::kFailedPrecondition)
+        << waited.error().message;
+  });
+  EXPECT_TRUE(
+      eventually([&] { return server.on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  server.on_loop([](Server& one) { one.begin_generation(1); });
+  waiting.join();
+  EXPECT_TRUE(torch.is_hung_up());
+  EXPECT_EQ(old->get("k").error().code, Code::kFailedPrecondition);
+  ClientOptions options = server.options();
+  options.generation = 1;
+  const auto fresh = Client::connect(options);
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_EQ((*fresh)->get("k").error().code, Code::kNotFound);
+  const RawSocket torch_again(server.torch_port);
+  torch_again.send(kHello + test::opcode(7));
+  EXPECT_EQ(torch_again.receive(8), test::number(0));
+}
+
+TEST_F(StoreServerTest, ProgressIsWhatChangesSomething) {
+  ServerThread server;
+  const auto client = server.client();
+  ASSERT_TRUE(client->set("k", "v").ok());
+  const auto progress = [&] {
+    return server.on_loop([](Server& one) { return one.last_progress_ns(); });
+  };
+  const std::uint64_t before = progress();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(client->check({"k", "exception_dump"}).ok());
+  EXPECT_EQ(progress(), before);
+  ASSERT_TRUE(client->add("n", 1).ok());
+  EXPECT_GT(progress(), before);
+}
+
+TEST_F(StoreServerTest, OnlyTheJobsHostsMaySpeakTorch) {
+  ifaddrs* all = nullptr;
+  ASSERT_EQ(getifaddrs(&all), 0);
+  std::string address;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const bool usable = one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET &&
+                        (one->ifa_flags & IFF_LOOPBACK) == 0;
+    if (!usable) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr, text.data(),
+              text.size());
+    address = text.data();
+  }
+  freeifaddrs(all);
+  if (address.empty()) GTEST_SKIP() << "this machine has no address but loopback";
+  {
+    ServerThread server({}, {"192.0.2.1"}, 0, address);
+    const RawSocket stranger(server.torch_port, address);
+    EXPECT_TRUE(stranger.is_hung_up());
+    EXPECT_NE(server.log().find("it is no host of this job"), std::string::npos) << server.log();
+  }
+  ServerThread server({}, {"192.0.2.1", address}, 0, address);
+  const RawSocket host(server.torch_port, address);
+  host.send(kHello + ping(7));
+  EXPECT_EQ(host.receive(4), test::word32(7));
+}
+
+TEST_F(StoreServerTest, ManyConnectionsAreRefusedByNumber) {
+  ServerLimits limits;
+  limits.connections = 3;
+  ServerThread server(limits);
+  std::vector<std::unique_ptr<RawSocket>> sockets;
+  for (int i = 0; i < 3; ++i) {
+    sockets.push_back(std::make_unique<RawSocket>(server.torch_port));
+    sockets.back()->send(kHello + ping(1));
+    EXPECT_EQ(sockets.back()->receive(4), test::word32(1));
+  }
+  const RawSocket refused(server.torch_port);
+  EXPECT_TRUE(refused.is_hung_up());
+  sockets.resize(1);
+  EXPECT_TRUE(eventually([&] { return server.connections() == 1; }));
+  expect_served(server);
+}
+
+}  // namespace
+}  // namespace ivy::store
