@@ -36,6 +36,7 @@ constexpr EnvEntry kTable[] = {
     {"IVY_JOB_ID", kSet, "libivycomm"},
     {"IVY_GENERATION", kSet, "libivycomm"},
     {"IVY_TOKEN_FILE", kSet, "libivycomm"},
+    {"IVY_STORE", kSet, "libivycomm"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
     {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},

@@ -2,10 +2,17 @@
 
 #include <algorithm>
 
+#include "proto/status.h"
+
 namespace ivy {
 
 void Ending::workers_started() {
   if (phase_ == EndingPhase::kIdle) phase_ = EndingPhase::kRunning;
+}
+
+void Ending::begin_again() {
+  IVY_ASSERT(phase_ == EndingPhase::kReported);
+  *this = Ending();
 }
 
 void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns) {

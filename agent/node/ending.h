@@ -45,6 +45,8 @@ class Ending {
   static constexpr std::uint64_t kUnkillableNs = 30'000'000'000;
 
   void workers_started();
+  // Another generation is about to start. Only after kReported.
+  void begin_again();
   // The first order begins the grace; a later one may only shorten it. 0: KILL at once.
   void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns);
   // The next thing to do. Repeat until it says kNothing.

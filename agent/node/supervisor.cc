@@ -82,8 +82,12 @@ class Supervisor {
   Result<void> on_hello(const Hello& hello);
   Result<void> on_check_address(const CheckAddress& request);
   Result<void> on_start(const HostPlan& plan);
+  Result<void> on_start_again(const StartAgain& request);
   Result<void> on_open_store(const OpenStore& request);
-  void refuse_start(const HostPlan& plan);
+  void on_begin_generation(const BeginGeneration& request);
+  void start_group();
+  void forget_generation();
+  void refuse_start(const HostPlan& plan, std::uint32_t generation);
   void count_out_of_memory_kills();
   void on_signal_workers(int signal);
   void on_finish();
@@ -92,6 +96,7 @@ class Supervisor {
   void warn_of_log(const std::string& text);
 
   // ---- workers ----
+  std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const HostPlan& plan) const;
   void collect(Worker& worker);
   void collect_all();
@@ -100,6 +105,7 @@ class Supervisor {
 
   // ---- ending ----
   void order_stop(std::uint64_t grace_ns, const std::string& reason);
+  bool another_may_follow() const { return generation_ < max_restarts_; }
   void check_lease();
   void schedule_check();
   void check_ending();
@@ -120,7 +126,7 @@ class Supervisor {
   const SupervisorStart start_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
-  OutputPump output_;
+  std::unique_ptr<OutputPump> output_;  // Of this generation.
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
@@ -133,6 +139,8 @@ class Supervisor {
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
+  std::uint32_t max_restarts_ = 0;
+  HostPlan plan_;                      // Of the last start, for StartAgain.
   std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
@@ -159,12 +167,10 @@ class Supervisor {
 Supervisor::Supervisor(const SupervisorStart& start)
     : start_(start),
       channel_(loop_, start, lease_,
-               {[this](link::Frame& frame) { return on_frame(frame); }, [this] { output_.pump(); },
+               {[this](link::Frame& frame) { return on_frame(frame); }, [this] { output_->pump(); },
                 [this] { check_lease(); },
                 [this](const std::vector<link::OutputChunk>& waiting) { on_taken_over(waiting); }}),
-      output_(
-          loop_, channel_.session(),
-          {[this] { channel_.flush(); }, [this](const std::string& text) { warn_of_log(text); }}),
+      output_(make_output()),
       input_(loop_, channel_.session(), [this] { channel_.flush(); }) {}
 
 int Supervisor::run() {
@@ -200,6 +206,7 @@ Result<void> Supervisor::on_command(const Command& command) {
       // Only here can nobody redial, so that what has been written need not be sent again.
       finish_when_clean_ =
           command.start().is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
+      max_restarts_ = command.start().max_restarts();
       return on_start(command.start().plan());
     case Command::kSignalWorkers:
       on_signal_workers(command.signal_workers().signal());
@@ -215,6 +222,11 @@ Result<void> Supervisor::on_command(const Command& command) {
       return {};
     case Command::kOpenStore:
       return on_open_store(command.open_store());
+    case Command::kStartAgain:
+      return on_start_again(command.start_again());
+    case Command::kBeginGeneration:
+      on_begin_generation(command.begin_generation());
+      return {};
     case Command::KIND_NOT_SET:
       break;
   }
@@ -315,39 +327,96 @@ Result<void> Supervisor::on_start(const HostPlan& plan) {
   if (!containment_) return out_of_turn("Start before Hello");
   // Answered, not cut off: a frame that was received is never sent again.
   if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers) {
-    refuse_start(plan);
+    refuse_start(plan, plan.generation());
     return {};
   }
   if (!workers_.empty() && plan.generation() == generation_) return {};
   if (!workers_.empty() || ending_.stopping() || ending_.reported()) {
-    refuse_start(plan);
+    refuse_start(plan, plan.generation());
     return {};
   }
-  generation_ = plan.generation();
+  plan_ = plan;
+  start_group();
+  return {};
+}
+
+Result<void> Supervisor::on_start_again(const StartAgain& request) {
+  if (!containment_) return out_of_turn("StartAgain before Hello");
+  if (!workers_.empty() && request.generation() == generation_) return {};
+  // Nothing may start beside what could not be ended, or after this host's own reason to stop.
+  const bool is_proved_gone = ending_.reported() && exit_code_ == 0 && reason_.empty();
+  if (workers_.empty() || request.generation() < generation_ || !is_proved_gone) {
+    refuse_start(plan_, request.generation());
+    Event event;
+    event.mutable_report()->set_generation(request.generation());
+    event.mutable_report()->set_clean(exit_code_ == 0);
+    send(event);
+    return {};
+  }
+  forget_generation();
+  finish_when_clean_ =
+      request.is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
+  plan_.set_generation(request.generation());
+  for (const Variable& changed : request.environment()) {
+    auto& variables = *plan_.mutable_environment();
+    const auto known = std::find_if(variables.begin(), variables.end(), [&](const Variable& other) {
+      return other.name() == changed.name();
+    });
+    *(known != variables.end() ? &*known : variables.Add()) = changed;
+  }
+  // What the last generation has read of it does not come again: half an input misleads.
+  for (WorkerSpec& spec : *plan_.mutable_workers()) spec.set_standard_input(false);
+  start_group();
+  return {};
+}
+
+void Supervisor::start_group() {
+  generation_ = plan_.generation();
   count_out_of_memory_kills();
   context_.emplace(WorkerContext{loop_, *containment_, start_.directory, start_.job_id, start_.host,
-                                 output_, input_, [this](const Event& event) { send(event); },
+                                 *output_, input_, [this](const Event& event) { send(event); },
                                  [this](const std::string& text) { warn_of_log(text); },
                                  [this] { schedule_check(); }});
-  const WorkerGroup group = group_of(plan);
-  for (const WorkerSpec& spec : plan.workers()) {
+  const WorkerGroup group = group_of(plan_);
+  for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
     workers_.back()->begin(group, spec);
   }
   for (const std::unique_ptr<Worker>& started : workers_)
     started->finish_start(group, [this](Worker& worker) { collect(worker); });
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
-  if (std::none_of(plan.workers().begin(), plan.workers().end(), takes_input)) input_.close();
+  if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();
   ending_.workers_started();
   schedule_check();
-  return {};
 }
 
-void Supervisor::refuse_start(const HostPlan& plan) {
+// Its Report has gone out: no process, no open pipe and no byte of it is left here.
+void Supervisor::forget_generation() {
+  // Handlers of theirs that are queued, though cancelled, run first.
+  boost::asio::post(loop_, [workers = std::exchange(workers_, {}),
+                            output = std::exchange(output_, make_output())] {});
+  ending_.begin_again();
+  ending_timer_.cancel();
+  is_proved_empty_ = false;
+  // Kills of what was no worker were never put down to anybody; they must not be from now on.
+  out_of_memory_seen_.reset();
+  worker_failed_ = false;
+  worker_was_ended_ = false;
+  state_events_.clear();
+}
+
+void Supervisor::on_begin_generation(const BeginGeneration& request) {
+  if (store_) store_->begin_generation(request.generation());
+  Event event;
+  event.mutable_generation_begun()->set_generation(request.generation());
+  send(event);
+}
+
+void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
   for (const WorkerSpec& spec : plan.workers()) {
     Event event;
     StartFailed* failed = event.mutable_start_failed();
-    failed->set_generation(plan.generation());
+    failed->set_generation(generation);
     failed->set_rank(spec.rank());
     failed->set_error(ECANCELED);
     failed->set_step("start");
@@ -395,7 +464,8 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
   }
   TakenOver taken;
   taken.set_generation(generation_);
-  for (const OutputPump::Progress& progress : output_.progress()) {
+  taken.set_max_restarts(max_restarts_);
+  for (const OutputPump::Progress& progress : output_->progress()) {
     if (progress.name.generation != generation_) continue;
     const Rest rest = rests[{progress.name.rank, progress.name.stream}];
     StreamPosition& position = *taken.add_streams();
@@ -424,6 +494,13 @@ void Supervisor::warn_of_log(const std::string& text) {
 }
 
 // ---- workers -------------------------------------------------------------------------------
+
+std::unique_ptr<OutputPump> Supervisor::make_output() {
+  return std::make_unique<OutputPump>(
+      loop_, channel_.session(),
+      OutputPump::Handlers{[this] { channel_.flush(); },
+                           [this](const std::string& text) { warn_of_log(text); }});
+}
 
 void Supervisor::collect(Worker& worker) {
   if (!is_alive(worker.state())) return;
@@ -471,6 +548,8 @@ void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason) {
   // Whoever has ended by now did so before the stop, even where nobody has looked yet.
   if (!ending_.stopping()) collect_all();
   if (reason_.empty()) reason_ = reason;
+  // Between two generations nothing runs that could be reported once more.
+  if (ending_.reported() && another_may_follow() && !reason_.empty()) return finish();
   ending_.order_stop(grace_ns, monotonic_ns());
   schedule_check();
 }
@@ -478,7 +557,7 @@ void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason) {
 void Supervisor::check_lease() {
   if (!lease_.ended()) return;
   if (ending_.reported()) return finish();
-  output_.discard();
+  output_->discard();
   input_.close();
   order_stop(grace_ns_, lease_.reason());
 }
@@ -542,6 +621,7 @@ void Supervisor::perform(EndingAction action) {
 void Supervisor::report(EndingAction action) {
   Event event;
   Report* report = event.mutable_report();
+  report->set_generation(generation_);
   report->set_clean(action == EndingAction::kReportClean);
   report->set_reason(reason_);
   if (action == EndingAction::kReportLeftovers && containment_) {

@@ -257,6 +257,10 @@ void AgentLink::put(const std::string& architecture) {
 void AgentLink::on_put(const AgentStatus& status) {
   const std::shared_ptr<AgentPut> done = std::move(put_);
   asio::post(context_->loop(), [done] {});
+  // The agent went away meanwhile: that says nothing about room.
+  if (status.code == static_cast<int>(Code::kUnavailable)) {
+    return fail(agent_failure(place(), status));
+  }
   if (status.code != 0) {
     return fail(
         LinkDown{LinkFailure::kBootstrap,

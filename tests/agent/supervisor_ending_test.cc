@@ -36,6 +36,13 @@ class SupervisorEndingTest : public testing::Test {
       return true;
     }));
   }
+  // No other generation will follow.
+  static void start_last(FakeLauncher& launcher, const std::string& script) {
+    Command command;
+    *command.mutable_start()->mutable_plan() = launcher.shell_plan(1, script);
+    command.mutable_start()->set_is_last(true);
+    launcher.send(command);
+  }
   static bool reported(FakeLauncher& launcher, milliseconds deadline) {
     return launcher.wait([&] { return launcher.report() != nullptr; }, deadline);
   }
@@ -130,6 +137,30 @@ TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
   launcher.stop(30'000);
   ASSERT_TRUE(reported(launcher, seconds(1)));
   EXPECT_TRUE(launcher.report()->clean());
+  finish(launcher);
+}
+
+// On the launcher's own host nobody has to say Finish after the last generation.
+TEST_F(SupervisorEndingTest, EndsByItselfAfterTheLastStartOnALocalCarrier) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  start_last(launcher, "exit 3");
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+  ASSERT_NE(launcher.report(), nullptr);
+  EXPECT_TRUE(launcher.report()->clean());
+  ASSERT_NE(launcher.exited(0), nullptr);
+  EXPECT_EQ(launcher.exited(0)->code(), 3);
+}
+
+// Its report may have to be sent again.
+TEST_F(SupervisorEndingTest, WaitsForFinishAfterTheLastStartBehindARelay) {
+  FakeLauncher::Options options;
+  options.carrier = CarrierKind::kRelay;
+  FakeLauncher launcher(options);
+  launcher.say_hello();
+  start_last(launcher, "exit 3");
+  ASSERT_TRUE(reported(launcher, seconds(5)));
+  EXPECT_FALSE(launcher.wait_for_node(milliseconds(300)).has_value());
   finish(launcher);
 }
 

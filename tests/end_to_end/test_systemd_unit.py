@@ -1,10 +1,10 @@
 """The shipped template unit under a real systemd: ready, watched, restarted and stopped under a job.
 
 A test host gets what a package would install (the program in /usr/bin, the unit, /etc/ivyrun) and a
-`systemd --user` of the ordinary user. The unit runs as shipped but for one drop-in: a user's manager
-can change neither user nor capabilities. So what is not seen here is User=, CapabilityBoundingSet=,
-KeyringMode=, OOM settings, limits above the hard ones, places below /run and /var/lib, and the order at boot; that
-systemd understands these lines is checked by systemd-analyze.
+systemd: for most tests a `systemd --user` of the ordinary user, with a drop-in, since a user's manager
+can change neither user nor capabilities; for what that hides a system manager, which is process 1 of
+namespaces of its own and runs the unit as it is shipped. The order at boot (After=) and OOMPolicy= are
+not seen by either; that systemd understands these lines is checked by systemd-analyze.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from launching import BIN, HOSTS, REPOSITORY, SLOW, seconds, wait_until
+from launching import BIN, HOSTS, REPOSITORY, SLOW, Finished, seconds, wait_until
 
 import leftovers  # (found by way of launching)
 from host_init import USER, USER_ID
@@ -30,24 +30,29 @@ NODE = 4              # Plain: cgroup v2 alone, ordinary homes and shells.
 PORT = 7411
 HOME = f"/home/{USER}"
 RUNTIME = f"/run/user/{USER_ID}"
-SOCKET = f"{RUNTIME}/ivyrun-{USER}/agent.sock"
 CGROUP = "/sys/fs/cgroup/user-manager"
 # Less exposed means that something was taken from the jobs, more that a line of ours got lost.
 EXPOSURE = (8.5, 9.0)
 
-# As root on the host. /etc and /usr/bin get a layer of this test's own, with what would be hidden there.
-INSTALL = f"""
+# As root on the host. /etc, /usr/bin and /var/lib get a layer of this test's own, with what would be
+# hidden there.
+LAYERS = f"""
 set -e
-mkdir -p /run/layers/etc /run/layers/bin /run/layers/work1 /run/layers/work2
+mkdir -p /run/layers/etc /run/layers/bin /run/layers/lib
+mkdir -p /run/layers/work1 /run/layers/work2 /run/layers/work3
 cp /etc/passwd /etc/group /etc/shadow /etc/hosts /etc/nsswitch.conf /run/layers/etc/
 chmod 600 /run/layers/etc/shadow
 [ ! -e /etc/hostname ] || cp /etc/hostname /run/layers/etc/
 mount -t overlay layer -o lowerdir=/etc,upperdir=/run/layers/etc,workdir=/run/layers/work1 /etc
 mount -t overlay layer -o lowerdir=/usr/bin,upperdir=/run/layers/bin,workdir=/run/layers/work2 /usr/bin
+mount -t overlay layer -o lowerdir=/var/lib,upperdir=/run/layers/lib,workdir=/run/layers/work3 /var/lib
 mkdir -p /etc/ivyrun
 cp -r "$1/host" /etc/ivyrun/agent
 chown -R {USER}: /etc/ivyrun/agent
 install -m 755 "$1/ivy-agent" /usr/bin/ivy-agent
+"""
+USER_MANAGER = f"""
+{LAYERS}
 install -d -o {USER} -g {USER} -m 700 {RUNTIME} {HOME}/.config {HOME}/.config/systemd
 install -d -o {USER} -g {USER} {HOME}/.config/systemd/user {HOME}/.config/systemd/user/ivy-agent@.service.d
 install -m 644 "$1/ivy-agent@.service" {HOME}/.config/systemd/user/
@@ -58,10 +63,31 @@ exec setpriv --reuid {USER} --regid {USER} --init-groups env -i HOME={HOME} USER
   LOGNAME={USER} SHELL=/bin/bash PATH=/usr/bin:/bin LANG=C.UTF-8 XDG_RUNTIME_DIR={RUNTIME} \\
   /lib/systemd/systemd --user
 """
-REMOVE = f"""
-umount -l /usr/bin /etc
-rm -rf /run/layers {RUNTIME} /run/systemd {HOME}/.config {HOME}/.local {HOME}/.cache
+UNITS = "/run/units"  # All that the system manager knows: our unit, and empty targets to lean on.
+SYSTEM_MANAGER = f"""
+set -e
+mkdir -p {CGROUP}
+echo $$ > {CGROUP}/cgroup.procs
+exec unshare -p -m -C -i --fork --kill-child --mount-proc /bin/bash -c '
+{LAYERS}
+umount /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mkdir -p {UNITS}/ivy-agent@.service.d
+install -m 644 "$1/ivy-agent@.service" {UNITS}/
+for name in sysinit basic shutdown umount multi-user network-online nss-user-lookup remote-fs local-fs; do
+  printf "[Unit]\\nDefaultDependencies=no\\n" > {UNITS}/$name.target
+done
+exec env -i PATH=/usr/bin:/bin container=ivytest SYSTEMD_UNIT_PATH={UNITS} \\
+  /lib/systemd/systemd --system --unit=multi-user.target --log-target=console
+' boot "$1"
 """
+REMOVE = f"""
+for place in /usr/bin /etc /var/lib; do mountpoint -q $place && umount -l $place; done
+rm -rf /run/layers {RUNTIME} {UNITS} /run/systemd /run/ivyrun-{USER} {HOME}/.config {HOME}/.local {HOME}/.cache
+"""
+# Bits of CapabilityBoundingSet= (linux/capability.h): what the unit takes away, and what it must not.
+TAKEN_AWAY = {"BLOCK_SUSPEND": 36, "LEASE": 28, "LINUX_IMMUTABLE": 9, "MAC_ADMIN": 33, "MAC_OVERRIDE": 32,
+              "SYS_BOOT": 22, "SYS_PACCT": 20, "SYS_TIME": 25, "SYS_TTY_CONFIG": 26, "WAKE_ALARM": 35}
 # What no user's manager may do; and where to read what the agent says.
 ADAPT = """[Service]
 User=
@@ -132,6 +158,9 @@ def test_examples_name_what_there_is(analyze):
 class Manager:
     """One host's `systemd --user` with the unit installed, and a launcher on node1."""
 
+    DROP_INS = f"{HOME}/.config/systemd/user/ivy-agent@.service.d"
+    SOCKET = f"{RUNTIME}/ivyrun-{USER}/agent.sock"
+
     def __init__(self, hosts):
         self.hosts, self.bed = hosts, hosts.bed
         self.user = hosts.as_user(USER)
@@ -154,22 +183,33 @@ class Manager:
                                      *words, user=USER)
             assert done.code == 0, done
 
-    def start_manager(self):
+    def boot(self, script):
         log = open(self.hosts.outside(f"{self.hosts.directory}/systemd.log"), "wb")
         with log:
             self.process = subprocess.Popen(
-                [HOSTS, "exec", str(NODE), "/bin/bash", "-c", INSTALL, "install",
+                [HOSTS, "exec", str(NODE), "/bin/bash", "-c", script, "boot",
                  self.hosts.directory],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, "IVY_TESTBED": self.bed.state})
-        private = self.bed.host_view(NODE).place(f"{RUNTIME}/systemd/private")
 
+    def await_manager(self, condition):
         def there():
             assert self.process.poll() is None, self.hosts.read("systemd.log").decode()
-            return os.path.exists(private)
-        wait_until(there, 20, "systemd --user answers")
+            return condition()
+        return wait_until(there, 20, "systemd answers")
+
+    def start_manager(self):
+        self.boot(USER_MANAGER)
+        self.await_manager(lambda: os.path.exists(self.place(f"{RUNTIME}/systemd/private")))
         self.set_options(f"--listen 0.0.0.0:{PORT}")
         self.drop_in("10-test.conf", ADAPT.format(log=self.log))
+
+    def init_pid(self):
+        """Of the pid namespace where the agent is."""
+        return self.bed.init_pid(NODE)
+
+    def place(self, path):
+        return f"/proc/{self.init_pid()}/root{path}"
 
     # ---- what an administrator types ----
     def as_user(self, *command, limit=60):
@@ -183,16 +223,14 @@ class Manager:
 
     def agent(self, *words):
         """Another verb, over the socket where the unit has put it."""
-        return self.as_user("env", f"IVY_AGENT_SOCKET={SOCKET}", "ivy-agent", *words)
+        return self.as_user("env", f"IVY_AGENT_SOCKET={self.SOCKET}", "ivy-agent", *words)
 
     def set_options(self, options):
-        path = self.bed.host_view(NODE).place(f"/etc/ivyrun/agent-{USER}.conf")
-        with open(path, "w") as file:
+        with open(self.place(f"/etc/ivyrun/agent-{USER}.conf"), "w") as file:
             file.write(f"IVY_AGENT_OPTIONS={options}\n")
 
     def drop_in(self, name, text):
-        folder = f"{HOME}/.config/systemd/user/ivy-agent@.service.d"
-        with open(os.path.join(self.bed.host_view(NODE).place(folder), name), "w") as file:
+        with open(os.path.join(self.place(self.DROP_INS), name), "w") as file:
             file.write(text)
         self.systemctl("daemon-reload")
 
@@ -215,13 +253,14 @@ class Manager:
     # ---- who is there ----
     def agent_pid(self):
         """Machine-wide."""
-        pids = self.hosts.processes(NODE, "ivy-agent")
+        pids = [process.pid for process in leftovers.processes_of(self.init_pid())
+                if process.name == b"ivy-agent" and process.state != "Z"]
         assert len(pids) <= 1, pids
         return pids[0] if pids else None
 
     def workers(self):
         return sorted(process.pid for process in
-                      leftovers.processes_of(self.bed.init_pid(NODE))
+                      leftovers.processes_of(self.init_pid())
                       if process.state != "Z" and b"IVY_RANK=" in process.environment)
 
     # ---- jobs ----
@@ -260,12 +299,53 @@ class Manager:
     # ---- the end ----
     def remove(self):
         """Everything: the manager, the agent, and jobs that a failed test has left."""
-        top = self.bed.cgroups(f"node{NODE}")[0] + CGROUP.removeprefix("/sys/fs/cgroup")
+        top = self.bed.host_view(NODE).cgroups[0] + CGROUP.removeprefix("/sys/fs/cgroup")
         removed = remove_cgroup(top)
         if self.process is not None:
             self.process.wait(seconds(10))
         self.hosts.run_on(NODE, "/bin/sh", "-c", REMOVE)
         assert removed, f"{top} cannot be removed"
+
+
+class SystemManager(Manager):
+    """The host's system manager, as far as the unit can see: process 1, and root."""
+
+    DROP_INS = f"{UNITS}/ivy-agent@.service.d"
+    SOCKET = f"/run/ivyrun-{USER}/agent.sock"
+    pid = None
+
+    def start_manager(self):
+        self.boot(SYSTEM_MANAGER)
+        self.pid = self.await_manager(self._first_process)
+        self.await_manager(lambda: self.systemctl("is-system-running", check=False).out in
+                           (b"running\n", b"degraded\n"))
+        self.set_options(f"--listen 0.0.0.0:{PORT}")
+
+    def _first_process(self):
+        """Process 1 of the inner namespace, once it has become systemd."""
+        for process in leftovers.processes_of(self.bed.init_pid(NODE)):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+                    children = [int(word) for word in file.read().split()]
+                for child in children:
+                    with open(f"/proc/{child}/comm") as name, open(f"/proc/{child}/status") as status:
+                        inner = re.search(r"^NSpid:.*\t1$", status.read(), re.MULTILINE)
+                        if inner and name.read() == "systemd\n":
+                            return child
+        return None
+
+    def init_pid(self):
+        return self.pid
+
+    def systemctl(self, *words, check=True):
+        done = self.inside("systemctl", *words)
+        assert not check or done.code == 0, (words, done, self.hosts.read("systemd.log").decode())
+        return done
+
+    def inside(self, *command):
+        done = subprocess.run(["nsenter", "-t", str(self.pid), "-a", *command], capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=seconds(60))
+        return Finished(done.returncode, done.stdout, done.stderr, 0)
 
 
 def numbers(said):
@@ -275,19 +355,28 @@ def numbers(said):
     return found
 
 
-@pytest.fixture
-def manager(hosts):
+def started(kind, hosts):
     if not systemd_is_here():
         pytest.skip("needs systemd's programs")
     with open("/proc/filesystems") as table:
         if "overlay" not in table.read():
             pytest.skip("needs overlay file systems")
-    made = Manager(hosts)
+    made = kind(hosts)
     try:
         made.start_manager()
         yield made
     finally:
         made.remove()
+
+
+@pytest.fixture
+def manager(hosts):
+    yield from started(Manager, hosts)
+
+
+@pytest.fixture
+def system(hosts):
+    yield from started(SystemManager, hosts)
 
 
 def test_ready_means_that_it_serves(manager):
@@ -436,3 +525,46 @@ def test_drain_for_maintenance(manager):
     assert manager.show("ActiveState") == "active"
     assert manager.agent("drain", "--undo").code == 0
     assert manager.run("hostname").code == 0
+
+
+# ---- as the system runs it -----------------------------------------------------------------------
+
+def test_what_workers_get_from_the_system(system):
+    """Byte for byte the shipped unit: its user, limits, places, and what it takes away."""
+    system.systemctl("start", UNIT)
+    done = system.run("sh", "-c", "id -un; ulimit -l; ulimit -n; grep -E '^(CapEff|CapBnd|NoNewPrivs):' "
+                      "/proc/self/status; readlink /proc/self/ns/mnt; grep ^0:: /proc/self/cgroup; "
+                      f"stat -c '%U %a' /run/ivyrun-{USER} {system.SOCKET} /var/lib/ivyrun/{USER}",
+                      workers=1)
+    assert done.code == 0, done
+    said = done.out_lines
+    assert said[:3] == [USER, "unlimited", "1048576"], said
+    values = dict(line.split(":\t") for line in said[3:6])
+    with open(f"/proc/{system.pid}/status") as file:
+        everything = int(re.search(r"^CapBnd:\t(\w+)$", file.read(), re.MULTILINE)[1], 16)
+    taken = sum(1 << bit for bit in TAKEN_AWAY.values())
+    assert int(values["CapBnd"], 16) == everything & ~taken, values
+    assert (values["CapEff"], values["NoNewPrivs"]) == ("0" * 16, "0")
+    assert said[6] == os.readlink(f"/proc/{system.pid}/ns/mnt")
+    assert re.match(r"0::/system\.slice/.*/" + re.escape(UNIT) + "/jobs/ivy-", said[7]), said[7]
+    assert said[8:] == [f"{USER} 700", f"{USER} 600", f"{USER} 700"], said
+
+
+def test_restart_and_stop_under_the_system(system):
+    system.systemctl("start", UNIT)
+    with system.counting_job():
+        for words in (("restart",), ("restart",), ("stop", "start")):
+            for word in words:
+                system.systemctl(word, UNIT)
+        system.wait_for_status("1 job")
+
+
+def test_credentials_of_root_alone(system):
+    """The shipped drop-in example: the key's file is root's, and the agent serves all the same."""
+    with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
+        system.drop_in("10-credentials.conf", file.read())
+    assert system.inside("chown", "-R", "root:", "/etc/ivyrun/agent").code == 0
+    assert system.inside("chmod", "700", "/etc/ivyrun/agent").code == 0
+    system.systemctl("start", UNIT)
+    done = system.run("sh", "-c", "cat /etc/ivyrun/agent/host.key || readlink /proc/self/ns/mnt", workers=1)
+    assert done.code == 0 and "Permission denied" in done.err_text, done

@@ -1,6 +1,7 @@
-/* Preloaded: the wall clock of one process is off by as many seconds as the file $WALL_CLOCK says, and
- * jumps when the file is changed. Monotonic clocks are left alone. Deadlines in wall clock time are
- * given to the kernel in its own time: a clock that jumps for all does not make them an hour late.
+/* Preloaded: the wall clock of one process is off by as many seconds as the file $WALL_CLOCK says,
+ * and jumps when the file is changed. Monotonic clocks are left alone. Deadlines in wall clock time
+ * are given to the kernel in its own time: a clock that jumps for all does not make them an hour
+ * late.
  *
  * libfaketime is not used: with monotonic clocks left alone, its version in Debian 12 makes
  * clock_nanosleep fail. */

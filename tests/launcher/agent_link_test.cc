@@ -589,6 +589,17 @@ class AutoChoiceTest : public AgentLinkTest {
   }
 };
 
+TEST_F(AutoChoiceTest, AProgramWithoutAgentsUsesSshAndSaysSoOnce) {
+  configure(9);
+  context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
+  set_note_handler(context_, [this](const std::string& text) { notes_ += text + "\n"; });
+  link_ = make_link(context_, host(kElsewhere), probe_.handlers(), 0);
+  link_ = make_link(context_, host("::ffff:127.0.0.2"), probe_.handlers(), 0);
+  EXPECT_NE(notes_.find("note: ssh is used: "), std::string::npos) << notes_;
+  EXPECT_NE(notes_.find("/ivyrun-agents cannot be run"), std::string::npos) << notes_;
+  EXPECT_EQ(notes_.find('\n'), notes_.size() - 1) << notes_;
+}
+
 TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());

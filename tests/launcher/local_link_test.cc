@@ -104,12 +104,41 @@ TEST_F(LocalLinkTest, AFailureLineOfTheWardenIsTheMessage) {
   EXPECT_NE(probe_.down->message.find("/tmp is full"), std::string::npos);
 }
 
-TEST_F(LocalLinkTest, ReattachingIsRefused) {
-  LocalLink link(loop_, script("exit 0"), probe_.handlers());
+// Another launcher takes over a job whose supervisor lives here: by a relay, as on any host.
+TEST_F(LocalLinkTest, ReattachingGoesThroughARelay) {
+  LocalLink link(loop_, script("echo \"$*\"; exec cat"), probe_.handlers());
+  link.open(OpenRequest{std::string(32, 'a'), 7, true});
+  const std::string wanted = "relay\nIVYOPEN 1 reattach " + std::string(32, 'a') + " 7\n";
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.bytes.size() >= wanted.size(); }))
+      << probe_.story();
+  EXPECT_TRUE(probe_.up.has_value());
+  EXPECT_EQ(probe_.bytes, wanted);
+}
+
+TEST_F(LocalLinkTest, ReattachingWhereTheJobIsGoneSaysSo) {
+  LocalLink link(loop_, script("read line; printf '\\001ivy:fail no-such-job\\n'"),
+                 probe_.handlers());
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob);
 }
+
+// Nothing is known then: the caller must not take the job for gone.
+TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
+  LocalLink link(loop_, script("exit 0"), probe_.handlers());
+  link.open(OpenRequest{std::string(32, 'a'), 0, true});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kBroken);
+}
+
+#ifdef IVY_TEST_NODE
+TEST_F(LocalLinkTest, TheRealRelayKnowsThatAJobIsGone) {
+  LocalLink link(loop_, IVY_TEST_NODE, probe_.handlers());
+  link.open(OpenRequest{std::string(32, 'a'), 0, true});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob) << probe_.down->message;
+}
+#endif
 
 TEST_F(LocalLinkTest, ClosingShowsTheWardenAnEndOfFileAndCallsNobody) {
   const std::string mark = directory_ / "ended";

@@ -26,6 +26,8 @@ struct Job {
     plan.job_id = "0123";
     plan.master_address = "10.0.0.1";
     plan.master_port = 29500;
+    plan.coordinator_port = 29501;
+    plan.store_port = 29502;
     for (int i = 0; i < hosts; ++i) {
       PlannedHost host;
       host.name = answers[static_cast<std::size_t>(i)].name;
@@ -108,7 +110,6 @@ TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
       {"TORCHELASTIC_RESTART_COUNT", "3"},
       {"TORCHELASTIC_MAX_RESTARTS", "0"},
       {"TORCHELASTIC_RUN_ID", "0123"},
-      {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       {"IVY_RANK", "3"},
       {"IVY_WORLD_SIZE", "4"},
       {"IVY_LOCAL_RANK", "1"},
@@ -119,10 +120,12 @@ TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
       {"IVY_GENERATION", "3"},
       {"PYTHONUNBUFFERED", "1"},
       {"OMP_NUM_THREADS", "4"},
-      {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29500"},
-      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "10.0.0.1:29500"},
+      {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:29501"},
+      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "10.0.0.1:29501"},
       {"KERAS_DISTRIBUTION_NUM_PROCESSES", "4"},
-      {"KERAS_DISTRIBUTION_PROCESS_ID", "3"}};
+      {"KERAS_DISTRIBUTION_PROCESS_ID", "3"},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"IVY_STORE", "10.0.0.1:29502"}};
   for (const auto& [name, text] : expected) EXPECT_EQ(value(worker, name), text) << name;
 }
 
@@ -224,13 +227,21 @@ TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   EXPECT_EQ(value(job.worker(0), "CUDA_VISIBLE_DEVICES"), "(unset)");
 }
 
+TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {
+  Job job;
+  job.plan.store_port = 0;
+  EXPECT_EQ(value(job.worker(), "TORCHELASTIC_USE_AGENT_STORE"), "False");
+  EXPECT_EQ(value(job.worker(), "MASTER_PORT"), "29500");
+  EXPECT_EQ(value(job.worker(), "IVY_STORE"), "(unset)");
+}
+
 TEST(WorkerEnvironmentTest, JaxIsToldItsDeviceOnlyWhereThereIsOneForEach) {
   Job job;
   EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "(unset)");
   job.answers[0].facts.set_accelerators(2);
   EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "1");
   job.plan.master_address = "fd00::1";
-  EXPECT_EQ(value(job.worker(), "JAX_COORDINATOR_ADDRESS"), "[fd00::1]:29500");
+  EXPECT_EQ(value(job.worker(), "JAX_COORDINATOR_ADDRESS"), "[fd00::1]:29501");
   EXPECT_EQ(value(job.worker(), "MASTER_ADDR"), "fd00::1");
 }
 

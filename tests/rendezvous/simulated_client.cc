@@ -1,6 +1,7 @@
 #include "tests/rendezvous/simulated_client.h"
 
 #include <algorithm>
+#include <set>
 
 #include "tests/rendezvous/torch_script.h"
 
@@ -31,13 +32,25 @@ std::uint64_t read_number(const std::string& bytes, std::size_t at) {
 
 std::string History::wrong_round() const {
   for (const auto& [where, seen] : rounds) {
+    const std::string name =
+        std::to_string(where.second) + " of generation " + std::to_string(where.first);
+    std::set<std::uint32_t> members;
     std::uint64_t last_invoked = 0;
     std::uint64_t first_returned = kOpen;
     for (const Round& round : seen) {
       last_invoked = std::max(last_invoked, round.invoked);
       first_returned = std::min(first_returned, round.returned);
+      members.insert(round.member);
     }
-    if (last_invoked > first_returned) return "round " + where + " let somebody go too early";
+    if (last_invoked > first_returned) return "round " + name + " let somebody go too early";
+    // Who has no answer may have been counted all the same, unless it was gone by then.
+    const auto lost = given_up.find(where.first);
+    if (lost != given_up.end()) {
+      for (const Round& arrival : lost->second)
+        if (arrival.invoked <= first_returned && arrival.returned >= last_invoked)
+          members.insert(arrival.member);
+    }
+    if (members.size() != kMembers) return "round " + name + " did not wait for everybody";
   }
   return {};
 }
@@ -349,9 +362,15 @@ void SimulatedClient::go_on() {
   if (!gone_ && torch_ != nullptr && torch_->has_more()) arrive({});
 }
 
+void SimulatedClient::give_up_barrier(const Asked& asked) {
+  network_.history().given_up[generation_].push_back({member_, asked.invoked, network_.now()});
+}
+
 void SimulatedClient::hang_up() {
   if (gone_) return;
   gone_ = true;
+  for (const auto& [id, asked] : asked_)
+    if (asked.is_barrier) give_up_barrier(asked);
   if (engine_client_ != 0) {
     network_.left(engine_client_);
     network_.engine().leave(engine_client_);
@@ -400,9 +419,9 @@ void SimulatedClient::hear(const store::Reply& reply) {
   const auto* error = std::get_if<Error>(&reply.body);
   if (asked.is_barrier) {
     const auto* round = std::get_if<store::Number>(&reply.body);
-    if (round == nullptr) return;
-    const std::string where = std::to_string(generation_) + " " + std::to_string(round->value);
-    network_.history().rounds[where].push_back({member_, asked.invoked, network_.now()});
+    if (round == nullptr) return give_up_barrier(asked);
+    network_.history().rounds[{generation_, round->value}].push_back(
+        {member_, asked.invoked, network_.now()});
     return;
   }
   Operation& operation = *asked.operation;

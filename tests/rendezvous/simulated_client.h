@@ -29,8 +29,9 @@ struct Round {
 struct History {
   // "generation space object" to what was asked of it. A list: pointers into it stay.
   std::map<std::string, std::list<Operation>> objects;
-  std::map<std::string, std::vector<Round>> rounds;  // "generation number".
-  std::uint64_t barrier_calls = 0;                   // Each arrival has its own number.
+  std::map<std::pair<std::uint32_t, std::int64_t>, std::vector<Round>> rounds;  // By generation.
+  std::map<std::uint32_t, std::vector<Round>> given_up;  // Arrivals without an answer, till when.
+  std::uint64_t barrier_calls = 0;                       // Each arrival has its own number.
   // A round from which somebody went before everybody had come, or empty.
   std::string wrong_round() const;
 };
@@ -88,6 +89,7 @@ class SimulatedClient {
   bool hear_torch_text(Operation& operation);
   void hear_frame(const store::WireFrame& frame);
   void end(Asked& asked, Operation::End how);
+  void give_up_barrier(const Asked& asked);
   std::string key(std::uint32_t object, std::size_t index) const;
 
   Network& network_;

@@ -162,12 +162,12 @@ class Life : public Network {
       if (!test::is_linearizable(all))
         fail("object " + where + " has no order:\n" + test::describe(all));
     }
+    for (const auto& client : clients_) client->hang_up();
     const std::string wrong = history_.wrong_round();
     if (!wrong.empty()) fail(wrong);
   }
 
   void check_counters() {
-    for (auto& client : clients_) client->hang_up();
     if (engine_.open_requests() != 0) fail("waiters of clients that are gone are left");
     if (engine_.waiting_bytes() != 0) fail("bytes of waiters that are gone are left");
     if (!engine_.picture().clients.empty()) fail("clients that are gone are left");

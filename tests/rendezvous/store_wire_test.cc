@@ -75,7 +75,8 @@ TEST(StoreWireTest, ReadersFailForGood) {
   }
   std::string lie;
   put_u32(lie, 0xffffffff);
-  PayloadReader reader(lie + "abc");
+  lie += "abc";
+  PayloadReader reader(lie);
   EXPECT_EQ(reader.text(), "");
   EXPECT_FALSE(reader.ok());
 }

@@ -1,0 +1,114 @@
+"""Which program ivyrun is, and what it leaves to its parent."""
+
+import os
+import shutil
+import signal
+import sys
+import threading
+
+import pytest
+
+from launching import BIN
+
+# Orphans of ours come to this process, as they come to a container's first process, which often
+# never reaps. Each line: how many children a run has left.
+SUBREAPER = r"""
+import ctypes, os, sys
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+for _ in range(int(sys.argv[1])):
+    ivyrun = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+    assert os.waitpid(ivyrun, 0) == (ivyrun, 0)
+    left = 0
+    try:
+        while os.waitpid(-1, os.WNOHANG):
+            left += 1
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        print(left)
+"""
+ROUNDS = 20
+# ivyrun waits for the warden at most 5 ms, which a busy machine may not have.
+ALLOWED = ROUNDS // 4
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "sleep 0.01"])
+def test_no_child_is_left_to_whoever_started_it(local, program):
+    done = local.run_program(sys.executable, "-c", SUBREAPER, str(ROUNDS), local.ivyrun(),
+                             "-n", "2", *program.split(), limit=60)
+    assert done.code == 0, done
+    left = [int(line) for line in done.out_lines]
+    assert len(left) == ROUNDS, done
+    assert sum(left) <= ALLOWED, f"children left by each run: {left}"
+
+
+# ---- the two files of ivyrun ---------------------------------------------------------------------
+
+class Pipe:
+    """A hostfile that can be read only once, as the shell's <(...)."""
+
+    def __init__(self, local, text):
+        self.path = os.path.join(local.directory, "hosts.pipe")
+        os.mkfifo(self.path)
+        self.writer = threading.Thread(target=self._write, args=(text,), daemon=True)
+        self.writer.start()
+
+    def _write(self, text):
+        with open(self.path, "w") as file:
+            file.write(text)
+
+
+@pytest.fixture
+def alone(local):
+    """ivyrun without its second file."""
+    directory = os.path.join(local.directory, "bin")
+    os.mkdir(directory)
+    for name in ("ivyrun", "ivy-node"):
+        shutil.copy(os.path.join(BIN, name), directory)
+    return os.path.join(directory, "ivyrun")
+
+
+def program_of(run):
+    return os.path.basename(os.readlink(f"/proc/{run.pid()}/exe"))
+
+
+def test_the_second_program_has_the_name_of_the_first(local):
+    pipe = Pipe(local, "localhost slots=2\n")
+    with local.start("--hostfile", pipe.path, "sh", "-c", "echo ready; exec sleep 60") as run:
+        run.wait_for("ready", count=2)
+        assert program_of(run) == "ivyrun-agents"
+        with open(f"/proc/{run.pid()}/comm") as file:
+            assert file.read() == "ivyrun\n"
+        run.signal(signal.SIGTERM)
+        assert run.finish().code == -signal.SIGTERM
+
+
+def test_a_local_job_stays_in_the_first_program(local):
+    """Also where agents are configured: nobody is asked here."""
+    toml = local.file("agent.toml", "port = 7411\n")
+    with local.start("-n", "1", "sh", "-c", "echo ready; exec sleep 60",
+                     env={"IVY_AGENT_CONFIG": toml}) as run:
+        run.wait_for("ready")
+        assert program_of(run) == "ivyrun"
+        run.signal(signal.SIGTERM)
+        assert run.finish().code == -signal.SIGTERM
+
+
+def test_a_missing_second_program_is_named_where_it_is_needed(local, alone):
+    assert local.run_program(alone, "-n", "1", "true").code == 0
+    done = local.run_program(alone, "--transport", "agent", "true")
+    assert done.code == 2, done
+    assert f"{os.path.dirname(alone)}/ivyrun-agents: No such file or directory" in done.err_text
+    assert "fix:" in done.err_text
+    # A stream of hosts is then read by the program that there is.
+    pipe = Pipe(local, "localhost\n")
+    done = local.run_program(alone, "--hostfile", pipe.path, "echo", "here")
+    assert (done.code, done.out) == (0, b"here\n"), done
+
+
+@pytest.mark.parametrize("make", [shutil.copy, os.symlink])
+def test_a_second_program_that_is_the_first_does_not_go_round_for_ever(local, alone, make):
+    make(alone, os.path.join(os.path.dirname(alone), "ivyrun-agents"))
+    done = local.run_program(alone, "--transport", "agent", "true", limit=10)
+    assert done.code == 2, done
+    assert "is ivyrun itself" in done.err_text

@@ -1,0 +1,81 @@
+"""The job's store: what torch sees of it, who may reach it, and what its death does."""
+
+import os
+import signal
+
+import pytest
+
+from launching import wait_until
+
+TORCH_LIMIT = 90
+
+
+@pytest.fixture(autouse=True)
+def torch_is_there():
+    if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+        pytest.skip("python3-torch is not installed")
+
+
+def store_processes():
+    """pid to command line of every store on this machine, also those of test hosts."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"ivy-rendezvous", b"serve"]:
+            found[int(name)] = [word.decode() for word in words]
+    return found
+
+
+def store_of(job_id):
+    return [pid for pid, words in store_processes().items() if job_id in words]
+
+
+def test_every_rank_is_a_client_and_rank_0_may_leave(local):
+    done = local.run("-n", "3", local.script("torch_store.py"), "first_leaves", limit=TORCH_LIMIT)
+    assert done.code == 0, done
+    lines = done.texts_by_rank()
+    assert all("squares [0, 1, 4]" in "\n".join(lines[rank]) for rank in range(3)), done
+    assert all("still there x" in "\n".join(lines[rank]) for rank in (1, 2)), done
+
+
+def test_on_two_hosts(hosts):
+    user = hosts.as_user("ivyuser")
+    done = user.run("-H", "node3,node2", "--nproc_per_node", "2", user.script("torch_store.py"),
+                    "first_leaves", limit=TORCH_LIMIT)
+    assert done.code == 0, done
+
+
+def test_a_job_that_does_not_use_it_starts_no_store(local):
+    before = set(store_processes())
+    done = local.run("-n", "2", "bash", "-c", "sleep 0.5; echo $IVY_STORE")
+    assert done.code == 0, done
+    assert set(store_processes()) <= before
+    assert all(text.startswith("127.0.0.1:") for _, _, text in done.labelled()), done
+
+
+def test_killed_store_ends_the_job_with_its_own_reason(local):
+    job = local.start("-n", "2", "bash", "-c", 'echo job $IVY_JOB_ID; exec "$@"', "-",
+                      "/usr/bin/python3", local.script("torch_store.py"), "stay")
+    with job:
+        job.wait_for(rb"squares", limit=TORCH_LIMIT, count=2)
+        job_id = next(line for line in job.said().decode().split() if len(line) == 32)
+        stores = store_of(job_id)
+        assert len(stores) == 1, stores
+        os.kill(stores[0], signal.SIGKILL)
+        done = job.finish()
+    assert done.code == 121, done
+    assert "IVY-R008" in done.err_text and "signal 9" in done.err_text, done
+    wait_until(lambda: not store_of(job_id), 10, "the store's end")
+
+
+def test_without_a_store_rank_0_serves(local):
+    done = local.run("--no-store", "-n", "2", "bash", "-c",
+                     "echo [$TORCHELASTIC_USE_AGENT_STORE] [$IVY_STORE]")
+    assert done.code == 0, done
+    assert [text for _, _, text in done.labelled()] == ["[False] []"] * 2, done
