@@ -19,6 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kShortDigits = 12;
+// Ended jobs leave nothing but what they were told to write.
+constexpr char kEnded[] =
+    "of one that has ended, the ivyrun.log in its --log-dir says how it ended";
 // Candidates that a message lists.
 constexpr std::size_t kMaxListed = 16;
 // A launcher that has just started makes its socket a moment later.
@@ -66,13 +69,13 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
   if (matching.size() == 1) return matching.front();
   if (jobs.empty())
     return Error{Code::kNotFound, "no job of yours runs on this host",
-                 "jobs are found on the host where ivyrun was started"};
+                 std::string("jobs are found on the host where ivyrun was started; ") + kEnded};
   if (prefix.empty())
     return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
                  listed(jobs)};
   if (matching.empty())
-    return Error{Code::kInvalidArgument, "no job of yours begins with \"" + prefix + "\"",
-                 listed(jobs)};
+    return Error{Code::kInvalidArgument,
+                 "no job of yours begins with \"" + prefix + "\"; " + kEnded, listed(jobs)};
   return Error{Code::kInvalidArgument,
                std::to_string(matching.size()) + " jobs begin with \"" + prefix + "\"",
                listed(matching)};

@@ -13,6 +13,7 @@
 #include "launcher/env_files.h"
 #include "launcher/hints.h"
 #include "launcher/interpreter.h"
+#include "launcher/option_values.h"
 #include "launcher/screen/log_files.h"
 #include "launcher/screen/summary.h"
 #include "launcher/waiting_line.h"
@@ -95,7 +96,10 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       suspend_timer_(loop),
       stop_timer_(loop),
       socket_timer_(loop),
-      record_timer_(loop) {}
+      record_timer_(loop),
+      restart_timer_(loop) {
+  restarts_ = RestartPolicy(restart_limits(options_.max_restarts));
+}
 
 Job::~Job() = default;
 
@@ -339,7 +343,8 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     if (!plan.ok()) return refuse_input(plan.error());
     Command& command = commands.emplace_back();
     *command.mutable_start()->mutable_plan() = std::move(plan).value();
-    command.mutable_start()->set_is_last(true);
+    command.mutable_start()->set_is_last(restarts_.max_restarts() == 0);
+    command.mutable_start()->set_max_restarts(static_cast<std::uint32_t>(restarts_.max_restarts()));
     if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
     return refuse_input(Error{Code::kResourceExhausted,
                               "arguments and environment of the workers on " + planned.name +
@@ -350,6 +355,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
   if (!prepare_output(inputs)) return;
   make_worker_records();
   started_at_ns_ = monotonic_ns();
+  job_started_at_ns_ = started_at_ns_;
   for (std::size_t index = 0; index < commands.size(); ++index)
     hosts_[plan_.hosts[index].host_index].session->send(commands[index]);
   for (HostRecord& host : hosts_) {
@@ -362,7 +368,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
 }
 
 void Job::make_worker_records() {
-  workers_.resize(static_cast<std::size_t>(plan_.world_size));
+  workers_.assign(static_cast<std::size_t>(plan_.world_size), WorkerRecord());
   workers_running_ = workers_.size();
   for (const PlannedHost& planned : plan_.hosts)
     for (const PlannedWorker& worker : planned.workers) {
@@ -443,6 +449,10 @@ void Job::act(JobAction action) {
       return finish();
     case JobAction::kLeave:
       return leave();
+    case JobAction::kPrepareRestart:
+      return prepare_restart();
+    case JobAction::kRestartWorkers:
+      return restart_workers();
   }
 }
 
@@ -549,6 +559,78 @@ void Job::resume() {
   forward_signal(SIGCONT);
 }
 
+// ---- Once more ----------------------------------------------------------------------------------
+
+RestartLimits Job::restart_limits(int max_restarts) const {
+  RestartLimits limits;
+  limits.max_restarts = max_restarts;
+  // Only tests are in such a hurry: it can make the first pause shorter, never longer.
+  if (const std::string* pause = find_variable(request_.caller, "IVY_TEST_RESTART_PAUSE")) {
+    const Result<milliseconds> shorter = parse_duration(*pause);
+    if (shorter.ok()) limits.first_pause = std::min(limits.first_pause, shorter.value());
+  }
+  return limits;
+}
+
+void Job::prepare_restart() {
+  stop_timer_.cancel();
+  drain_timer_.cancel();
+  if (stdin_feed_) stdin_feed_->stop();
+  // What is heard from now on belongs to no worker; a host that is lost now is lost to the job.
+  workers_.clear();
+  workers_started_ = 0;
+  for (HostRecord& host : hosts_)
+    if (host.plan_index >= 0) host.reported = false;
+  // The hosts have proved that no worker is left that could still write to the store. No worker may
+  // start before it has forgotten what the last ones wrote.
+  Command command;
+  command.mutable_begin_generation()->set_generation(generation_ + 1);
+  store_begins_ = true;
+  hosts_[plan_.hosts.front().host_index].session->send(command);
+  pause_is_over_ = false;
+  restart_timer_.expires_after(restart_pause_);
+  restart_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    pause_is_over_ = true;
+    check_restart();
+  });
+}
+
+void Job::check_restart() {
+  if (state_ != JobState::kRestarting || !pause_is_over_ || store_begins_) return;
+  const Result<void> begun = output_->begin(generation_ + 1, places());
+  if (begun.ok()) return apply(JobEvent::kRestartDue);
+  end_by_launcher(LauncherReason::kRefused, 0,
+                  Diagnostic{.id = "IVY-O002",
+                             .what = begun.error().message,
+                             .fix = begun.error().fix,
+                             .exit_code = kExitRefused});
+  apply(JobEvent::kRefused);
+}
+
+Command Job::start_again() const {
+  Command command;
+  StartAgain& start = *command.mutable_start_again();
+  start.set_generation(generation_);
+  start.set_is_last(generation_ >= static_cast<std::uint32_t>(restarts_.max_restarts()));
+  for (const EnvVariable& variable : generation_variables(generation_)) {
+    Variable& copy = *start.add_environment();
+    copy.set_name(variable.name);
+    copy.set_value(variable.value);
+  }
+  return command;
+}
+
+void Job::restart_workers() {
+  ++generation_;
+  make_worker_records();
+  started_at_ns_ = monotonic_ns();
+  // Before any host hears of it: who takes the job over must not be behind its hosts.
+  if (outlives_launcher()) write_record();
+  const Command command = start_again();
+  for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);
+}
+
 // ---- The end ------------------------------------------------------------------------------------
 
 void Job::finish() {
@@ -556,6 +638,7 @@ void Job::finish() {
   // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
   if (drain_timer_.cancel() > 0) output_->limit_finish(kDrainAfterKill);
   stop_timer_.cancel();
+  restart_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
   Command command;
   command.mutable_finish();
@@ -588,13 +671,18 @@ void Job::conclude() {
   });
 }
 
-Outcome Job::say_summary() {
+std::vector<WorkerEnd> Job::worker_ends() const {
   std::vector<WorkerEnd> ends;
-  for (WorkerRecord& worker : workers_) {
+  for (const WorkerRecord& worker : workers_) {
     if (!worker.ended) continue;
-    worker.end.stderr_tail = output_->stderr_tail(worker.end.rank);
     ends.push_back(worker.end);
+    ends.back().stderr_tail = output_->stderr_tail(worker.end.rank);
   }
+  return ends;
+}
+
+Outcome Job::say_summary() {
+  const std::vector<WorkerEnd> ends = worker_ends();
   Outcome outcome = judge(ends, launcher_end_);
   std::string text;
   if (plan_.hosts.size() > 1) {
@@ -616,6 +704,9 @@ Outcome Job::say_summary() {
   inputs.world_size = plan_.world_size;
   inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
   inputs.quiet = options_.quiet;
+  inputs.attempts = attempts_;
+  inputs.attempt = static_cast<int>(generation_) + 1;
+  inputs.max_attempts = restarts_.max_restarts() + 1;
   if (started_at_ns_ != 0 && !options_.log_dir.empty()) {
     const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
     if (options_.log_to != LogPlace::kNode) inputs.head_logs = folder;

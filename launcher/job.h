@@ -19,6 +19,7 @@
 #include "launcher/links/carrier.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
+#include "launcher/restart_policy.h"
 #include "launcher/screen/output.h"
 #include "launcher/stdin_feed.h"
 #include "launcher/verdict.h"
@@ -81,10 +82,11 @@ class Job {
     bool checked = false;
     bool opens_store = false;  // Host 0, between OpenStore and its answer.
     std::string interface;
-    bool reported = false;
+    bool reported = false;  // Of this generation.
     bool lost = false;
     std::uint32_t events_to_take_over = 0;  // That follow its TakenOver.
-    int plan_index = -1;                    // In JobPlan::hosts; -1: no workers there.
+    bool missed_start = false;  // The launcher before us died before it told this host to restart.
+    int plan_index = -1;        // In JobPlan::hosts; -1: no workers there.
   };
   struct WorkerRecord {
     WorkerEnd end;
@@ -106,6 +108,9 @@ class Job {
   bool prepare_output(const EnvironmentInputs& inputs);
   void collect_evidence();
   void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
+  void prepare_restart();
+  void check_restart();
+  void restart_workers();
   void finish();
   void conclude();
   void give_up_output();
@@ -129,8 +134,10 @@ class Job {
   void on_report(std::size_t index, const Report& report);
   void on_output(std::size_t index, const link::OutputChunk& chunk);
   void worker_ended(WorkerRecord& worker);
+  void on_generation_begun(const GenerationBegun& begun);
   void check_greeted();
   void check_reported();
+  bool decide_restart();
   bool everything_is_here() const;
 
   // ---- what ivyctl asks for, and the background (job_control.cc) ----
@@ -157,6 +164,9 @@ class Job {
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;
+  Command start_again() const;
+  RestartLimits restart_limits(int max_restarts) const;
+  std::vector<WorkerEnd> worker_ends() const;
   std::vector<HostAnswer> answers() const;
   bool make_the_plan();
   void show_dry_run();
@@ -194,7 +204,13 @@ class Job {
   LauncherEnd launcher_end_;
   std::vector<std::string> unclean_;
   std::int64_t opened_at_ns_ = 0;
-  std::int64_t started_at_ns_ = 0;
+  std::int64_t started_at_ns_ = 0;      // Of this generation.
+  std::int64_t job_started_at_ns_ = 0;  // Of the first one.
+  RestartPolicy restarts_{RestartLimits{}};
+  std::vector<std::string> attempts_;  // Causes of the attempts before this one.
+  std::chrono::milliseconds restart_pause_{0};
+  bool pause_is_over_ = false;
+  bool store_begins_ = false;  // Between BeginGeneration and its answer.
   std::size_t workers_running_ = 0;
   std::size_t workers_started_ = 0;
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
@@ -214,6 +230,7 @@ class Job {
   boost::asio::steady_timer stop_timer_;
   boost::asio::steady_timer socket_timer_;
   boost::asio::steady_timer record_timer_;
+  boost::asio::steady_timer restart_timer_;
 };
 
 }  // namespace ivy

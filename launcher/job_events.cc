@@ -1,9 +1,11 @@
 // What hosts say, and what the job makes of it: the second half of class Job.
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cstdio>
 
 #include "launcher/clock.h"
 #include "launcher/job.h"
+#include "launcher/screen/summary.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -299,8 +301,10 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_store_opened(index, event.store_opened());
     case Event::kStoreLost:
       return on_store_lost(index, event.store_lost());
+    case Event::kGenerationBegun:
+      return on_generation_begun(event.generation_begun());
     case Event::kStarted:
-      if (event.started().rank() < workers_.size())
+      if (event.started().rank() < workers_.size() && event.started().generation() == generation_)
         worker_started(workers_[event.started().rank()], event.started().pid());
       return;
     case Event::kStartFailed:
@@ -372,8 +376,15 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
   check_reported();
 }
 
+void Job::on_generation_begun(const GenerationBegun& begun) {
+  if (begun.generation() != generation_ + 1) return;
+  store_begins_ = false;
+  check_restart();
+}
+
 void Job::on_report(std::size_t index, const Report& report) {
   HostRecord& host = hosts_[index];
+  if (host.plan_index >= 0 && report.generation() != generation_) return;
   host.reported = true;
   // A worker that was never started has no streams to wait for.
   for (WorkerRecord& worker : workers_)
@@ -406,7 +417,36 @@ bool Job::everything_is_here() const {
 
 void Job::check_reported() {
   if (state_ == JobState::kDone || !everything_is_here()) return;
-  apply(JobEvent::kAllReported);
+  const bool is_over = state_ == JobState::kStopping || state_ == JobState::kConfirming;
+  apply(is_over && decide_restart() ? JobEvent::kGroupGone : JobEvent::kAllReported);
+}
+
+bool Job::decide_restart() {
+  if (restarts_.max_restarts() == 0) return false;
+  const std::vector<WorkerEnd> ends = worker_ends();
+  const Outcome outcome = judge(ends, launcher_end_);
+  AttemptFacts facts;
+  facts.restarts = static_cast<int>(generation_);
+  facts.worker_failed = outcome.first.has_value();
+  if (outcome.first)
+    facts.lived = std::chrono::duration_cast<milliseconds>(
+        std::chrono::nanoseconds(ends[*outcome.first].at_ns - started_at_ns_));
+  facts.could_not_start = std::any_of(
+      ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
+  facts.has_leftovers = !unclean_.empty();
+  facts.job_is_ending = launcher_end_.reason != LauncherReason::kNone;
+  const RestartDecision decision = restarts_.decide(facts);
+  if (!decision.why_not.empty()) output_->say("ivyrun: no restart: " + decision.why_not + "\n");
+  if (!decision.restarts) return false;
+  restart_pause_ = decision.pause;
+  attempts_.push_back(attempt_cause(ends[*outcome.first], started_at_ns_));
+  const std::string next = std::to_string(generation_ + 2);
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(decision.pause.count()) / 1e3);
+  output_->say("ivyrun: attempt " + std::to_string(generation_ + 1) + " of " +
+               std::to_string(restarts_.max_restarts() + 1) + " failed: " + attempts_.back() +
+               "; attempt " + next + " starts in " + seconds + " s\n");
+  return true;
 }
 
 }  // namespace ivy

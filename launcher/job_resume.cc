@@ -44,7 +44,7 @@ void Job::write_record() {
   record_hosts(request_.hosts, record);
   record_plan(plan_, record);
   record.set_opened_unix_ms(opened_unix_ms_);
-  record.set_started_unix_ms(unix_ms() - (monotonic_ns() - started_at_ns_) / 1'000'000);
+  record.set_started_unix_ms(unix_ms() - (monotonic_ns() - job_started_at_ns_) / 1'000'000);
   record.set_started_in(request_.started_in);
   record_options(options_, *record.mutable_options());
   const Result<void> written = write_job_record(job_socket_->place(), record);
@@ -83,6 +83,8 @@ void Job::restore_plan(const ctl::JobRecord& record) {
   generation_ = record.generation();
   opened_unix_ms_ = record.opened_unix_ms();
   started_at_ns_ = monotonic_ns() - time_since_start(record).count() * 1'000'000;
+  // When this attempt has begun is not known; the clock of --timeout is the job's.
+  job_started_at_ns_ = started_at_ns_;
   plan_ = recorded_plan(record);
   hosts_.resize(request_.hosts.size());
   for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
@@ -93,6 +95,11 @@ void Job::restore_plan(const ctl::JobRecord& record) {
 // ---- What the hosts answer ----------------------------------------------------------------------
 
 void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
+  const int max_restarts = static_cast<int>(taken.max_restarts());
+  if (max_restarts > restarts_.max_restarts())
+    restarts_ = RestartPolicy(restart_limits(max_restarts));
+  HostRecord& host = hosts_[index];
+  host.missed_start = host.plan_index >= 0 && taken.generation() + 1 == generation_;
   std::uint64_t lacking = 0;
   for (const StreamPosition& position : taken.streams()) {
     const int rank = static_cast<int>(position.rank());
@@ -126,6 +133,8 @@ void Job::host_answered() {
   for (std::size_t index = 0; index < hosts_.size(); ++index)
     if (hosts_[index].failure)
       host_lost(index, HostLoss::kSupervisor, hosts_[index].failure->message);
+  for (HostRecord& host : hosts_)
+    if (std::exchange(host.missed_start, false)) host.session->send(start_again());
   check_reported();
   // A job that has ended meanwhile, or is about to, is summed up in the foreground.
   if (state_ == JobState::kRunning && workers_running_ > 0) leave_foreground();

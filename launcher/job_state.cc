@@ -43,10 +43,18 @@ constexpr Row kTable[] = {
 
     {S::kStopping, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kStopping, E::kAllReported, {S::kDone, A::kFinish}},
+    {S::kStopping, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
 
     {S::kConfirming, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kConfirming, E::kTimeUp, {S::kKilling, A::kKill}},
     {S::kConfirming, E::kAllReported, {S::kDone, A::kFinish}},
+    {S::kConfirming, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
+
+    {S::kRestarting, E::kRestartDue, {S::kRunning, A::kRestartWorkers}},
+    {S::kRestarting, E::kRefused, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kTimeUp, {S::kDone, A::kFinish}},
 
     {S::kKilling, E::kInterrupted, {S::kDone, A::kLeave}},
     {S::kKilling, E::kAllReported, {S::kDone, A::kFinish}},
@@ -76,6 +84,8 @@ const char* name(JobState state) {
       return "killing";
     case S::kConfirming:
       return "confirming";
+    case S::kRestarting:
+      return "restarting";
     case S::kDone:
       return "done";
   }

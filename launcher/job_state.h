@@ -5,6 +5,9 @@
 //                                |------------------^     |          Ctrl-C, --timeout, a lost host
 //                                                         '-> killing -> done   Ctrl-C again
 //
+//   stopping, confirming -> restarting -> running     a worker failed and a restart is left
+//                               '-> done              Ctrl-C, --timeout, a lost host: nothing runs
+//
 // `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps
 // of a collective library's watchdog, stacks.
 #pragma once
@@ -19,6 +22,7 @@ enum class JobState {
   kStopping,    // Stop has gone out; the grace runs.
   kKilling,     // Kill has gone out.
   kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
+  kRestarting,  // Nothing of the last generation is left; the next one waits for its time.
   kDone,
 };
 
@@ -33,6 +37,8 @@ enum class JobEvent {
   kInterrupted,    // Ctrl-C, TERM, HUP, QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
   kAllReported,    // Every living host has proved that nothing is left, and all output is here.
+  kGroupGone,      // The same, and the group shall run again.
+  kRestartDue,     // The pause is over, and the store has begun the next generation.
 };
 
 enum class JobAction {
@@ -45,6 +51,8 @@ enum class JobAction {
   kKill,              // Stop with no grace.
   kFinish,            // Tell every host that it may forget the job; show the summary.
   kLeave,             // Exit at once; leases end what is left.
+  kPrepareRestart,    // The store begins the next generation; the pause runs.
+  kRestartWorkers,    // The same workers, once more.
 };
 
 struct JobStep {

@@ -16,6 +16,8 @@ namespace ivy {
 
 // Workers in one job: more than the largest machines have accelerators.
 inline constexpr int kMaxWorkers = 1 << 18;
+// At one restart every 30 s more than three days of failures.
+inline constexpr int kMaxRestarts = 10'000;
 // Longest time that a flag may ask for: a mistyped unit should not overflow a clock.
 inline constexpr std::chrono::hours kMaxDuration{24 * 365};
 

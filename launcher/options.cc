@@ -228,11 +228,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
   binder.parsed("lease", options.lease, parse_duration);
   binder.on("detach", options.detach);
-  binder.value("max-restarts", [](const std::string& text) -> Result<void> {
-    if (IVY_TRY(parse_number(text, 0, kMaxWorkers)) == 0) return {};
-    return usage_error("restarts are not available yet",
-                       "leave it out, and call ivyrun again when it fails");
-  });
+  binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }
 
 void bind_network(Binder& binder, Options& options) {
@@ -268,6 +264,18 @@ void bind_network(Binder& binder, Options& options) {
   binder.parsed("ssh-args", options.ssh_args, words);
   // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
   binder.parsed("fanout", options.fanout, number_between(1, 512));
+  binder.value("rdzv-backend", [&](const std::string& text) -> Result<void> {
+    if (text == "static" || text == "c10d") {
+      options.notes.push_back(
+          binder.shown("rdzv-backend") +
+          " has no effect: one ivyrun starts every host and gives out the ranks");
+      return {};
+    }
+    // Where it means a server that hosts find each other by, the job would not be what was asked
+    // for.
+    return usage_error("\"" + text + "\" is no rendezvous of ivyrun's: it has its own store",
+                       "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
+  });
   binder.value("node-rank", [&](const std::string& text) -> Result<void> {
     if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
       options.notes.push_back(binder.shown("node-rank") +

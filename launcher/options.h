@@ -68,7 +68,8 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
-  bool detach = false;  // Go into the background once all workers run.
+  int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
+  bool detach = false;   // Go into the background once all workers run.
   // Network.
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port

@@ -126,6 +126,9 @@ std::string plan_table(const Options& options, const JobPlan& plan,
            " (the store, for clients that know the job's token; nothing else listens)\n";
   out += "reserved: " + address + ":" + std::to_string(plan.coordinator_port) +
          " (for the coordinator of JAX and Keras, opened by rank 0)\n";
+  if (options.max_restarts > 0)
+    out += "restarts: at most " + std::to_string(options.max_restarts) +
+           ", of all workers, on the same hosts with the same ranks\n";
   const bool one_command =
       std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
         return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;

@@ -156,7 +156,6 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const std::string local_world = std::to_string(host.workers.size());
   const std::string node = std::to_string(host.node_rank);
   const std::string nodes = std::to_string(plan.hosts.size());
-  const std::string generation = std::to_string(inputs.generation);
   const std::string coordinator = address_and_port(plan, plan.coordinator_port);
   const EnvVariable variables[] = {
       {"WORLD_SIZE", world},
@@ -168,8 +167,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"ROLE_WORLD_SIZE", world},
       {"MASTER_ADDR", plan.master_address},
       {"MASTER_PORT", std::to_string(plan.master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", generation},
-      {"TORCHELASTIC_MAX_RESTARTS", "0"},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
       // True: every rank is a client of our store. False: rank 0 serves on the port that is
       // reserved.
@@ -179,13 +177,14 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"IVY_NODE_RANK", node},
       {"IVY_NUM_NODES", nodes},
       {"IVY_JOB_ID", plan.job_id},
-      {"IVY_GENERATION", generation},
       // JAX and Keras use the same port: no script opens two of these.
       {"JAX_COORDINATOR_ADDRESS", coordinator},
       {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
       {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
   };
   for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
+  for (const EnvVariable& variable : generation_variables(inputs.generation))
+    set_variable(out, variable.name, variable.value);
   if (plan.store_port != 0) set_variable(out, "IVY_STORE", address_and_port(plan, plan.store_port));
 }
 
@@ -333,6 +332,11 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     copy_variables(own, spec->mutable_environment());
   }
   return plan;
+}
+
+Environment generation_variables(std::uint32_t generation) {
+  const std::string number = std::to_string(generation);
+  return {{"TORCHELASTIC_RESTART_COUNT", number}, {"IVY_GENERATION", number}};
 }
 
 std::string not_passed_line(const EnvironmentInputs& inputs) {

@@ -35,6 +35,9 @@ Result<Environment> parse_exports(const std::vector<std::string>& exports,
 // differences travel; on others the allow-listed variables travel too.
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host);
 
+// What changes from one generation to the next, for StartAgain.
+Environment generation_variables(std::uint32_t generation);
+
 // One line that names (not values) what the caller exported in this shell and other hosts do not
 // get; empty when there is nothing to say. login_environment: what a fresh login of this user has,
 // approximated by a list of names that every login has.

@@ -483,6 +483,16 @@ std::string list_names(const CertificateIdentity& identity) {
   return list.empty() ? "none" : list;
 }
 
+// What makes this host's certificate again with one name more: the names that are not written are
+// lost.
+std::string cert_command_with(const CertificateIdentity& identity, const std::string& name) {
+  std::string command = "ivy-agent cert " + identity.name;
+  for (const std::vector<std::string>* names : {&identity.dns_names, &identity.addresses})
+    for (const std::string& kept : *names)
+      if (kept != lower(identity.name)) command += " " + kept;
+  return command + " " + name;
+}
+
 }  // namespace
 
 Result<void> check_certificate_name(CertificateRole role, std::string_view name) {
@@ -584,9 +594,8 @@ Result<void> check_host_name(const CertificateIdentity& identity, std::string_vi
   return Error{Code::kPermissionDenied,
                "certificate " + role_text(identity.role) + "/" + identity.name + " is not for \"" +
                    shown(asked) + "\"; its names: " + list_names(identity),
-               "call the host by one of these names, or make its certificate again with `ivy-agent "
-               "cert " +
-                   identity.name + " " + shown(asked) + "`"};
+               "call the host by one of these names, or make its certificate again with `" +
+                   cert_command_with(identity, shown(asked)) + "`"};
 }
 
 std::string certificate_date(std::int64_t unix_s) { return time_text(unix_s).substr(0, 10); }

@@ -116,7 +116,8 @@ Result<std::optional<std::string>> read_config_file(const std::string& path) {
   struct stat status {};
   if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
     close(fd);
-    return Error{Code::kInvalidArgument, path + " is not a file"};
+    return Error{Code::kInvalidArgument, path + " is not a file",
+                 "an agent.toml is meant: see $IVY_AGENT_CONFIG, if it is set"};
   }
   std::string text(kMaxConfigBytes + 1, '\0');
   std::size_t size = 0;
@@ -242,7 +243,10 @@ std::string agent_config_text(const AgentConfig& config) {
 Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path) {
   const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
   if (!parsed) {
-    return error_at(path, parsed.error().source(), std::string(parsed.error().description()), "");
+    return error_at(
+        path, parsed.error().source(), std::string(parsed.error().description()),
+        "it is TOML: NAME = \"VALUE\" in each line; `ivy-agent cert --user NAME` on the host "
+        "with the CA makes it again");
   }
   AgentConfig config;
   for (const auto& [key, node] : parsed.table()) {

@@ -58,7 +58,8 @@ PURE = {
         "launcher": "hosts plan worker_environment verdict job_state diagnostic",
         "launcher/screen": "line_splitter label control_filter summary",
         "agent/node": "worker_state lease",
-        "rendezvous": "engine native_dialect torch_dialect pmi_dialect",
+        "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "
+        "native_dialect torch_dialect pmi_dialect",
         "comm": "identity fingerprint selector",
     }.items()
     for name in names.split()

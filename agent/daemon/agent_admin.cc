@@ -64,6 +64,9 @@ void set_deadline(grpc::ClientContext& context) {
 
 Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
   if (status.ok()) return {};
+  if (status.error_message().find("Connection refused") != std::string::npos)
+    return Error{Code::kUnavailable, "nobody listens at " + socket + ": its agent has ended",
+                 "start it: `systemctl start ivy-agent@USER`, or `ivy-agent serve`"};
   const std::string fix = status.error_code() == grpc::StatusCode::UNAVAILABLE
                               ? "is it running? `systemctl status ivy-agent@USER`"
                               : "";

@@ -117,6 +117,7 @@ void AgentForward::far_done(const grpc::Status& status) {
   stream_->finish(was_refused ? grpc_status(*refusal) : status);
   // Here, on the loop: a channel must not be let go on one of gRPC's own threads.
   stub_.reset();
+  channel_->give_up_unless_connected();
   channel_.reset();
   self_.reset();
 }

@@ -219,6 +219,11 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
     }
   }
   reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
+  agent_log::notice(std::string("drain: ") +
+                    (!draining_            ? "new jobs are taken again"
+                     : request.stop_jobs() ? "no new jobs are taken, and those here are ended"
+                                           : "no new jobs are taken") +
+                    "; " + std::to_string(registry_->size()) + " here");
   status_changed();
 }
 

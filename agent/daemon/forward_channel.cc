@@ -182,6 +182,11 @@ std::optional<Error> ForwardChannel::refusal() const {
   return verdict_->refusal;
 }
 
+// Streams that are under way have the gRPC channel from their stubs.
+void ForwardChannel::give_up_unless_connected() {
+  if (channel_ && channel_->GetState(false) != GRPC_CHANNEL_READY) channel_.reset();
+}
+
 // ---- All of them --------------------------------------------------------------------------------
 
 ForwardChannels::ForwardChannels(boost::asio::io_context& loop, Environment environment)
@@ -202,7 +207,8 @@ Result<void> ForwardChannels::load_identity() {
 Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string& target) {
   IVY_CHECK(load_identity());
   const Clock::time_point now = Clock::now();
-  if (const auto found = channels_.find(target); found != channels_.end()) {
+  const auto found = channels_.find(target);
+  if (found != channels_.end() && !found->second.channel->is_given_up()) {
     found->second.used = now;
     return found->second.channel;
   }
@@ -222,7 +228,8 @@ Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string&
 void ForwardChannels::drop_idle(Clock::time_point used_before) {
   std::erase_if(channels_, [&](const auto& entry) {
     const Kept& kept = entry.second;
-    return kept.channel.use_count() == 1 && kept.used <= used_before;
+    return kept.channel->is_given_up() ||
+           (kept.channel.use_count() == 1 && kept.used <= used_before);
   });
 }
 

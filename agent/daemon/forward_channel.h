@@ -49,6 +49,10 @@ class ForwardChannel {
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
   // Why the far certificate was refused, when that is why there is no connection.
   std::optional<Error> refusal() const;
+  // After a stream's end. A connection that could not be made, or has broken, is not kept: gRPC
+  // would dial again each second for as long as it is, and fill the log of the far agent.
+  void give_up_unless_connected();
+  bool is_given_up() const { return channel_ == nullptr; }
 
  private:
   class Verifier;

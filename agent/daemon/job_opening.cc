@@ -134,7 +134,9 @@ Result<OpenStep> decide_open(const OpenFacts& facts) {
   }
   if (facts.has_ended)
     return Error{Code::kAlreadyExists, "this job has ended on this host; it is not started again"};
-  if (facts.draining) return Error{Code::kUnavailable, "draining: this agent takes no new jobs"};
+  if (facts.draining)
+    return Error{Code::kUnavailable, "draining: this agent takes no new jobs",
+                 "leave this host out, or `ivy-agent drain --undo` on it"};
   return facts.has_bundle ? OpenStep::kStart : OpenStep::kNeedBundle;
 }
 

@@ -54,7 +54,7 @@ void AutoLink::on_down(const LinkDown& down) {
   const bool is_last = current_ + 1 == ways_.size();
   if (is_up_ || is_last || !ways_[current_].may_go_on(down)) {
     LinkDown all = down;
-    if (!is_up_) all.message += failed_before_;
+    if (!is_up_) all.message += earlier_reasons(down.message);
     return handlers_.down(all);
   }
   const LinkWay& failed = ways_[current_++];
@@ -67,11 +67,21 @@ void AutoLink::on_down(const LinkDown& down) {
   } else {
     log::debug(line);
   }
-  failed_before_ += " (" + failed.name + ": " + down.message + ")";
+  if (!failed.is_detour) failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own handlers.
   const std::shared_ptr<HostLink> old = std::move(link_);
   boost::asio::post(context_->loop(), [old] {});
   take_way();
+}
+
+// What earlier ways said, as far as it is something else: a name without an address is no news the
+// second time.
+std::string AutoLink::earlier_reasons(const std::string& last) const {
+  std::string text;
+  for (const auto& [name, message] : failed_before_) {
+    if (message != last) text += " (" + name + ": " + message + ")";
+  }
+  return text;
 }
 
 void AutoLink::write(std::string bytes) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/hosts.h"
@@ -20,6 +21,8 @@ struct LinkWay {
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
   // The next way may do better. Not asked of the last way.
   std::function<bool(const LinkDown&)> may_go_on;
+  // The next way asks the same far end without a detour: what it says is better said.
+  bool is_detour = false;
 };
 
 class AutoLink : public HostLink {
@@ -38,6 +41,7 @@ class AutoLink : public HostLink {
  private:
   void take_way();
   void on_down(const LinkDown& down);
+  std::string earlier_reasons(const std::string& last) const;
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
@@ -47,7 +51,8 @@ class AutoLink : public HostLink {
   std::size_t current_ = 0;
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
-  std::string failed_before_;  // What earlier ways said.
+  // Names of earlier ways, and what each said.
+  std::vector<std::pair<std::string, std::string>> failed_before_;
 };
 
 // After an agent has failed to open the job: may SSH (or a fresh connection) do better? Not where

@@ -62,6 +62,7 @@ LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& ho
   LinkWay result;
   result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
   result.kind = CarrierKind::kAgent;
+  result.is_detour = !is_direct;
   result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
     return context->make_agent_link()(context, host, way, answer, handlers);
   };

@@ -58,6 +58,14 @@ std::string filled_template(const LabelStyle& style, const LabelSubject& subject
   return out;
 }
 
+// " #2/4", as wide for every attempt; nothing where there is only one.
+std::string attempt_mark(const LabelStyle& style) {
+  if (style.max_attempts <= 1) return "";
+  const std::string last = std::to_string(style.max_attempts);
+  const std::string number = "#" + std::to_string(style.generation + 1);
+  return " " + padded(number, last.size() + 1, ' ') + "/" + last;
+}
+
 std::string bracketed(const LabelStyle& style, const LabelSubject& subject) {
   const bool is_error = subject.stream == 2;
   const std::string rank =
@@ -76,8 +84,8 @@ std::string make_label(const LabelStyle& style, const LabelSubject& subject, Col
   const std::string& choice = style.choice;
   if (choice == "none" || (choice == "auto" && style.shown_ranks <= 1)) return "";
   const bool is_template = choice != "auto" && choice != "rank" && choice != "host";
-  std::string label =
-      is_template ? filled_template(style, subject) : bracketed(style, subject) + "]";
+  std::string label = is_template ? filled_template(style, subject)
+                                  : bracketed(style, subject) + attempt_mark(style) + "]";
   if (colour == Colour::kOn) {
     const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];
     label = "\x1b[" + std::string(hue) + "m" + label + "\x1b[0m";

@@ -14,6 +14,7 @@ struct LabelStyle {
   std::string choice = "auto";  // auto | none | rank | host | a template
   std::string job_id;
   std::uint32_t generation = 0;
+  int max_attempts = 1;         // More than 1: labels say which attempt this is.
   int max_rank = 0;             // Decides the width of ranks.
   std::size_t shown_ranks = 1;  // Ranks that reach the console.
   std::size_t hosts = 1;
@@ -33,7 +34,7 @@ inline constexpr std::string_view kLabelPlaceholders = "rRhljas%";
 // "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03]
 // ". Template: %r rank, %R rank with leading zeros (at least five digits, as in file names), %h
 // host, %l local rank, %j job, %a attempt (generation), %s out or err, %% a percent sign. Empty for
-// none, and for auto when one rank is shown.
+// none, and for auto when one rank is shown. With restarts: "[ 27 node03 #2/4] ".
 std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour);
 
 }  // namespace ivy

@@ -192,6 +192,7 @@ Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<Ra
   style.choice = options_.label;
   style.job_id = job_id_;
   style.generation = generation;
+  style.max_attempts = options_.max_restarts + 1;
   style.shown_ranks = 0;
   std::set<int> hosts;
   std::vector<int> ranks;

@@ -221,12 +221,33 @@ std::string notes(const std::vector<std::string>& lines) {
   return text;
 }
 
+std::string attempt_of(int number, const SummaryInputs& inputs) {
+  return "attempt " + std::to_string(number) + " of " + std::to_string(inputs.max_attempts);
+}
+
+// One line for each attempt that was followed by another; of many the first and the last ones.
+std::string attempts_block(const SummaryInputs& inputs) {
+  const std::size_t count = inputs.attempts.size();
+  const int first_number = inputs.attempt - static_cast<int>(count);
+  const std::size_t left_out = count > kMaxNotes ? count - kMaxNotes : 0;
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (left_out > 0 && i == 1) text += "  ... " + count_of(left_out, "attempt") + " left out\n";
+    if (i >= 1 && i < 1 + left_out) continue;
+    text += "  " + attempt_of(first_number + static_cast<int>(i), inputs) + ": " +
+            clean_line(inputs.attempts[i]) + "\n";
+  }
+  return text;
+}
+
 std::string last_line(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   std::string text = "ivyrun: exit code " + std::to_string(outcome.exit_code);
   if (outcome.origin_is_worker && outcome.first) {
     const WorkerEnd& end = (*inputs.ends)[*outcome.first];
-    return text + ", from rank " + std::to_string(end.rank) + " (origin: worker)\n";
+    return text + ", from rank " + std::to_string(end.rank) +
+           (inputs.attempts.empty() ? "" : " at " + attempt_of(inputs.attempt, inputs)) +
+           " (origin: worker)\n";
   }
   if (outcome.raise_signal != 0) text += ", " + signal_name(outcome.raise_signal);
   return text + " (origin: launcher)\n";
@@ -241,8 +262,13 @@ std::string summary(const SummaryInputs& inputs) {
   const bool ended_well =
       outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
   const std::string places = log_places(inputs);
-  if (ended_well)
-    return places.empty() || inputs.quiet ? text : text + "ivyrun: logs: " + places + "\n";
+  if (ended_well && inputs.quiet) return text;
+  if (ended_well) {
+    if (!inputs.attempts.empty())
+      text += "ivyrun: ended well at " + attempt_of(inputs.attempt, inputs) + "\n" +
+              attempts_block(inputs);
+    return places.empty() ? text : text + "ivyrun: logs: " + places + "\n";
+  }
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
   const bool has_words =
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
@@ -251,7 +277,12 @@ std::string summary(const SummaryInputs& inputs) {
   text += candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
   if (has_words && outcome.first)
     text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
-  return text + last_line(inputs);
+  return text + attempts_block(inputs) + last_line(inputs);
+}
+
+std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns) {
+  return clean_line("rank " + std::to_string(first.rank) + " " + place(first) + " " +
+                    how_it_ended(first) + " after " + elapsed(started_at_ns, first.at_ns));
 }
 
 }  // namespace ivy

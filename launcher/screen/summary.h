@@ -21,10 +21,16 @@ struct SummaryInputs {
   std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
   std::vector<std::string> complaints;  // Output::complaints()
   std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  std::vector<std::string> attempts;    // attempt_cause() of those that were followed by a restart.
+  int attempt = 1;                      // Number of the last one.
+  int max_attempts = 1;
 };
 
 // Text that ends with a newline, or empty when every rank ended well and there is nothing to say.
 // Where log files were written, one line says where.
 std::string summary(const SummaryInputs& inputs);
+
+// Why an attempt failed, in one line: "rank 1 (node03, pid 4711) with exit code 3 after 00:12:44".
+std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns);
 
 }  // namespace ivy

@@ -193,6 +193,29 @@ TEST_F(AgentForwardTest, AChannelIsKeptUntilTheCertificateChanges) {
   });
 }
 
+// gRPC dials a failing target again by itself, each second, for as long as the channel is kept.
+TEST_F(AgentForwardTest, AConnectionThatCouldNotBeMadeIsNotKept) {
+  ASSERT_TRUE(start_agent());
+  start_far(authority_.host("node2", {"node2"}));
+  const AgentServiceOptions with = near_options();
+  on_loop([&] {
+    ForwardChannels channels(*loop_, with.environment);
+    const auto becomes = [](const ForwardChannel& channel, grpc_connectivity_state state) {
+      return eventually([&] { return channel.grpc()->GetState(true) == state; });
+    };
+    const std::shared_ptr<ForwardChannel> good = channels.take(target()).value();
+    ASSERT_TRUE(becomes(*good, GRPC_CHANNEL_READY));
+    good->give_up_unless_connected();
+    EXPECT_EQ(channels.take(target())->get(), good.get());
+    const std::shared_ptr<ForwardChannel> bad = channels.take(target("node3")).value();
+    ASSERT_TRUE(becomes(*bad, GRPC_CHANNEL_TRANSIENT_FAILURE));
+    bad->give_up_unless_connected();
+    EXPECT_TRUE(bad->is_given_up());
+    EXPECT_NE(channels.take(target("node3"))->get(), bad.get());
+    channels.close();
+  });
+}
+
 TEST_F(AgentForwardTest, ChannelsAreBounded) {
   ASSERT_TRUE(start_agent());
   const AgentServiceOptions with = near_options();

@@ -107,7 +107,7 @@ def test_a_forced_agent_that_is_not_there(agents):
 def restart_under_a_job(agents, times):
     agents.start(1, 2, 3, 4)
     stop = f"{agents.launcher.directory}/stop"
-    with agents.job(*FOUR, *sequence(agents, "0.05", stop)) as run:
+    with agents.job("-v", *FOUR, *sequence(agents, "0.05", stop)) as run:
         run.wait_for("count 2", count=4)
         workers = {number: agents.workers(number) for number in (1, 2, 3, 4)}
         for attempt in range(times):
@@ -138,7 +138,7 @@ def restart_under_a_job(agents, times):
     assert not re.search("rank 3 .*(lost|exit)", done.own_text()), done
     for number, outcome in ((3, "worker"), (4, "worker")):
         log = agents[number].text()
-        assert log.count("audit: job=") == 1 and outcome in log, log
+        assert log.count("audit: job=") == 1 and outcome in log, f"{done}\n{log}"
 
 
 def test_agents_killed_twenty_times(agents):

@@ -88,6 +88,7 @@ rm -rf /run/layers {RUNTIME} {UNITS} /run/systemd /run/ivyrun-{USER} {HOME}/.con
 # Bits of CapabilityBoundingSet= (linux/capability.h): what the unit takes away, and what it must not.
 TAKEN_AWAY = {"BLOCK_SUSPEND": 36, "LEASE": 28, "LINUX_IMMUTABLE": 9, "MAC_ADMIN": 33, "MAC_OVERRIDE": 32,
               "SYS_BOOT": 22, "SYS_PACCT": 20, "SYS_TIME": 25, "SYS_TTY_CONFIG": 26, "WAKE_ALARM": 35}
+SYS_RESOURCE = 24
 # What no user's manager may do; and where to read what the agent says.
 ADAPT = """[Service]
 User=
@@ -218,7 +219,7 @@ class Manager:
 
     def systemctl(self, *words, check=True):
         done = self.as_user("systemctl", "--user", *words)
-        assert not check or done.code == 0, (words, done, self.text())
+        assert not check or done.code == 0, f"{words}: {done}{self.text()}"
         return done
 
     def agent(self, *words):
@@ -339,7 +340,8 @@ class SystemManager(Manager):
 
     def systemctl(self, *words, check=True):
         done = self.inside("systemctl", *words)
-        assert not check or done.code == 0, (words, done, self.hosts.read("systemd.log").decode())
+        assert not check or done.code == 0, \
+            f"{words}: {done}{self.inside('systemctl', 'status', UNIT)}{self.text()}"
         return done
 
     def inside(self, *command):
@@ -538,10 +540,13 @@ def test_what_workers_get_from_the_system(system):
                       workers=1)
     assert done.code == 0, done
     said = done.out_lines
-    assert said[:3] == [USER, "unlimited", "1048576"], said
     values = dict(line.split(":\t") for line in said[3:6])
     with open(f"/proc/{system.pid}/status") as file:
         everything = int(re.search(r"^CapBnd:\t(\w+)$", file.read(), re.MULTILINE)[1], 16)
+    assert said[0] == USER, said
+    # Where root itself may not raise limits, as in some containers, systemd comes as near as it can.
+    if everything & 1 << SYS_RESOURCE:
+        assert said[1:3] == ["unlimited", "1048576"], said
     taken = sum(1 << bit for bit in TAKEN_AWAY.values())
     assert int(values["CapBnd"], 16) == everything & ~taken, values
     assert (values["CapEff"], values["NoNewPrivs"]) == ("0" * 16, "0")
@@ -562,7 +567,7 @@ def test_restart_and_stop_under_the_system(system):
 def test_credentials_of_root_alone(system):
     """The shipped drop-in example: the key's file is root's, and the agent serves all the same."""
     with open(os.path.join(SCRIPTS, "ivy-agent@.service.d/10-credentials.conf.example")) as file:
-        system.drop_in("10-credentials.conf", file.read())
+        system.drop_in("10-credentials.conf", file.read() + f"StandardError=append:{system.log}\n")
     assert system.inside("chown", "-R", "root:", "/etc/ivyrun/agent").code == 0
     assert system.inside("chmod", "700", "/etc/ivyrun/agent").code == 0
     system.systemctl("start", UNIT)

@@ -1,0 +1,53 @@
+// Whether a group that has failed runs again, and when. Pure: facts in, a decision out. Thread:
+// any, one at a time.
+//
+// The pause before a restart is 1 s, and doubles up to 30 s as long as attempts fail within 10 s of
+// their start. An attempt that lived longer has made progress: the pause is 1 s again. Five quick
+// failures in a row end the job, however many restarts are left: up to --max-restarts 4 every
+// restart is made, above it a script that cannot work does not keep its hosts for hours.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace ivy {
+
+struct RestartLimits {
+  int max_restarts = 0;
+  std::chrono::milliseconds first_pause{1'000};
+  std::chrono::milliseconds longest_pause{30'000};
+  std::chrono::milliseconds quick{10'000};  // Who fails sooner has made no progress.
+  int max_quick_failures = 5;
+};
+
+// How one attempt has ended; nothing of it runs any more.
+struct AttemptFacts {
+  int restarts = 0;                    // Made before it: its generation.
+  std::chrono::milliseconds lived{0};  // From its start to its first failure.
+  bool worker_failed = false;          // A worker is the first cause: exit, signal, out of memory.
+  bool could_not_start = false;        // Some worker's program was never executed.
+  bool has_leftovers = false;          // A process of it could not be ended.
+  bool job_is_ending = false;  // Ctrl-C, --timeout, a lost host: the launcher has its own reason.
+};
+
+struct RestartDecision {
+  bool restarts = false;
+  std::chrono::milliseconds pause{0};
+  // Why there is no restart though one is left and a worker failed, for people; else empty.
+  std::string why_not;
+};
+
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
+
+  // Once for each attempt, in order.
+  RestartDecision decide(const AttemptFacts& facts);
+  int max_restarts() const { return limits_.max_restarts; }
+
+ private:
+  RestartLimits limits_;
+  int quick_failures_ = 0;  // In a row.
+};
+
+}  // namespace ivy
