@@ -34,6 +34,8 @@ int run(const CtlOptions& options) {
       return ctl_stop(options);
     case CtlVerb::kAttach:
       return ctl_attach(options);
+    case CtlVerb::kWhy:
+      return ctl_why(options);
   }
   return kExitInternal;
 }

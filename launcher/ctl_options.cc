@@ -49,6 +49,10 @@ constexpr Verb kVerbs[] = {
      "  --color WHEN     auto, always, never\n"
      "Ctrl-C leaves the job alone; `ivyctl stop` ends it.\n"
      "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
+    {"why", CtlVerb::kWhy, "why [JOB]", "which ranks wait, for which keys, and who is silent",
+     "Asks the job's store: frameworks meet there, and a job that hangs often hangs there.\n"
+     "ivyrun --stall-timeout TIME says the same by itself.\n"
+     "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
 };
 
 constexpr std::string_view kJobText =
@@ -164,6 +168,7 @@ void add_flags(CLI::App& app, CtlVerb verb, CtlOptions& options) {
       add_parsed(app, "--grace", options.grace, parse_duration);
       return;
     case CtlVerb::kSignal:
+    case CtlVerb::kWhy:
       return;
   }
 }

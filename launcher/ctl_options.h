@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach };
+enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach, kWhy };
 
 struct CtlOptions {
   CtlVerb verb = CtlVerb::kPs;

@@ -17,6 +17,7 @@ int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
+int ctl_why(const CtlOptions& options);
 
 // "ivyctl: error: ..." with what to do, to standard error.
 void ctl_complain(const Error& error);

@@ -79,7 +79,8 @@ void HostSession::on_up(int serial, const LinkUp& up) {
                                                std::string(build_name()), options_.takeover}));
   // Nothing was said before, so nothing has to wait for what the peer already has.
   if (first) IVY_ASSERT(session_.attached(0).ok());
-  state_ = State::kUp;
+  // What waited for this carrier may be the farewell alone.
+  state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
     handlers_.up(up);
     schedule_tick();
@@ -317,10 +318,17 @@ void HostSession::fail(const LinkDown& down) {
 void HostSession::lose(HostLoss loss, const std::string& message) {
   if (state_ == State::kOver) return;
   close();
+  // Its report was here already: it could not be told that it is over, and ends by itself.
+  if (over_) return over_();
   handlers_.lost(loss, message);
 }
 
 void HostSession::expect_end(std::function<void()> over) {
+  // Without the farewell its supervisor would wait for us as long as for a lost launcher.
+  if (state_ == State::kRedialing) {
+    over_ = std::move(over);
+    return;
+  }
   if (state_ != State::kUp || !link_) {
     close();
     return over();

@@ -297,6 +297,7 @@ void Job::open_store() {
       if (!address.loopback()) peers.insert(address.address());
   }
   for (const std::string& peer : peers) open.add_torch_peers(peer);
+  open.set_stall_seconds(static_cast<std::uint32_t>(options_.stall_timeout.count()));
   HostRecord& first = hosts_[plan_.hosts.front().host_index];
   first.opens_store = true;
   first.session->send(command);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -147,6 +148,9 @@ class Job {
   ctl::JobDescription description() const;
   Result<void> signal_by_request(int signal);
   Result<void> stop_by_request(const ctl::StopJob& stop);
+  static std::set<std::string> addresses_of(const HostRecord& host);
+  Result<ctl::StoreDescription> store_description() const;
+  void on_note(std::size_t index, const Note& note);
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);

@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <csignal>
+#include <set>
 
 #include "launcher/clock.h"
 #include "launcher/detached_output.h"
 #include "launcher/followed_output.h"
 #include "launcher/job.h"
+#include "launcher/rank_names.h"
 #include "launcher/screen/log_files.h"
 #include "proto/log.h"
 
@@ -88,6 +90,7 @@ void Job::open_job_socket() {
   handlers.describe = [this] { return description(); };
   handlers.signal = [this](int signal) { return signal_by_request(signal); };
   handlers.stop = [this](const ctl::StopJob& stop) { return stop_by_request(stop); };
+  handlers.describe_store = [this] { return store_description(); };
   Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
   if (!opened.ok()) {
     // The job runs as well without it.
@@ -136,6 +139,62 @@ ctl::JobDescription Job::description() const {
   job.set_detached(request_.detachment != nullptr);
   if (outlives_launcher()) job.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
   return job;
+}
+
+// Which addresses a host has, as clients of the store on another one see them.
+std::set<std::string> Job::addresses_of(const HostRecord& host) {
+  std::set<std::string> addresses;
+  if (host.facts)
+    for (const Address& address : host.facts->addresses())
+      if (!address.loopback()) addresses.insert(address.address());
+  if (host.up && !host.up->peer_address.empty()) addresses.insert(host.up->peer_address);
+  return addresses;
+}
+
+Result<ctl::StoreDescription> Job::store_description() const {
+  if (options_.no_store || (plan_.store_port == 0 && !plan_.hosts.empty()))
+    return Error{Code::kFailedPrecondition, "this job has no store of ivyrun's",
+                 "start it without --no-store: only the store knows who waits for whom"};
+  if (workers_.empty())
+    return Error{Code::kFailedPrecondition,
+                 std::string("no workers run now; the job is ") + name(state_)};
+  ctl::StoreDescription store;
+  store.set_job_id(job_id_);
+  const bool is_ipv6 = plan_.master_address.find(':') != std::string::npos;
+  store.set_address((is_ipv6 ? "[" + plan_.master_address + "]" : plan_.master_address) + ":" +
+                    std::to_string(plan_.store_port));
+  store.set_token(token_);
+  store.set_generation(generation_);
+  const std::set<std::string> of_store = addresses_of(hosts_[plan_.hosts.front().host_index]);
+  for (const PlannedHost& planned : plan_.hosts) {
+    ctl::StorePeer& peer = *store.add_hosts();
+    peer.set_name(planned.name);
+    const std::set<std::string> addresses = addresses_of(hosts_[planned.host_index]);
+    for (const std::string& address : addresses) peer.add_addresses(address);
+    const bool is_first = &planned == &plan_.hosts.front();
+    if (is_first) peer.add_addresses(plan_.master_address);
+    // Pretended hosts are one machine.
+    peer.set_reaches_by_loopback(is_first || addresses == of_store);
+    for (const PlannedWorker& worker : planned.workers) {
+      const WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];
+      ctl::StoreWorker& said = *peer.add_workers();
+      said.set_rank(static_cast<std::uint32_t>(worker.rank));
+      said.set_pid(record.end.pid);
+      said.set_ended(record.ended);
+    }
+  }
+  return store;
+}
+
+void Job::on_note(std::size_t index, const Note& note) {
+  constexpr std::string_view kStore = "store: ";
+  const std::string lead = note.warning() ? "ivyrun: warning: " : "ivyrun: note: ";
+  const Result<ctl::StoreDescription> store = store_description();
+  const bool is_stall = note.warning() && note.text().starts_with(kStore) && store.ok();
+  if (!is_stall) return output_->say(lead + hosts_[index].name + ": " + note.text() + "\n");
+  std::string text = lead + "nothing has moved in the job's store; who waits for whom:\n";
+  text += indented(explain_ranks(note.text().substr(kStore.size()), *store)) + "\n";
+  output_->say(escape_control(text));
 }
 
 Result<void> Job::signal_by_request(int signal) {

@@ -314,9 +314,7 @@ void Job::on_event(std::size_t index, const Event& event) {
     case Event::kReport:
       return on_report(index, event.report());
     case Event::kNote:
-      output_->say("ivyrun: " + std::string(event.note().warning() ? "warning: " : "note: ") +
-                   hosts_[index].name + ": " + event.note().text() + "\n");
-      return;
+      return on_note(index, event.note());
     case Event::KIND_NOT_SET:
       return;
   }

@@ -143,6 +143,7 @@ void record_plan(const JobPlan& plan, ctl::JobRecord& record) {
   record.set_world_size(static_cast<std::uint32_t>(plan.world_size));
   record.set_master_address(plan.master_address);
   record.set_master_port(plan.master_port);
+  record.set_store_port(plan.store_port);
   record.set_program(plan.program);
   for (const PlannedHost& planned : plan.hosts) {
     ctl::RecordedPart& part = *record.add_parts();
@@ -159,6 +160,7 @@ JobPlan recorded_plan(const ctl::JobRecord& record) {
   plan.world_size = static_cast<int>(record.world_size());
   plan.master_address = record.master_address();
   plan.master_port = static_cast<std::uint16_t>(record.master_port());
+  plan.store_port = static_cast<std::uint16_t>(record.store_port());
   plan.program = record.program();
   for (const ctl::RecordedPart& part : record.parts()) {
     PlannedHost& planned = plan.hosts.emplace_back();

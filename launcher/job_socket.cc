@@ -188,6 +188,12 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       reply.mutable_done();
       return say(client, reply);
     }
+    case ctl::Request::kDescribeStore: {
+      Result<ctl::StoreDescription> store = handlers_.describe_store();
+      if (!store.ok()) return say(client, refused(store.error()));
+      *reply.mutable_store() = std::move(*store);
+      return say(client, reply);
+    }
     case ctl::Request::kStop: {
       // Before the stop, which speaks, and may end the job in the same turn.
       client->closes = false;

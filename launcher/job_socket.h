@@ -28,6 +28,7 @@ class JobSocket {
     std::function<ctl::JobDescription()> describe;
     std::function<Result<void>(int signal)> signal;
     std::function<Result<void>(const ctl::StopJob& stop)> stop;
+    std::function<Result<ctl::StoreDescription>()> describe_store;
   };
 
   // Makes the directory and listens in it.

@@ -192,7 +192,8 @@ constexpr OptionEntry kTable[] = {
     {"requeue", "--stop-before-end", "", kLifecycle, kLater, kOurs, "use the scheduler's own"},
     {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
      "the first failure ends the job: let the script return 0 where it may go on"},
-    {"stall-timeout", "--stall-check", "", kLifecycle, kLater, kOurs, "use --timeout"},
+    {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
+     "say which ranks and keys the others wait for in the store, once nothing has moved for TIME"},
     {"detach", "", "", kLifecycle, kHonoured, kOurs,
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},

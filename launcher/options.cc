@@ -227,6 +227,10 @@ void bind_lifecycle(Binder& binder, Options& options) {
   binder.parsed("timeout", options.timeout, parse_duration);
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
   binder.parsed("lease", options.lease, parse_duration);
+  binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
+    options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
+    return {};
+  });
   binder.on("detach", options.detach);
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }
@@ -430,6 +434,10 @@ Result<void> settle_output(const Binder& binder, const Scanned& scanned, const R
                        "keep one of them");
   if (options.log_to != LogPlace::kHead && options.log_dir.empty())
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
+  if (options.stall_timeout.count() > 0 && options.no_store)
+    return usage_error(binder.shown("stall-timeout") + " and " + binder.shown("no-store") +
+                           " contradict each other: the store is who knows who waits",
+                       "keep one of them");
   if (is_given("master-port") && is_given("port-range"))
     return usage_error(binder.shown("master-port") + " and " + binder.shown("port-range") +
                            " contradict each other",

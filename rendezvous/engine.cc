@@ -12,6 +12,7 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kNamedInPicture = 16;
+constexpr const char* kConnected = "connected";  // What a client did that has asked for nothing.
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -338,7 +339,7 @@ Result<ClientId> Engine::join(ClientInfo info, std::uint64_t now_ns) {
                                                 std::to_string(state_->generation)};
   }
   const ClientId id = state_->next_client++;
-  state_->clients[id] = {std::move(info), now_ns, "connected", {}, 0};
+  state_->clients[id] = {std::move(info), now_ns, kConnected, {}, 0};
   return id;
 }
 
@@ -416,11 +417,12 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
 
 std::uint32_t Engine::generation() const { return state_->generation; }
 
-Picture Engine::picture() const {
+Picture Engine::picture(ClientId asker) const {
   Picture picture;
   for (const WaiterId waiting : state_->waiters.all())
     picture.waiting.push_back(state_->describe(waiting));
   for (const auto& [id, client] : state_->clients) {
+    if (id == asker && client.last_op == std::string_view(kConnected)) continue;
     std::string last = client.last_op;
     if (!client.last_key.empty()) last += " " + client.last_key;
     picture.clients.push_back({client.info, client.last_ns, std::move(last)});

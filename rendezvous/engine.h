@@ -221,7 +221,8 @@ class Engine {
   void begin_generation(std::uint32_t generation, Replies& out);
   std::uint32_t generation() const;
 
-  Picture picture() const;
+  // Without `asker`, who asks for it, when it has asked for nothing else: it is nobody's peer.
+  Picture picture(ClientId asker = 0) const;
   std::size_t bytes() const;
   std::size_t key_count() const;
   std::size_t open_requests() const;

@@ -26,7 +26,11 @@ struct Person {
 
 Person person(const ClientInfo& info) {
   if (info.rank) return {"rank " + std::to_string(*info.rank)};
-  if (info.pid != 0) return {"pid " + std::to_string(info.pid) + " at " + info.address};
+  if (info.pid != 0) {
+    // A process may have several connections: their ports would make several of one.
+    const std::string host = info.address.substr(0, info.address.rfind(':'));
+    return {"pid " + std::to_string(info.pid) + " at " + host};
+  }
   return {"a client at " + info.address};
 }
 
@@ -116,7 +120,8 @@ std::string explain(const Picture& picture, std::uint64_t now_ns) {
       wanted.absent_count = waiting.missing_count;
     }
   }
-  if (by_what.empty()) return "nobody waits";
+  if (by_what.empty())
+    return picture.clients.empty() ? "nobody waits: nobody is connected" : "nobody waits";
   std::string text;
   std::size_t lines = 0;
   for (const auto& [what, wanted] : by_what) {

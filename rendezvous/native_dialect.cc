@@ -228,7 +228,7 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
   }
   if (op == Op::kWhy) {
     if (!in.done()) return Error{Code::kDataLoss, "a damaged why"};
-    out.push_back({client, id, Value{explain(engine.picture(), now_ns)}});
+    out.push_back({client, id, Value{explain(engine.picture(client), now_ns)}});
     return {};
   }
   if (op == Op::kCancel) {

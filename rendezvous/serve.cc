@@ -30,6 +30,7 @@ namespace {
 
 constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kMaxControlLine = 4096;
+constexpr std::size_t kMaxStallBytes = 32u << 10;
 
 struct ServeOptions {
   std::string job_id;
@@ -141,6 +142,15 @@ Result<int> listen_on_text(std::string_view text) {
   return listen_on(std::string(address), port);
 }
 
+// Whole lines, as many as the supervisor takes at once.
+std::string shortened(std::string text) {
+  if (text.size() <= kMaxStallBytes) return text;
+  text.resize(text.rfind('\n', kMaxStallBytes) == std::string::npos
+                  ? kMaxStallBytes
+                  : text.rfind('\n', kMaxStallBytes));
+  return text + "\nand more";
+}
+
 class RendezvousProcess {
  public:
   RendezvousProcess(ServeOptions options, const std::string& token)
@@ -231,19 +241,23 @@ class RendezvousProcess {
     return true;
   }
 
-  // Said once per stall.
+  // Said once per stall. A job may compute for hours without the store: it is stalled only when
+  // somebody has waited for as long, too.
   void watch_for_stalls() {
     stall_timer_.expires_after(std::chrono::seconds(1));
     stall_timer_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
       const auto now = static_cast<std::uint64_t>(
           std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
+      const std::uint64_t limit = options_.stall_seconds * std::uint64_t{1'000'000'000};
       const std::uint64_t progress = server_.last_progress_ns();
-      const bool stalled = server_.anybody_waits() && now > progress &&
-                           now - progress > options_.stall_seconds * std::uint64_t{1'000'000'000};
-      if (stalled && said_at_ != progress) {
-        said_at_ = progress;
-        say("stall " + server_.why());
+      if (!server_.anybody_waits()) said_at_ = 0;
+      if (server_.anybody_waits() && now > progress + limit && said_at_ != progress) {
+        const std::uint64_t since = server_.longest_wait_since_ns().value_or(now);
+        if (now > since + limit) {
+          said_at_ = progress;
+          say("stall " + shortened(server_.why()));
+        }
       }
       watch_for_stalls();
     });

@@ -100,6 +100,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   std::string why() const { return explain(engine_.picture(), steady_ns()); }
   std::uint64_t last_progress_ns() const { return last_progress_ns_; }
   bool anybody_waits() const { return engine_.open_requests() > 0; }
+  std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const { return links_.size(); }
   void stop();
 
@@ -474,6 +475,13 @@ void Server::Core::log(const std::string& text) {
   options_.log(text);
 }
 
+std::optional<std::uint64_t> Server::Core::longest_wait_since_ns() const {
+  std::optional<std::uint64_t> longest;
+  for (const Waiting& waiting : engine_.picture().waiting)
+    longest = std::min(longest.value_or(waiting.since_ns), waiting.since_ns);
+  return longest;
+}
+
 // ---- Server -------------------------------------------------------------------------------------
 
 Server::Server(boost::asio::io_context& loop, ServerOptions options)
@@ -486,6 +494,9 @@ Server::~Server() { core_->stop(); }
 void Server::listen(int listening_fd, Dialect dialect) { core_->listen(listening_fd, dialect); }
 void Server::begin_generation(std::uint32_t generation) { core_->begin_generation(generation); }
 std::string Server::why() const { return core_->why(); }
+std::optional<std::uint64_t> Server::longest_wait_since_ns() const {
+  return core_->longest_wait_since_ns();
+}
 std::uint64_t Server::last_progress_ns() const { return core_->last_progress_ns(); }
 bool Server::anybody_waits() const { return core_->anybody_waits(); }
 std::size_t Server::connection_count() const { return core_->connection_count(); }

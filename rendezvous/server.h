@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ class Server {
   // the steady clock; and whether anybody waits. For a watch over stalls.
   std::uint64_t last_progress_ns() const;
   bool anybody_waits() const;
+  // Since when somebody has waited, the longest; nothing when nobody does. Looks at every wait.
+  std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const;
   void stop();
 

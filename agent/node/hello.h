@@ -17,8 +17,8 @@ namespace ivy {
 // Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
 Result<void> write_token_file(const std::string& path, const std::string& token);
 
-// Kept by host 0 until the job ends. `master` is MASTER_PORT: the store's torch dialect, or rank 0's
-// own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+// Kept by host 0 until the job ends. `master` is MASTER_PORT: the store's torch dialect, or rank
+// 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
 struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;

@@ -266,5 +266,33 @@ TEST_F(AgentOpenTest, ABrokenStreamAfterASilenceIsOnlySilence) {
   EXPECT_TRUE(all_gone(launcher));
 }
 
+// A broken stream whose last message was never taken: whichever of its ends is told first, the
+// carrier goes on reading its socket and so sees when the supervisor closes it.
+TEST_F(AgentOpenTest, AStreamThatBreaksUnderAWriteLeavesNoSocketBehind) {
+  ASSERT_TRUE(start_agent());
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  constexpr std::uint64_t kMuch = 256u << 20;
+  StreamLauncher launcher(kBundle, kMuch);
+  const auto shared = channel();
+  launcher.open(shared);
+  launcher.say_hello();
+  launcher.start(1, "echo ready; exec 2>/dev/null; exec head -c 67108864 /dev/zero");
+  ASSERT_TRUE(launcher.wait([&] { return !launcher.output(0).empty(); }));
+  const auto before = descriptors();
+  launcher.stream().pause();
+  std::this_thread::sleep_for(JobCarrier::kHeardWithin + milliseconds(300));
+  launcher.drop_stream();
+  ASSERT_TRUE(eventually([&] { return !list().jobs(0).attached(); }));
+  launcher.open(shared, true);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
+  // The supervisor has closed the first socket when the second one proved itself.
+  EXPECT_TRUE(eventually([&] { return descriptors() <= before; }));
+  launcher.finish();
+  EXPECT_TRUE(all_gone(launcher));
+}
+
 }  // namespace
 }  // namespace ivy::test

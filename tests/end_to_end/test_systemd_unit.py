@@ -72,6 +72,8 @@ exec unshare -p -m -C -i --fork --kill-child --mount-proc /bin/bash -c '
 {LAYERS}
 umount /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+# As on every machine that systemd has booted: credentials are mounted by a child of it.
+mount --make-rshared /
 mkdir -p {UNITS}/ivy-agent@.service.d
 install -m 644 "$1/ivy-agent@.service" {UNITS}/
 for name in sysinit basic shutdown umount multi-user network-online nss-user-lookup remote-fs local-fs; do
@@ -571,5 +573,8 @@ def test_credentials_of_root_alone(system):
     assert system.inside("chown", "-R", "root:", "/etc/ivyrun/agent").code == 0
     assert system.inside("chmod", "700", "/etc/ivyrun/agent").code == 0
     system.systemctl("start", UNIT)
-    done = system.run("sh", "-c", "cat /etc/ivyrun/agent/host.key || readlink /proc/self/ns/mnt", workers=1)
+    done = system.run("sh", "-c", "cat /etc/ivyrun/agent/host.key || readlink /proc/self/ns/mnt",
+                      workers=1)
     assert done.code == 0 and "Permission denied" in done.err_text, done
+    # No sandbox comes with it.
+    assert done.out_lines == [os.readlink(f"/proc/{system.pid}/ns/mnt")]

@@ -55,9 +55,24 @@ TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
   const ClientId torch = script.join(std::nullopt, Space::kTorch);
   script.engine.describe(torch, 4321, std::nullopt);
   script.ask(torch, Wait{{"/default_pg/0//cuda//0"}, kNever});
+  // Its other connection is the same process.
+  script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321, std::nullopt);
   EXPECT_EQ(explain(script.engine.picture(), script.now_ns),
-            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1:9 has waited for 0.0 s; everybody "
+            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; everybody "
             "who is connected waits for it");
+}
+
+TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
+  EngineScript script;
+  const ClientId asker = script.join(std::nullopt);
+  EXPECT_EQ(explain(script.engine.picture(asker), script.now_ns),
+            "nobody waits: nobody is connected");
+  script.ask(script.join(0), Wait{{"id"}, kNever});
+  EXPECT_EQ(explain(script.engine.picture(asker), script.now_ns),
+            "key 'id': rank 0 has waited for 0.0 s; everybody who is connected waits for it");
+  script.ask(asker, Set{"other", "1"});
+  EXPECT_NE(explain(script.engine.picture(asker), script.now_ns).find("last: set other"),
+            std::string::npos);
 }
 
 TEST(ExplanationTest, ShowsNothingThatATerminalObeys) {

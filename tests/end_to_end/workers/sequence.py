@@ -10,7 +10,8 @@ code = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 own = f"{stop}.{os.environ['RANK']}"
 number = 0
 while True:
-    print("pid", os.getpid(), "count", number, flush=True)
+    # One write: print() would send the words of a line one by one.
+    os.write(1, f"pid {os.getpid()} count {number}\n".encode())
     number += 1
     time.sleep(pause)
     if os.path.exists(own):

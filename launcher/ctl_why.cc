@@ -1,0 +1,61 @@
+// ivyctl why: asks the launcher where the job's store is, and the store who waits for whom.
+#include <chrono>
+#include <cstdio>
+
+#include "launcher/ctl_connection.h"
+#include "launcher/ctl_verbs.h"
+#include "launcher/diagnostic.h"
+#include "launcher/rank_names.h"
+#include "rendezvous/client.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Together five seconds. A store that lives answers at once, also one that is started because it is
+// asked: its process is born with its first client.
+constexpr milliseconds kConnectLimit{3'000};
+constexpr milliseconds kAnswerLimit{2'000};
+
+Result<std::string> ask_store(const ctl::StoreDescription& store) {
+  store::ClientOptions options;
+  options.address = store.address();
+  options.job_id = store.job_id();
+  options.token = store.token();
+  options.generation = store.generation();
+  options.connect_timeout = kConnectLimit;
+  options.request_timeout = kAnswerLimit;
+  Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
+  if (!client.ok()) return client.error().context("the job's store at " + store.address());
+  Result<std::string> answer = (*client)->why();
+  if (!answer.ok()) return answer.error().context("the job's store at " + store.address());
+  return answer;
+}
+
+Result<std::string> explain_job(const CtlOptions& options) {
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  ctl::Request request;
+  request.mutable_describe_store();
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
+  const ctl::Reply reply = IVY_TRY(connection.receive());
+  if (!reply.has_store())
+    return Error{Code::kFailedPrecondition, "this job's ivyrun does not know where its store is",
+                 "use the ivyctl beside that ivyrun"};
+  const std::string answer = IVY_TRY(ask_store(reply.store()));
+  return explain_ranks(answer, reply.store());
+}
+
+}  // namespace
+
+int ctl_why(const CtlOptions& options) {
+  const Result<std::string> text = explain_job(options);
+  if (!text.ok()) {
+    ctl_complain(text.error());
+    return kCtlFailed;
+  }
+  std::printf("%s\n", escape_control(*text).c_str());
+  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+}
+
+}  // namespace ivy
