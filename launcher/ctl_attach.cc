@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <optional>
+#include <utility>
 
 #include "launcher/ctl_follow.h"
 #include "launcher/ctl_verbs.h"
@@ -22,6 +24,10 @@ std::string ivyrun_path() {
   const std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
   return program.substr(0, program.rfind('/') + 1) + "ivyrun";
 }
+
+// The kernel takes a killed process apart for some milliseconds.
+constexpr int kLooksAtDying = 40;
+constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
 
 struct NewLauncher {
   bool has_left = false;  // It has taken the job over and gone into the background.
@@ -70,25 +76,58 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   return launcher;
 }
 
+bool has_launcher(const std::string& job_id) {
+  const Result<FoundJob> job = choose_job(job_id);
+  return job.ok() && job->is_alive;
+}
+
+// One that has just been killed holds its lock for a moment longer, and does not answer.
+void await_end_of_dying_launcher(const std::string& job_id) {
+  for (int looks = 0; looks < kLooksAtDying && has_launcher(job_id); ++looks)
+    usleep(kPauseBetweenLooksMicroseconds);
+}
+
+// The job's exit code when it is over before there is anything to follow.
+Result<std::optional<int>> have_launcher(const FoundJob& job, const std::string& id) {
+  if (job.is_alive) return std::optional<int>();
+  ctl_say("the launcher of job " + id + " is dead; starting another");
+  const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
+  if (launcher.has_left) return std::optional<int>();
+  // Another attach may have been faster: then its launcher is followed.
+  if (has_launcher(job.place.job_id)) {
+    ctl_say("another launcher has taken job " + id + " over");
+    return std::optional<int>();
+  }
+  return std::optional<int>(launcher.exit_code);
+}
+
 Result<Followed> attach(const CtlOptions& options, std::string& id) {
-  const FoundJob job = IVY_TRY(choose_job(options.job));
-  id = short_id(job.place.job_id);
-  if (!job.is_alive) {
-    ctl_say("the launcher of job " + id + " is dead; starting another");
-    const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
-    if (!launcher.has_left) {
+  const std::string job_id = IVY_TRY(choose_job(options.job)).place.job_id;
+  id = short_id(job_id);
+  std::optional<FollowRequest> begun;
+  for (bool is_second_try = false; !begun; is_second_try = true) {
+    const FoundJob job = IVY_TRY(choose_job(job_id));
+    if (const std::optional<int> ended = IVY_TRY(have_launcher(job, id))) {
       Followed followed;
       followed.how = FollowEnd::kJobEnded;
-      followed.end.set_exit_code(launcher.exit_code);
+      followed.end.set_exit_code(*ended);
       return followed;
     }
+    Result<FollowRequest> followable = begin_to_follow(options, job.place);
+    if (followable.ok()) {
+      begun.emplace(std::move(followable).value());
+    } else if (is_second_try || followable.error().code != Code::kUnavailable) {
+      return followable.error();
+    } else {
+      await_end_of_dying_launcher(job_id);
+    }
   }
-  FollowRequest request = IVY_TRY(begin_to_follow(options, job.place));
+  FollowRequest& request = *begun;
   request.last_lines = options.tail_lines;
   request.shows_messages = true;
   if (request.job.log_directory().empty())
     ctl_say("earlier output is not kept on this host; this is what comes now");
-  return follow_job(std::move(request));
+  return follow_job(std::move(*begun));
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // ivyctl ps -H: asks the agents of hosts, all at once.
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "launcher/ctl_connection.h"
 #include "launcher/ctl_table.h"
@@ -34,6 +37,16 @@ Result<std::vector<Host>> hosts_of_running_jobs() {
   if (hosts.empty())
     return Error{Code::kNotFound, "no job of yours runs on this host", "ivyctl ps -H HOSTS"};
   return hosts;
+}
+
+// As the hosts were named: answers come in any order.
+std::vector<HostJob> in_order(std::vector<HostJob> rows, const std::vector<Host>& hosts) {
+  std::map<std::string, std::size_t> places;
+  for (const Host& host : hosts) places.try_emplace(host.name, places.size());
+  std::stable_sort(rows.begin(), rows.end(), [&](const HostJob& a, const HostJob& b) {
+    return std::pair(places[a.host], a.job.job_id) < std::pair(places[b.host], b.job.job_id);
+  });
+  return rows;
 }
 
 void print_rows(const std::vector<HostJob>& rows) {
@@ -85,6 +98,7 @@ int ctl_ps_hosts(const CtlOptions& options) {
               if (--waiting == 0) loop.stop();
             });
   loop.run();
+  rows = in_order(std::move(rows), *hosts);
   if (options.json) {
     print_json(rows);
   } else if (!rows.empty()) {

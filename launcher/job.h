@@ -22,6 +22,7 @@
 #include "launcher/plan.h"
 #include "launcher/restart_policy.h"
 #include "launcher/screen/output.h"
+#include "launcher/screen/summary.h"
 #include "launcher/stdin_feed.h"
 #include "launcher/verdict.h"
 #include "launcher/worker_environment.h"
@@ -211,7 +212,7 @@ class Job {
   std::int64_t started_at_ns_ = 0;      // Of this generation.
   std::int64_t job_started_at_ns_ = 0;  // Of the first one.
   RestartPolicy restarts_{RestartLimits{}};
-  std::vector<std::string> attempts_;  // Causes of the attempts before this one.
+  std::vector<FailedAttempt> attempts_;  // Before this one.
   std::chrono::milliseconds restart_pause_{0};
   bool pause_is_over_ = false;
   bool store_begins_ = false;  // Between BeginGeneration and its answer.

@@ -5,7 +5,6 @@
 
 #include "launcher/clock.h"
 #include "launcher/job.h"
-#include "launcher/screen/summary.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -437,13 +436,13 @@ bool Job::decide_restart() {
   if (!decision.why_not.empty()) output_->say("ivyrun: no restart: " + decision.why_not + "\n");
   if (!decision.restarts) return false;
   restart_pause_ = decision.pause;
-  attempts_.push_back(attempt_cause(ends[*outcome.first], started_at_ns_));
-  const std::string next = std::to_string(generation_ + 2);
+  const int number = static_cast<int>(generation_) + 1;
+  attempts_.push_back({number, attempt_cause(ends[*outcome.first], started_at_ns_)});
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(decision.pause.count()) / 1e3);
-  output_->say("ivyrun: attempt " + std::to_string(generation_ + 1) + " of " +
-               std::to_string(restarts_.max_restarts() + 1) + " failed: " + attempts_.back() +
-               "; attempt " + next + " starts in " + seconds + " s\n");
+  output_->say("ivyrun: attempt " + std::to_string(number) + " of " +
+               std::to_string(restarts_.max_restarts() + 1) + " failed: " + attempts_.back().cause +
+               "; attempt " + std::to_string(number + 1) + " starts in " + seconds + " s\n");
   return true;
 }
 

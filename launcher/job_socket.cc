@@ -25,6 +25,8 @@ using boost::asio::posix::stream_descriptor;
 constexpr std::chrono::seconds kRequestPatience{10};
 // Followers of a job that has ended may take so long to read the rest.
 constexpr std::chrono::seconds kEndPatience{1};
+// When no descriptor is left for who connects.
+constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
@@ -95,6 +97,7 @@ JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Hand
       place_(std::move(place)),
       listener_(loop, fd),
       handlers_(std::move(handlers)),
+      accept_timer_(loop),
       end_timer_(loop) {
   accept();
 }
@@ -117,10 +120,12 @@ void JobSocket::accept() {
 }
 
 void JobSocket::accept_pending() {
+  int failure = 0;
   while (clients_.size() < kMaxClients) {
     const int fd =
         accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    failure = fd < 0 ? errno : 0;
     if (fd < 0) break;
     if (!is_allowed(fd)) {
       ::close(fd);
@@ -135,8 +140,14 @@ void JobSocket::accept_pending() {
         });
     read(client);
   }
-  // Full, or out of descriptors: the next closing client asks again.
-  if (clients_.size() < kMaxClients) accept();
+  // Full: the next closing client asks again.
+  if (clients_.size() == kMaxClients) return;
+  if (failure == 0 || failure == EAGAIN) return accept();
+  // Out of descriptors, most likely: waiting for "readable" would spin.
+  accept_timer_.expires_after(kAcceptPause);
+  accept_timer_.async_wait([this, alive = alive_](const boost::system::error_code& ended) {
+    if (!ended && *alive && listener_.is_open()) accept();
+  });
 }
 
 void JobSocket::read(const ClientPointer& client) {

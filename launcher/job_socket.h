@@ -71,6 +71,7 @@ class JobSocket {
   Handlers handlers_;
   std::vector<ClientPointer> clients_;
   bool is_accepting_ = false;
+  boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer end_timer_;
   std::function<void()> over_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

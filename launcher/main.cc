@@ -198,6 +198,15 @@ int run(const ivy::Options& options, const ivy::Environment& caller, char* const
   }
   if (options.num_nodes && request.hosts.size() > static_cast<std::size_t>(*options.num_nodes))
     request.hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  if (options.transport == ivy::TransportChoice::kLocal) {
+    for (const ivy::Host& host : request.hosts) {
+      if (ivy::is_this_host(host)) continue;
+      return complain(ivy::Error{ivy::Code::kInvalidArgument,
+                                 "--transport local: " + host.name + " is not this machine",
+                                 "leave --transport out, or use --fake-hosts N to try a job of "
+                                 "several hosts on one"});
+    }
+  }
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";

@@ -25,6 +25,9 @@
 namespace ivy {
 namespace {
 
+// Heartbeats go once per second: one may be late.
+constexpr std::chrono::milliseconds kShortestLease{2000};
+
 Error usage_error(const std::string& message, const std::string& fix = {}) {
   return Error{Code::kInvalidArgument, message, fix};
 }
@@ -226,7 +229,12 @@ void bind_lifecycle(Binder& binder, Options& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
   binder.parsed("timeout", options.timeout, parse_duration);
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
-  binder.parsed("lease", options.lease, parse_duration);
+  binder.parsed(
+      "lease", options.lease, [](const std::string& text) -> Result<std::chrono::milliseconds> {
+        const std::chrono::milliseconds lease = IVY_TRY(parse_duration(text));
+        if (lease >= kShortestLease) return lease;
+        return usage_error("a lease must be 2 s or more: hosts are heard once per second");
+      });
   binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
     return {};

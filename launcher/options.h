@@ -69,7 +69,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Say who waits for whom after so long; 0: never.
-  int max_restarts = 0;                   // --max-restarts: how often a group that failed is started again.
+  int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
   bool detach = false;   // Go into the background once all workers run.
   // Network.
   std::string interface;       // --iface

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace ivy {
@@ -19,6 +21,16 @@ struct NamedClient {
   std::int32_t pid = 0;    // 0: not known.
   std::string address;     // Without port and brackets.
 };
+
+// A client that has said its rank.
+std::optional<std::uint32_t> rank_at(std::string_view text) {
+  constexpr std::string_view kRank = "rank ";
+  if (!text.starts_with(kRank)) return std::nullopt;
+  std::uint32_t rank = 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + kRank.size(), text.data() + text.size(), rank);
+  return error == std::errc() ? std::optional(rank) : std::nullopt;
+}
 
 // Up to what cannot stand in an address.
 std::string_view word_at(std::string_view text) {
@@ -92,16 +104,32 @@ class RankNames {
         if (worker.pid() > 0) workers_.emplace(worker.pid(), Place{&host, worker.rank()});
   }
 
-  // What a person calls it, in place of `said`.
-  std::string name_of(const NamedClient& client, std::string_view said) const {
-    std::vector<Place> places;
-    const auto [first, last] = workers_.equal_range(client.pid);
-    for (auto worker = first; worker != last; ++worker)
-      if (may_come_from(*worker->second.host, client.address)) places.push_back(worker->second);
-    if (places.size() == 1)
-      return "rank " + std::to_string(places.front().rank) + " (host " +
-             places.front().host->name() + ", pid " + std::to_string(client.pid) + ")";
-    return std::string(said) + host_text(client.address);
+  // One of the explanation's lines: a key, who waits for it, who else is connected.
+  std::string explain_line(std::string_view line) const {
+    std::string text;
+    std::set<std::uint32_t> connected;
+    bool knows_all = line.find("waits for it") != std::string_view::npos ||
+                     line.find("not waiting for it") != std::string_view::npos;
+    // Not everybody is named.
+    knows_all &= line.find(" more") == std::string_view::npos;
+    for (std::size_t i = 0; i < line.size();) {
+      // A name stands behind a key or behind another name, never inside of a key in quotes.
+      const bool may_begin = line.substr(0, i).ends_with(": ") || line.substr(0, i).ends_with(", ");
+      const std::string_view rest = line.substr(i);
+      if (const auto rank = may_begin ? rank_at(rest) : std::nullopt) connected.insert(*rank);
+      const NamedClient client = may_begin ? client_at(rest) : NamedClient{};
+      if (client.length == 0) {
+        text += line[i++];
+        continue;
+      }
+      const std::optional<Place> place = place_of(client);
+      knows_all &= place.has_value();
+      if (place) connected.insert(place->rank);
+      text += place ? rank_text(*place, client)
+                    : std::string(rest.substr(0, client.length)) + host_text(client.address);
+      i += client.length;
+    }
+    return knows_all && !connected.empty() ? text + absent_text(connected) : text;
   }
 
  private:
@@ -109,6 +137,33 @@ class RankNames {
     const ctl::StorePeer* host;
     std::uint32_t rank;
   };
+
+  // The only rank that this process can be.
+  std::optional<Place> place_of(const NamedClient& client) const {
+    std::optional<Place> place;
+    const auto [first, last] = workers_.equal_range(client.pid);
+    for (auto worker = first; worker != last; ++worker) {
+      if (!may_come_from(*worker->second.host, client.address)) continue;
+      if (place) return std::nullopt;
+      place = worker->second;
+    }
+    return place;
+  }
+
+  static std::string rank_text(const Place& place, const NamedClient& client) {
+    return "rank " + std::to_string(place.rank) + " (host " + place.host->name() + ", pid " +
+           std::to_string(client.pid) + ")";
+  }
+
+  // Of a key that everybody who is connected is named for: who is not, and could still come.
+  std::string absent_text(const std::set<std::uint32_t>& connected) const {
+    std::vector<std::uint32_t> absent;
+    for (const ctl::StorePeer& host : store_.hosts())
+      for (const ctl::StoreWorker& worker : host.workers())
+        if (!worker.ended() && !connected.contains(worker.rank())) absent.push_back(worker.rank());
+    std::sort(absent.begin(), absent.end());
+    return absent.empty() ? "" : "; not connected: " + ranks_text(absent);
+  }
 
   // A process that a rank has started, or one that did not say who it is.
   std::string host_text(const std::string& address) const {
@@ -142,17 +197,11 @@ std::string ended_line(const ctl::StoreDescription& store) {
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store) {
   const RankNames names(store);
   std::string text;
-  for (std::size_t i = 0; i < explanation.size();) {
-    // A name stands behind a key or behind another name, never inside of a key in quotes.
-    const std::string_view before = explanation.substr(0, i);
-    const bool may_begin = before.ends_with(": ") || before.ends_with(", ");
-    const NamedClient client = may_begin ? client_at(explanation.substr(i)) : NamedClient{};
-    if (client.length == 0) {
-      text += explanation[i++];
-      continue;
-    }
-    text += names.name_of(client, explanation.substr(i, client.length));
-    i += client.length;
+  while (!explanation.empty()) {
+    const std::size_t end = std::min(explanation.find('\n'), explanation.size());
+    if (!text.empty()) text += '\n';
+    text += names.explain_line(explanation.substr(0, end));
+    explanation.remove_prefix(std::min(end + 1, explanation.size()));
   }
   return text + ended_line(store);
 }

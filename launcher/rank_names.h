@@ -12,7 +12,9 @@ namespace ivy {
 // The store's explanation (rendezvous/explanation.h) with "rank R (host H, pid P)" for every
 // "pid P at ADDRESS" that is exactly one rank's own process; where there are several hosts, with
 // the host and its ranks behind other clients whose address is one host's only. What is not certain
-// stays as it was. A last line names the ranks that have ended: they will write nothing any more.
+// stays as it was. A key's line ends with the ranks that are not connected where every client is
+// known to be a rank; a last line names the ranks that have ended: they will write nothing any
+// more.
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store);
 
 // Every line two columns to the right.

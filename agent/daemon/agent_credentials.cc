@@ -147,6 +147,10 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   Loaded loaded;
   loaded.anchor.ca_pem = IVY_TRY(read_file(files.path(kCa), kMaxCertificateBytes));
   Result<std::string> revoked = read_file(files.path(kRevoked), kMaxRevocationBytes);
+  // As a copy that has just begun leaves it: taken for a list, it would let everybody in again.
+  if (revoked.ok() && revoked->find_first_not_of(" \t\r\n") == std::string::npos)
+    return fault(files.path(kRevoked) + " is empty",
+                 "copy it anew from the directory of the CA, or remove it");
   if (revoked.ok())
     loaded.anchor.crl_pem = *revoked;
   else if (revoked.error().code != Code::kNotFound)

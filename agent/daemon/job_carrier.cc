@@ -56,6 +56,7 @@ void JobCarrier::on_read(bool ok) {
   if (data.size() <= kMaxDataBytes) return take_data(std::move(data));
   let_stream_go(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "a data message above 64 KiB"));
   stream_ended(StreamEnd::kRequestsEnded);
+  drain_socket();
 }
 
 void JobCarrier::take_data(std::string data) {
@@ -114,8 +115,10 @@ void JobCarrier::read_socket() {
 }
 
 void JobCarrier::wait_readable() {
+  is_waiting_readable_ = true;
   socket_.async_wait(stream_descriptor::wait_read,
                      [self = shared_from_this()](const error_code& error) {
+                       self->is_waiting_readable_ = false;
                        if (!error && !self->is_over_) self->read_socket();
                      });
 }
@@ -136,11 +139,15 @@ void JobCarrier::requests_ended() {
 
 void JobCarrier::on_cancelled() {
   if (is_over_ || !stream_) return;
-  const bool was_reading = !stream_->is_writing();
   let_stream_go(grpc::Status(grpc::StatusCode::CANCELLED, "the stream is broken"));
   stream_ended(StreamEnd::kBroken);
-  // The socket was left alone while a message was under way.
-  if (!was_reading && !is_over_) read_socket();
+  drain_socket();
+}
+
+// The socket was left alone while a message was under way, and is when that one has failed. Only
+// its reader sees the supervisor close it.
+void JobCarrier::drain_socket() {
+  if (!is_over_ && !is_waiting_readable_) read_socket();
 }
 
 void JobCarrier::stream_ended(StreamEnd how) {

@@ -65,6 +65,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   void wait_readable();
   void requests_ended();
   void stream_ended(StreamEnd end);
+  void drain_socket();
   void half_close();
   void wait_for_silence();
   void let_stream_go(grpc::Status status);
@@ -78,6 +79,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   std::string down_;  // Came from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;
   Clock::time_point heard_ = Clock::now();
+  bool is_waiting_readable_ = false;
   bool is_half_closing_ = false;  // As soon as `down_` is written.
   bool is_write_broken_ = false;  // The supervisor takes no more, but may still say something.
   bool is_over_ = false;

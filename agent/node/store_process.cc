@@ -158,10 +158,11 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
     }
-    if (!request_.torch_peers.empty()) {
-      words.push_back("--torch-peers");
-      words.push_back(joined(request_.torch_peers));
-    }
+    // Never without a list: to the store that means that everybody may come.
+    std::vector<std::string> peers = request_.torch_peers;
+    peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
+    words.push_back("--torch-peers");
+    words.push_back(joined(peers));
     return words;
   }
 

@@ -85,6 +85,7 @@ class Supervisor {
   Result<void> on_start_again(const StartAgain& request);
   Result<void> on_open_store(const OpenStore& request);
   void on_begin_generation(const BeginGeneration& request);
+  ContainmentRequest containment_request() const;
   void start_group();
   void forget_generation();
   void refuse_start(const HostPlan& plan, std::uint32_t generation);
@@ -241,12 +242,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
-  if (!containment_)
-    containment_ = make_containment({.job_id = start_.job_id,
-                                     .host = start_.host,
-                                     .supervisor = getpid(),
-                                     .warden = start_.warden_pid,
-                                     .proof = CgroupProof::kTrialBirth});
+  if (!containment_) containment_ = make_containment(containment_request());
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, ports_);
@@ -390,11 +386,25 @@ void Supervisor::start_group() {
   schedule_check();
 }
 
+ContainmentRequest Supervisor::containment_request() const {
+  return {.job_id = start_.job_id,
+          .host = start_.host,
+          .supervisor = getpid(),
+          .warden = start_.warden_pid,
+          .proof = CgroupProof::kTrialBirth};
+}
+
 // Its Report has gone out: no process, no open pipe and no byte of it is left here.
 void Supervisor::forget_generation() {
+  // A cgroup that was ended by cgroup.kill is not used again: Linux 6.18 kills at once what is then
+  // born into it from outside.
+  containment_->remove();
+  containment_ = make_containment(containment_request());
+  if (store_ && store_->pid() != 0) containment_->spare(store_->pid());
   // Handlers of theirs that are queued, though cancelled, run first.
-  boost::asio::post(loop_, [workers = std::exchange(workers_, {}),
-                            output = std::exchange(output_, make_output())] {});
+  boost::asio::post(loop_,
+                    [this, workers = std::exchange(workers_, {}),
+                     output = std::exchange(output_, make_output())] { containment_->settle(); });
   ending_.begin_again();
   ending_timer_.cancel();
   is_proved_empty_ = false;

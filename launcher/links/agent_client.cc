@@ -127,6 +127,8 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   }
 
   void time_up() {
+    // Both may have been due when the loop looked: then the answer was taken already.
+    if (!answered_) return;
     place_.timed_out = true;
     if (place_.address.empty() && place_.socket.empty()) {
       return finish(Error{Code::kDeadlineExceeded,

@@ -158,6 +158,9 @@ void AgentLink::watch_answer() {
 
 // An agent whose handshake is done may take its time: it starts a supervisor on a loaded host.
 void AgentLink::no_answer() {
+  // Time and answer may have been due together: then this is about a question that is answered.
+  const bool is_late = timer_.expiry() > std::chrono::steady_clock::now();
+  if (is_late || place_.opened || !stream_) return;
   const bool asks_elsewhere = way_ == Way::kKept;
   if (!is_patient_ && channel_->is_connected() && !asks_elsewhere) {
     is_patient_ = true;

@@ -228,14 +228,13 @@ std::string attempt_of(int number, const SummaryInputs& inputs) {
 // One line for each attempt that was followed by another; of many the first and the last ones.
 std::string attempts_block(const SummaryInputs& inputs) {
   const std::size_t count = inputs.attempts.size();
-  const int first_number = inputs.attempt - static_cast<int>(count);
   const std::size_t left_out = count > kMaxNotes ? count - kMaxNotes : 0;
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
     if (left_out > 0 && i == 1) text += "  ... " + count_of(left_out, "attempt") + " left out\n";
     if (i >= 1 && i < 1 + left_out) continue;
-    text += "  " + attempt_of(first_number + static_cast<int>(i), inputs) + ": " +
-            clean_line(inputs.attempts[i]) + "\n";
+    text += "  " + attempt_of(inputs.attempts[i].number, inputs) + ": " +
+            clean_line(inputs.attempts[i].cause) + "\n";
   }
   return text;
 }

@@ -9,6 +9,12 @@
 
 namespace ivy {
 
+// One that was followed by a restart, or would have been.
+struct FailedAttempt {
+  int number = 1;
+  std::string cause;  // attempt_cause()
+};
+
 struct SummaryInputs {
   const std::vector<WorkerEnd>* ends = nullptr;
   const LauncherEnd* launcher_end = nullptr;
@@ -21,8 +27,8 @@ struct SummaryInputs {
   std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
   std::vector<std::string> complaints;  // Output::complaints()
   std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
-  std::vector<std::string> attempts;    // attempt_cause() of those that were followed by a restart.
-  int attempt = 1;                      // Number of the last one.
+  std::vector<FailedAttempt> attempts;
+  int attempt = 1;  // Number of the last one that was started.
   int max_attempts = 1;
 };
 

@@ -82,6 +82,19 @@ TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
   EXPECT_NE(status.error_message().find("revoked"), std::string::npos) << status.error_message();
 }
 
+// A copy of the list that has begun, or that a full disk has ended.
+TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
+  const auto alice = authority_.user("alice");
+  certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
+  serve();
+  for (const char* content : {"", "\n"}) {
+    certificates_.write("ca.crl", content);
+    on_loop([this] { credentials_->reread(true); });
+    EXPECT_FALSE(ask(tls_channel(alice)).ok());
+  }
+  EXPECT_TRUE(log_.soon_says("ca.crl is empty; those read before stay in use")) << log_.text();
+}
+
 // A client that continues a session does not show its certificate again.
 TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
   serve();

@@ -37,6 +37,21 @@ TEST_F(EndingTest, ReportsOnceWhenAllHaveEndedByThemselves) {
   EXPECT_TRUE(ending_.reported());
 }
 
+TEST_F(EndingTest, BeginsAgainAsIfNothingHadBeen) {
+  ending_.workers_started();
+  ending_.order_stop(0, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kKill);
+  EXPECT_EQ(step(kGone, kBegin), kReportClean);
+  ending_.begin_again();
+  EXPECT_FALSE(ending_.stopping());
+  EXPECT_FALSE(ending_.has_killed());
+  EXPECT_EQ(step(kGone, kBegin), kNothing);
+  ending_.workers_started();
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kNothing);
+  ending_.order_stop(5 * kSecond, kBegin + kSecond);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kTerminate);
+}
+
 TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);

@@ -337,9 +337,16 @@ def counting(limit, pause="0.02", code=0):
             f"done; sleep 0.5; exit {code}"]
 
 
+def leads_a_session(pid):
+    with contextlib.suppress(OSError):
+        return os.getsid(pid) == pid
+    return False
+
+
 def workers_of(local):
+    """The ranks' own processes: a shell that has forked and not yet executed is none."""
     return {process.pid for process in local.processes() if process.name == b"sh" and
-            b"RANK=" in process.environment}
+            b"RANK=" in process.environment and leads_a_session(process.pid)}
 
 
 def kill_launcher(ctl, job):
@@ -378,6 +385,18 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
     assert done.code == 3, done
     assert "failed first" in done.err_text, done
     assert_contiguous(folder, 4, 200)
+
+
+def test_two_who_attach_at_once_follow_the_same_new_launcher(local, ctl):
+    """Whoever is slower starts none of his own, and sees and exits as the other."""
+    job, folder = detach(local, "--lease", "60", "-n", "2", *counting(100, code=3))
+    pid = ctl.job()["pid"]
+    os.kill(pid, signal.SIGKILL)  # It may hold its lock for a moment longer.
+    with ctl.start("attach", job) as first, ctl.start("attach", job) as second:
+        ends = [attached.finish() for attached in (first, second)]
+    assert [done.code for done in ends] == [3, 3], ends
+    assert all("failed first" in done.err_text for done in ends), ends
+    assert_contiguous(folder, 2, 100)
 
 
 def test_a_flood_without_a_launcher_waits_and_loses_nothing(local, ctl):

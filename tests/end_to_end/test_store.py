@@ -1,6 +1,7 @@
 """The job's store: what torch sees of it, who may reach it, and what its death does."""
 
 import os
+import re
 import signal
 
 import pytest
@@ -79,3 +80,32 @@ def test_without_a_store_rank_0_serves(local):
                      "echo [$TORCHELASTIC_USE_AGENT_STORE] [$IVY_STORE]")
     assert done.code == 0, done
     assert [text for _, _, text in done.labelled()] == ["[False] []"] * 2, done
+
+
+ASK = """
+import os, socket, struct, sys, time
+where = sys.argv[1:] or [os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]]
+store = socket.create_connection((where[0], int(where[1])), timeout=10)
+try:
+    store.sendall(b"\\0" + struct.pack("<I", 0x3C85F7CE) + b"\\x0dping")
+    answer = store.recv(4)
+except ConnectionError:
+    answer = b""
+print("store", *where, "answers" if answer == b"ping" else "hangs up", flush=True)
+if len(sys.argv) == 1:
+    time.sleep(60)
+"""
+
+
+def test_one_far_host_serves_nobody_else(hosts):
+    """The unauthenticated dialect of a job on a single host that listens on the network."""
+    user = hosts.as_user("ivyuser")
+    with user.start("-H", "node2", "-n", "1", "python3", "-c", ASK) as job:
+        line = r"store (\S+) (\d+) answers"
+        job.wait_for(line)
+        address, port = re.search(line, job.said().decode()).groups()
+        assert not address.startswith("127."), address
+        stranger = user.run("-H", "node3", "-n", "1", "python3", "-c", ASK, address, port)
+        assert f"store {address} {port} hangs up" in stranger.out.decode(), stranger
+        job.signal(signal.SIGINT)
+        job.finish()

@@ -574,6 +574,26 @@ TEST_F(AutoLinkTest, AnAgentThatSaysNoIsNotGotAround) {
   EXPECT_EQ(probe_.down->message, "it drains");
 }
 
+TEST_F(AutoLinkTest, ReasonsAreToldOnceAndThatOfADetourNotAtAll) {
+  const auto failing = [this](const std::string& name, const std::string& message) {
+    LinkWay way;
+    way.name = name;
+    way.make = [this, message](const HostLink::Handlers& handlers) {
+      return std::make_unique<FakeWay>(loop_, LinkDown{LinkFailure::kRefused, message, ""},
+                                       handlers);
+    };
+    way.may_go_on = agent_may_be_passed_over;
+    return way;
+  };
+  std::vector<LinkWay> ways{failing("a", "roundabout"), failing("b", "of its own"),
+                            failing("c", "the same"), failing("d", "the same")};
+  ways.front().is_detour = true;
+  link_ = std::make_unique<AutoLink>(context(), host(), ways, probe_.handlers());
+  link_->open(OpenRequest{kJob, 7, false});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
+  EXPECT_EQ(probe_.down->message, "the same (b: of its own)");
+}
+
 // Loopback by a name that is none of this host's: `auto` takes it for another one.
 constexpr char kElsewhere[] = "::ffff:127.0.0.1";
 
@@ -708,6 +728,24 @@ TEST_F(AgentClientTest, SilenceEndsAtTheDeadline) {
   ASSERT_EQ(answers.size(), 1u);
   ASSERT_FALSE(answers.front().jobs.ok());
   EXPECT_EQ(answers.front().jobs.error().code, Code::kDeadlineExceeded);
+}
+
+TEST_F(AgentClientTest, AnAnswerTogetherWithTheDeadlineIsOneAnswer) {
+  DumbListener listener;
+  listener.refuse();
+  configure(listener.port());
+  Host far = host();
+  far.port = listener.port();
+  int answers = 0;
+  list_jobs(loop_, context(), {far}, milliseconds(100),
+            [&](const auto&, const auto&) { ++answers; });
+  loop_.run_one();  // Asks.
+  // The loop is busy elsewhere until both are due.
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_TRUE(run_until(loop_, [&] { return answers > 0; }));
+  loop_.restart();
+  loop_.poll();
+  EXPECT_EQ(answers, 1);
 }
 
 TEST_F(AgentClientTest, WithoutAnythingConfiguredTheErrorSaysSo) {

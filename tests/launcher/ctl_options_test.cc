@@ -36,6 +36,8 @@ TEST(CtlOptions, Verbs) {
   EXPECT_EQ(parsed({"signal", "3f2a", "10"}).job, "3f2a");
   EXPECT_EQ(parsed({"stop", "3f", "--grace", "2m"}).grace, std::chrono::minutes(2));
   EXPECT_TRUE(parsed({"stop", "--now"}).now);
+  EXPECT_EQ(parsed({"why", "3f"}).verb, CtlVerb::kWhy);
+  EXPECT_EQ(parsed({"why", "3f"}).job, "3f");
   EXPECT_EQ(parsed({"attach", "--tail=3", "ab"}).tail_lines, 3);
 }
 

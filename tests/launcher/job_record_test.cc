@@ -73,6 +73,7 @@ TEST(JobRecord, HostsAndPlanSurvive) {
   plan.world_size = 3;
   plan.master_address = "10.0.0.1";
   plan.master_port = 29500;
+  plan.store_port = 29501;
   plan.program = "train.py";
   plan.hosts.push_back({"a", "ssh", 0, {{0, 0}, {1, 1}}, 0});
   plan.hosts.push_back({"fake1", "local", 1, {{2, 0}}, 2});
@@ -85,6 +86,7 @@ TEST(JobRecord, HostsAndPlanSurvive) {
   EXPECT_EQ(after.world_size, 3);
   EXPECT_EQ(after.master_address, "10.0.0.1");
   EXPECT_EQ(after.master_port, 29500);
+  EXPECT_EQ(after.store_port, 29501);
   EXPECT_EQ(after.hosts[0].workers[1].rank, 1);
   EXPECT_EQ(after.hosts[0].workers[1].local_rank, 1);
   EXPECT_EQ(after.hosts[1].name, "fake1");

@@ -51,6 +51,12 @@ class JobSocketTest : public ::testing::Test {
       socket_->message("stopping\n");
       return {};
     };
+    handlers.describe_store = [this]() -> Result<ctl::StoreDescription> {
+      if (store_address_.empty()) return Error{Code::kFailedPrecondition, "no store", "get one"};
+      ctl::StoreDescription store;
+      store.set_address(store_address_);
+      return store;
+    };
     Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, id_, std::move(handlers));
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     socket_ = std::move(opened).value();
@@ -89,6 +95,7 @@ class JobSocketTest : public ::testing::Test {
   const std::string id_ = test_job_id('a');
   std::unique_ptr<JobSocket> socket_;
   int signalled_ = 0;
+  std::string store_address_;
   std::uint32_t stopped_with_ms_ = 0;
 };
 
@@ -111,6 +118,24 @@ TEST_F(JobSocketTest, DescribesAndSignals) {
     EXPECT_EQ(refused.error().fix, "another");
   });
   EXPECT_EQ(signalled_, 99);
+}
+
+TEST_F(JobSocketTest, SaysWhereTheStoreIs) {
+  ctl::Request request;
+  request.mutable_describe_store();
+  serve_while([&] {
+    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    ASSERT_TRUE(asked.ok());
+    EXPECT_EQ(asked->receive().error().message, "no store");
+  });
+  store_address_ = "10.0.0.1:4123";
+  serve_while([&] {
+    Result<CtlConnection> asked = CtlConnection::ask(place(), request);
+    ASSERT_TRUE(asked.ok());
+    const Result<ctl::Reply> reply = asked->receive();
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->store().address(), "10.0.0.1:4123");
+  });
 }
 
 TEST_F(JobSocketTest, TheDirectoryIsPrivateLockedAndFound) {

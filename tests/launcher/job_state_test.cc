@@ -9,12 +9,13 @@ namespace ivy {
 namespace {
 
 const std::vector<JobState> kStates = {
-    JobState::kConnecting, JobState::kChecking, JobState::kRunning,    JobState::kCollecting,
-    JobState::kStopping,   JobState::kKilling,  JobState::kConfirming, JobState::kDone};
+    JobState::kConnecting, JobState::kChecking,   JobState::kRunning,
+    JobState::kCollecting, JobState::kStopping,   JobState::kKilling,
+    JobState::kConfirming, JobState::kRestarting, JobState::kDone};
 const std::vector<JobEvent> kEvents = {
-    JobEvent::kAllGreeted,    JobEvent::kAllChecked, JobEvent::kRefused,  JobEvent::kWorkerFailed,
-    JobEvent::kEvidenceReady, JobEvent::kAllEnded,   JobEvent::kHostLost, JobEvent::kInterrupted,
-    JobEvent::kTimeUp,        JobEvent::kAllReported};
+    JobEvent::kAllGreeted,    JobEvent::kAllChecked,  JobEvent::kRefused,   JobEvent::kWorkerFailed,
+    JobEvent::kEvidenceReady, JobEvent::kAllEnded,    JobEvent::kHostLost,  JobEvent::kInterrupted,
+    JobEvent::kTimeUp,        JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue};
 
 JobState after(std::vector<JobEvent> events) {
   JobState state = JobState::kConnecting;
@@ -83,12 +84,38 @@ TEST(JobStateTest, ThreeInterruptsAlwaysEndTheJob) {
   }
 }
 
-// A stop is never taken back: once stopping, no event leads to a state with running workers.
+TEST(JobStateTest, AGroupRunsAgainOnlyWhenEveryHostHasReported) {
+  for (const JobState state : kStates) {
+    const JobStep step = job_step(state, JobEvent::kGroupGone);
+    const bool may = state == JobState::kStopping || state == JobState::kConfirming;
+    EXPECT_EQ(step.next == JobState::kRestarting && state != JobState::kRestarting, may)
+        << name(state);
+    EXPECT_EQ(step.action == JobAction::kPrepareRestart, may) << name(state);
+    const JobStep due = job_step(state, JobEvent::kRestartDue);
+    EXPECT_EQ(due.action == JobAction::kRestartWorkers, state == JobState::kRestarting)
+        << name(state);
+  }
+  EXPECT_EQ(job_step(JobState::kRestarting, JobEvent::kRestartDue).next, JobState::kRunning);
+}
+
+// Between two attempts nothing runs, so there is nothing to stop or to wait for.
+TEST(JobStateTest, WhateverEndsTheJobBetweenAttemptsEndsItAtOnce) {
+  for (const JobEvent event :
+       {JobEvent::kInterrupted, JobEvent::kTimeUp, JobEvent::kHostLost, JobEvent::kRefused}) {
+    const JobStep step = job_step(JobState::kRestarting, event);
+    EXPECT_EQ(step.next, JobState::kDone);
+    EXPECT_EQ(step.action, JobAction::kFinish);
+  }
+}
+
+// A stop is never taken back: once stopping, no event leads to a state with running workers, but
+// for a restart, before which everything of the attempt is proved to be gone.
 TEST(JobStateTest, StoppingNeverGoesBack) {
   const std::set<JobState> later = {JobState::kStopping, JobState::kKilling, JobState::kDone};
   for (const JobState state : {JobState::kStopping, JobState::kKilling})
     for (const JobEvent event : kEvents)
-      EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
+      if (event != JobEvent::kGroupGone)
+        EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
 }
 
 }  // namespace

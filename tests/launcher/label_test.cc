@@ -36,6 +36,18 @@ TEST(LabelTest, ShowsTheRankAloneOnOneHost) {
   EXPECT_EQ(label(style), "[7] ");
 }
 
+TEST(LabelTest, SaysWhichAttemptWhereThereMayBeSeveral) {
+  LabelStyle style = style_of("auto");
+  style.max_attempts = 4;
+  EXPECT_EQ(label(style), "[  7 node03 #3/4] ");
+  style.max_attempts = 11;
+  EXPECT_EQ(label(style), "[  7 node03  #3/11] ");
+  style.hosts = 1;
+  EXPECT_EQ(label(style, 2), "[! 7  #3/11] ");
+  style.choice = "%r:";
+  EXPECT_EQ(label(style), "7:");
+}
+
 TEST(LabelTest, MarksStandardErrorWithoutColour) {
   EXPECT_EQ(label(style_of("auto"), 2), "[! 7 node03] ");
   EXPECT_EQ(label(style_of("rank"), 2), "[! 7] ");

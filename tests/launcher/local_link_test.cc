@@ -19,9 +19,9 @@ namespace {
 class LocalLinkTest : public testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "local-link-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = std::filesystem::absolute(name);
+    std::string name = testing::TempDir() + "local-link-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
   }
   void TearDown() override {
     EXPECT_TRUE(run_until(loop_, [] {

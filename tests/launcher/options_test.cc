@@ -314,11 +314,22 @@ TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
   EXPECT_TRUE(contains(options.notes.front(), "--standalone has no effect"));
 }
 
+TEST(OptionsTest, RestartsAreCounted) {
+  EXPECT_EQ(options_of({"x"}).max_restarts, 0);
+  EXPECT_EQ(options_of({"--max_restarts=3", "x"}).max_restarts, 3);
+  EXPECT_EQ(options_of({"x"}).stall_timeout, std::chrono::seconds(0));
+  EXPECT_EQ(options_of({"--stall-timeout", "1.2s", "x"}).stall_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(options_of({"--rdzv-backend", "static", "x"}).notes.size(), 1u);
+}
+
 TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"-N", "2", "x"}).fix, "--nnodes N or --nproc-per-node N"));
   EXPECT_TRUE(contains(error_of({"--mca", "btl", "tcp", "x"}).fix, "OMPI_MCA_"));
   EXPECT_TRUE(contains(error_of({"-rankfile", "f", "x"}).message, "not a flag of ivyrun"));
-  EXPECT_TRUE(contains(error_of({"--max-restarts", "3", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--rdzv-backend", "etcd", "x"}).message, "no rendezvous of"));
+  EXPECT_TRUE(contains(error_of({"--rdzv_backend=etcd-v2", "x"}).fix, "leave it out"));
+  EXPECT_TRUE(contains(error_of({"--reset-limit", "3", "x"}).fix, "--max-restarts"));
+  EXPECT_TRUE(contains(error_of({"--max-restarts", "10001", "x"}).message, "0 to 10000"));
   EXPECT_TRUE(contains(error_of({"--nnodes", "2:4", "x"}).message, "not available yet"));
   EXPECT_TRUE(contains(error_of({"-B", "jax", "x"}).message, "-B is not available yet"));
   EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
@@ -381,6 +392,8 @@ TEST(OptionsTest, MasterPort) {
   EXPECT_EQ(options_of({"--master-port", "0", "x"}).port_low, 0);
   EXPECT_TRUE(
       contains(error_of({"--master-port", "1", "--port-range", "1-2", "x"}).message, "contradict"));
+  EXPECT_TRUE(
+      contains(error_of({"--stall-timeout", "9", "--no-store", "x"}).message, "contradict"));
 }
 
 // ---- Hosts
@@ -452,7 +465,8 @@ TEST(OptionsTest, AWrongVariableIsNamed) {
             "IVY_NUM_PROC: \"many\" is not a number from 1 to 262144");
   EXPECT_EQ(error_of({"x"}, {{"IVY_RAW", "maybe"}}).message,
             "IVY_RAW: \"maybe\" is not true or false");
-  EXPECT_TRUE(contains(error_of({"x"}, {{"PET_MAX_RESTARTS", "3"}}).message, "PET_MAX_RESTARTS"));
+  EXPECT_TRUE(
+      contains(error_of({"x"}, {{"PET_MAX_RESTARTS", "some"}}).message, "PET_MAX_RESTARTS"));
 }
 
 // ---- Texts

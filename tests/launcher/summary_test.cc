@@ -37,6 +37,9 @@ class SummaryTest : public ::testing::Test {
     inputs.node_logs = node_logs;
     inputs.complaints = complaints;
     inputs.unclean = unclean;
+    inputs.attempts = attempts;
+    inputs.attempt = attempt;
+    inputs.max_attempts = 21;
     return summary(inputs);
   }
 
@@ -48,7 +51,40 @@ class SummaryTest : public ::testing::Test {
   std::string node_logs;
   std::vector<std::string> complaints;
   std::vector<std::string> unclean;
+  std::vector<FailedAttempt> attempts;
+  int attempt = 1;
 };
+
+TEST_F(SummaryTest, NamesTheCauseOfEachAttempt) {
+  WorkerEnd end = add(0, 3);
+  EXPECT_EQ(attempt_cause(end, 4 * kSecond),
+            "rank 0 (node03, pid 4700) with exit 3 after 00:12:40");
+  attempts = {{1, "rank 1 (a) with exit 4"}, {2, "rank 0 (b) with\x1b]0;x\x07 SIGKILL"}};
+  attempt = 3;
+  const std::string failed = text();
+  EXPECT_NE(failed.find("  attempt 1 of 21: rank 1 (a) with exit 4\n  attempt 2 of 21: rank 0 (b)"),
+            std::string::npos)
+      << failed;
+  EXPECT_NE(failed.find("exit code 3, from rank 0 at attempt 3 of 21 (origin: worker)"),
+            std::string::npos)
+      << failed;
+  EXPECT_EQ(failed.find('\x1b'), std::string::npos);
+  ends.front().status.code = 0;
+  EXPECT_TRUE(text().starts_with("ivyrun: ended well at attempt 3 of 21\n  attempt 1 of 21: "));
+  quiet = true;
+  EXPECT_EQ(text(), "");
+}
+
+TEST_F(SummaryTest, CountsTheAttemptsInTheMiddleOfMany) {
+  add(0, 3);
+  attempt = 21;
+  for (int number = 1; number <= 20; ++number) attempts.push_back({number, "a cause"});
+  const std::string failed = text();
+  EXPECT_NE(failed.find("attempt 1 of 21: a cause\n  ... 12 attempts left out\n  attempt 14 of 21"),
+            std::string::npos)
+      << failed;
+  EXPECT_NE(failed.find("  attempt 20 of 21: a cause\nivyrun: exit code 3"), std::string::npos);
+}
 
 TEST_F(SummaryTest, SaysWhereTheFilesAreWhenEveryRankEndedWell) {
   add(0, 0);

@@ -322,6 +322,11 @@ void FakeLauncher::take(const link::Frame& frame) {
   } else if (frame.header.type == link::FrameType::kOutput) {
     const Result<link::OutputChunk> chunk = link::decode_output(frame.payload);
     ASSERT_TRUE(chunk.ok());
+    // Of a restarted group only the newest attempt's output is kept.
+    if (std::exchange(generation_, chunk->generation) != chunk->generation) {
+      output_.clear();
+      ended_.clear();
+    }
     const StreamKey key{chunk->rank, chunk->stream};
     EXPECT_FALSE(ended_.contains(key)) << "output after its end";
     output_bytes_ += chunk->bytes.size();

@@ -138,6 +138,7 @@ class FakeLauncher {
   std::uint64_t ungranted_bytes_ = 0;
   std::uint64_t output_bytes_ = 0;
   std::vector<Event> events_;
+  std::uint32_t generation_ = 0;  // Of the last output.
   std::map<StreamKey, std::string> output_;
   std::set<StreamKey> ended_;
   std::string refusal_;

@@ -1,0 +1,217 @@
+// A group runs again under the same supervisor: nothing of one generation is mixed with the next,
+// and between two of them the supervisor ends as it would at any time. Method: a real ivy-node;
+// FakeLauncher's destructor fails the test when a process or the job directory stays.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "tests/support/eventually.h"
+#include "tests/support/fake_launcher.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class SupervisorRestartTest : public testing::Test {
+ protected:
+  static void start(FakeLauncher& launcher, const HostPlan& plan, std::uint32_t max_restarts = 3) {
+    launcher.say_hello();
+    Command command;
+    *command.mutable_start()->mutable_plan() = plan;
+    command.mutable_start()->set_max_restarts(max_restarts);
+    launcher.send(command);
+  }
+
+  static void start_again(FakeLauncher& launcher, std::uint32_t generation, bool is_last = false) {
+    Command command;
+    StartAgain& again = *command.mutable_start_again();
+    again.set_generation(generation);
+    again.set_is_last(is_last);
+    Variable& variable = *again.add_environment();
+    variable.set_name("IVY_GENERATION");
+    variable.set_value(std::to_string(generation));
+    launcher.send(command);
+  }
+
+  static const Report* report_of(const FakeLauncher& launcher, std::uint32_t generation) {
+    for (const Event& event : launcher.events())
+      if (event.has_report() && event.report().generation() == generation) return &event.report();
+    return nullptr;
+  }
+
+  static bool wait_for_report(FakeLauncher& launcher, std::uint32_t generation) {
+    return launcher.wait([&] { return report_of(launcher, generation) != nullptr; });
+  }
+
+  // Exits of one generation, as (rank, code).
+  static std::vector<std::pair<std::uint32_t, int>> exits(const FakeLauncher& launcher,
+                                                          std::uint32_t generation) {
+    std::vector<std::pair<std::uint32_t, int>> found;
+    for (const Event& event : launcher.events())
+      if (event.has_exited() && event.exited().generation() == generation)
+        found.emplace_back(event.exited().rank(), event.exited().code());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  static void finish(FakeLauncher& launcher) {
+    launcher.finish();
+    EXPECT_EQ(launcher.wait_for_node(), 0);
+  }
+
+  LeakGuard leaks_;
+};
+
+TEST_F(SupervisorRestartTest, RunsTheSameWorkersOnceMore) {
+  FakeLauncher launcher;
+  start(launcher,
+        launcher.shell_plan(
+            2, "echo rank $RANK generation ${IVY_GENERATION:-0}; exit ${IVY_GENERATION:-7}"));
+  for (std::uint32_t generation = 0; generation < 3; ++generation) {
+    if (generation > 0) start_again(launcher, generation);
+    ASSERT_TRUE(wait_for_report(launcher, generation));
+    EXPECT_TRUE(report_of(launcher, generation)->clean());
+    const int code = generation == 0 ? 7 : static_cast<int>(generation);
+    EXPECT_EQ(exits(launcher, generation),
+              (std::vector<std::pair<std::uint32_t, int>>{{0, code}, {1, code}}));
+    const std::string number = std::to_string(generation);
+    EXPECT_EQ(launcher.output(0), "rank 0 generation " + number + "\n");
+    EXPECT_EQ(launcher.output(1), "rank 1 generation " + number + "\n");
+    EXPECT_TRUE(launcher.output_ended(1, 2));
+  }
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, StopsAndProvesBeforeItRunsAgain) {
+  FakeLauncher launcher;
+  // Only the first generation leaves something behind that ignores TERM.
+  start(launcher, launcher.shell_plan(
+                      1,
+                      "if [ -z \"$IVY_GENERATION\" ]; then "
+                      "(setsid sh -c 'trap \"\" TERM; echo up; exec sleep 600' &); sleep 600; fi; "
+                      "echo again"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
+  launcher.stop(200);
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  EXPECT_TRUE(launcher.job_processes().empty());
+  start_again(launcher, 1);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  EXPECT_EQ(launcher.output(0), "again\n");
+  // The stop belonged to the generation before.
+  const auto last = std::find_if(launcher.events().rbegin(), launcher.events().rend(),
+                                 [](const Event& event) { return event.has_exited(); });
+  EXPECT_EQ(last->exited().generation(), 1u);
+  EXPECT_FALSE(last->exited().after_stop());
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, StopsTheNextGenerationAsItStoppedTheFirst) {
+  FakeLauncher launcher;
+  start(launcher,
+        launcher.shell_plan(1, "[ -n \"$IVY_GENERATION\" ] || exit 1; echo up; sleep 600"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  start_again(launcher, 1);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
+  launcher.stop(10'000);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  EXPECT_TRUE(report_of(launcher, 1)->clean());
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, RefusesToRunBesideTheGenerationBefore) {
+  FakeLauncher launcher;
+  start(launcher, launcher.shell_plan(1, "echo up; sleep 600"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
+  const std::vector<pid_t> before = launcher.job_processes();
+  start_again(launcher, 1);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  ASSERT_NE(launcher.start_failed(0), nullptr);
+  EXPECT_EQ(launcher.start_failed(0)->generation(), 1u);
+  EXPECT_EQ(launcher.job_processes(), before);
+  launcher.stop(0);
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, TheSameRestartTwiceIsOne) {
+  FakeLauncher launcher;
+  start(launcher,
+        launcher.shell_plan(1, "[ -n \"$IVY_GENERATION\" ] || exit 1; echo up; sleep 600"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  start_again(launcher, 1);
+  start_again(launcher, 1);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
+  const auto births = std::count_if(
+      launcher.events().begin(), launcher.events().end(),
+      [](const Event& event) { return event.has_started() && event.started().generation() == 1; });
+  EXPECT_EQ(births, 1);
+  EXPECT_EQ(launcher.start_failed(0), nullptr);
+  launcher.stop(0);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, StandardInputStaysWithTheFirstGeneration) {
+  FakeLauncher launcher;
+  HostPlan plan = launcher.shell_plan(1, "cat; echo end");
+  plan.mutable_workers(0)->set_standard_input(true);
+  start(launcher, plan);
+  launcher.send_input("words\n");
+  launcher.send_input("");
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  EXPECT_EQ(launcher.output(0), "words\nend\n");
+  start_again(launcher, 1);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  EXPECT_EQ(launcher.output(0), "end\n");
+  finish(launcher);
+}
+
+TEST_F(SupervisorRestartTest, FinishesByItselfAfterTheLastGeneration) {
+  FakeLauncher launcher;
+  start(launcher, launcher.shell_plan(1, "exit 1"), 1);
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  start_again(launcher, 1, true);
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+  EXPECT_NE(report_of(launcher, 1), nullptr);
+}
+
+TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWhenItIsAskedTo) {
+  FakeLauncher launcher;
+  start(launcher, launcher.shell_plan(1, "exit 1"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  ASSERT_EQ(kill(launcher.supervisor_pid(), SIGTERM), 0);
+  EXPECT_TRUE(launcher.wait_for_node().has_value());
+}
+
+TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWithItsLease) {
+  FakeLauncher::Options options;
+  options.carrier = CarrierKind::kRelay;
+  options.lease_ms = 700;
+  FakeLauncher launcher(options);
+  start(launcher, launcher.shell_plan(1, "exit 1"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  launcher.fall_silent();
+  EXPECT_TRUE(launcher.wait_for_node(seconds(5)).has_value());
+}
+
+TEST_F(SupervisorRestartTest, AnswersThatTheStoreHasBegun) {
+  FakeLauncher launcher;
+  start(launcher, launcher.shell_plan(1, "exit 1"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  Command command;
+  command.mutable_begin_generation()->set_generation(1);
+  launcher.send(command);
+  EXPECT_TRUE(launcher.wait([&] {
+    return std::any_of(launcher.events().begin(), launcher.events().end(), [](const Event& event) {
+      return event.has_generation_begun() && event.generation_begun().generation() == 1;
+    });
+  }));
+  finish(launcher);
+}
+
+}  // namespace
+}  // namespace ivy::test

@@ -1,0 +1,328 @@
+"""--max-restarts: the group that runs again, what it may not see of the last attempt, and every way in
+which a job can end between two attempts."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from launching import wait_until
+from test_ivyctl import ctl, detach, kill_launcher  # noqa: F401  (ctl is a fixture)
+
+QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
+# Long enough that a test can do something to the job between two attempts.
+FAIL = ["sh", "-c", "echo up; [ $RANK = 1 ] && exit 7; sleep 600"]
+# "exit 4 in the first attempt, 5 in the second..." of rank 1; the others wait to be stopped.
+MEET = ("> met.$IVY_GENERATION.$RANK; i=0; while [ $i -lt $WORLD_SIZE ]; do "
+        "if test -e met.$IVY_GENERATION.$i; then i=$((i+1)); else sleep 0.02; fi; done; ")
+FAIL_BY_ATTEMPT = ["sh", "-c", "echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS "
+                   "$IVY_GENERATION; " + MEET + "[ $RANK = 1 ] && exit $((4 + TORCHELASTIC_RESTART_COUNT)); "
+                   "sleep 600"]
+FAIL_ONCE = ["sh", "-c", "echo attempt $IVY_GENERATION; " + MEET + "[ $IVY_GENERATION = 1 ] && exit 0; "
+             "[ $RANK = 1 ] && {0}; sleep 600"]
+
+needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
+                                 reason="python3-torch is not installed")
+
+
+def fail_once(how):
+    return [word.replace("{0}", how) for word in FAIL_ONCE]
+
+
+def attempts_said(done):
+    return re.findall(r"ivyrun: attempt (\d+) of (\d+) failed: (.*); attempt (\d+) starts in", done.err_text)
+
+
+def test_the_last_attempts_code_and_every_attempts_cause(local):
+    done = local.run("-n", "3", "--max-restarts", "2", *FAIL_BY_ATTEMPT, env=QUICKLY)
+    assert done.code == 6, done
+    said = attempts_said(done)
+    assert [(number, of, then) for number, of, _, then in said] == [("1", "3", "2"), ("2", "3", "3")]
+    assert "with exit 4" in said[0][2] and "with exit 5" in said[1][2], done
+    summary = done.err_text[done.err_text.index("error[IVY-R001]"):]
+    assert re.search(r"  attempt 1 of 3: rank 1 .* with exit 4 .*\n  attempt 2 of 3: rank 1 .* with exit 5 "
+                     r".*\nivyrun: exit code 6, from rank 1 at attempt 3 of 3", summary), done
+    for attempt in range(3):
+        for rank in range(3):
+            line = f"[{rank} #{attempt + 1}/3] attempt {attempt} of 2 {attempt}"
+            assert done.out_lines.count(line) == 1, (line, done)
+
+
+def test_without_restarts_nothing_speaks_of_attempts(local):
+    done = local.run("-n", "2", *FAIL_BY_ATTEMPT)
+    assert done.code == 4 and "attempt " not in done.err_text and "#1" not in done.out.decode(), done
+
+
+@pytest.mark.parametrize("how, cause", [("exit 3", "with exit 3"), ("kill -9 $$", "SIGKILL"),
+                                        ("kill -SEGV $$", "SIGSEGV")])
+def test_an_attempt_that_ends_well_ends_the_job_well(local, how, cause):
+    done = local.run("-n", "2", "--max-restarts", "5", *fail_once(how), env=QUICKLY)
+    assert done.code == 0, done
+    assert len(attempts_said(done)) == 1 and cause in attempts_said(done)[0][2], done
+    assert "ivyrun: ended well at attempt 2 of 6" in done.err_text, done
+
+
+def test_each_attempt_has_its_own_files(local):
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--max-restarts", "1", "--log-dir", "logs",
+                     "--log-to", "both", *fail_once("exit 3"), env=QUICKLY)
+    assert done.code == 0, done
+    job, = os.listdir(os.path.join(local.directory, "logs"))
+    for attempt in range(2):
+        for rank in range(4):
+            assert local.read(f"logs/{job}/{attempt}/rank{rank:05d}.out") == b"attempt %d\n" % attempt
+
+
+def test_nothing_of_an_attempt_is_left_when_the_next_one_starts(local):
+    """What forks away and ignores TERM is gone, though the worker that left it behind is long dead."""
+    script = local.file("leave.sh", "if [ $IVY_GENERATION = 0 ]; then\n"
+                        "  (trap '' TERM; setsid sleep 601 </dev/null >/dev/null 2>&1 &)\n  exit 3\nfi\n"
+                        "for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $p 2>/dev/null; echo; done "
+                        "| grep -c '^sleep 601 ' || true\n")
+    # Only this test's: the number of seconds is its own.
+    done = local.run("-n", "1", "--max-restarts", "1", "--shutdown-timeout", "1", "sh", script, env=QUICKLY)
+    assert done.code == 0 and done.out_lines[-1] == "0", done
+
+
+def test_standard_input_is_read_by_the_first_attempt(local):
+    reader, writer = os.pipe()
+    os.write(writer, b"words\n")
+    os.close(writer)
+    with os.fdopen(reader) as words:
+        done = local.run("-n", "1", "--max-restarts", "1", "--label", "none", "sh", "-c",
+                         "cat; exit $((1 - IVY_GENERATION))", stdin=words, env=QUICKLY)
+    assert done.code == 0 and done.out == b"words\n", done
+
+
+def test_attempts_without_progress_end_the_job(local):
+    done = local.run("-n", "1", "--max-restarts", "100", "sh", "-c", "exit 9", env={"IVY_TEST_RESTART_PAUSE": "10ms"})
+    assert done.code == 9, done
+    assert len(attempts_said(done)) == 4, done
+    assert "ivyrun: no restart: 5 attempts in a row failed within 10 s of their start; 96 of 100 " in done.err_text
+
+
+def test_a_program_that_cannot_be_executed_is_not_tried_again(local):
+    program = local.file("once.sh", "#!/bin/sh\nrm $0\nexit 3\n", 0o755)
+    done = local.run("-n", "1", "--max-restarts", "3", program, env=QUICKLY)
+    assert done.code == 127 and len(attempts_said(done)) == 1, done
+    assert "ivyrun: no restart: a worker could not be started" in done.err_text, done
+
+
+def test_the_first_pause_is_a_second(local):
+    done = local.run("-n", "2", "--max-restarts", "1", *fail_once("exit 3"))
+    assert done.code == 0 and done.took >= 1, done
+    assert "attempt 2 starts in 1 s" in done.err_text, done
+
+
+# ---- The end of a job between two attempts ---------------------------------------------------------
+
+def between(run):
+    run.wait_for(r"attempt 1 of 4 failed: .* attempt 2 starts in 1 s")
+
+
+def test_ctrl_c_between_two_attempts(local):
+    with local.start("-n", "2", "--max-restarts", "3", *FAIL) as run:
+        between(run)
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code == -signal.SIGINT, done
+    assert "interrupted by SIGINT" in done.err_text and "attempt 1 of 4: rank 1" in done.err_text, done
+    assert not re.search(r"#2/4", done.out.decode()), done
+
+
+def test_ivyctl_stop_between_two_attempts(local, ctl):  # noqa: F811
+    script = local.file("late.sh", "[ $RANK = 1 ] && sleep 0.5 && exit 7; sleep 600")
+    env = {"IVY_TEST_RESTART_PAUSE": "1s"}
+    with local.start("-n", "2", "--max-restarts", "3", "sh", script, env=env) as run:
+        between(run)
+        job, = ctl.jobs()
+        assert job["state"] == "restarting" and job["running"] == 0, job
+        assert ctl.run("stop", job["job"]).code == 0
+        done = run.finish()
+    assert done.code == -signal.SIGTERM and "stopped by ivyctl" in done.err_text, done
+    assert "#2/4" not in done.out.decode(), done
+
+
+def test_the_time_is_up_between_two_attempts(local):
+    script = local.file("late.sh", "[ $RANK = 1 ] && sleep 1 && exit 7; sleep 600")
+    with local.start("-n", "2", "--max-restarts", "3", "--timeout", "1500ms", "sh", script) as run:
+        between(run)
+        done = run.finish()
+    assert done.code == 124, done
+
+
+def test_ctrl_c_in_a_later_attempt(local):
+    script = local.file("second.sh", "trap 'echo bye; exit 1' TERM; " + MEET + "[ $IVY_GENERATION$RANK = 01 ] && exit 3; "
+                        "echo up $IVY_GENERATION; while :; do sleep 0.05; done")
+    with local.start("-n", "2", "--max-restarts", "3", "sh", script, env=QUICKLY) as run:
+        run.wait_for("up 1", count=2)
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code == -signal.SIGINT, done
+    assert done.out.count(b"bye") == 3 and len(attempts_said(done)) == 1, done
+
+
+def test_ctrl_c_while_a_failed_attempt_is_stopped(local):
+    """The stop after a failure is still a stop: whoever interrupts it does not want another attempt."""
+    script = local.file("slow.sh", "trap 'echo stopping' TERM; " + MEET + "[ $RANK = 1 ] && exit 3; "
+                        "while :; do sleep 0.05; done")
+    with local.start("-n", "2", "--max-restarts", "3", "--shutdown-timeout", "20", "sh", script) as run:
+        run.wait_for("stopping")
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code == 3 and not attempts_said(done), done
+    assert "then:  interrupted by SIGINT" in done.err_text, done
+
+
+@pytest.mark.parametrize("phase", ["between", "later"])
+def test_the_launcher_is_killed(local, phase):
+    pause = None if phase == "between" else QUICKLY
+    script = local.file("work.sh", "[ $IVY_GENERATION$RANK = 01 ] && exit 3; echo up $IVY_GENERATION; sleep 600")
+    with local.start("--fake-hosts", "2", "--max-restarts", "3", "sh", script, env=pause) as run:
+        if phase == "between":
+            between(run)
+        else:
+            run.wait_for("up 1", count=2)
+        run.signal(signal.SIGKILL)
+        local.wait_clean(7)
+
+
+# ---- A job that outlives its launcher ---------------------------------------------------------------
+
+def output_of(folder, attempt):
+    """What each rank of an attempt has printed, in the order of ranks."""
+    texts = []
+    for top, _, names in os.walk(folder):
+        for name in sorted(names):
+            if os.path.basename(top) == str(attempt) and name.endswith(".out"):
+                with open(os.path.join(top, name)) as file:
+                    texts.append(file.read())
+    return texts
+
+
+def test_the_next_launcher_restarts_the_group_too(local, ctl):  # noqa: F811
+    script = local.file("work.sh", "echo attempt $IVY_GENERATION; while ! test -e fail$IVY_GENERATION; do "
+                        "sleep 0.02; test -e end && exit 0; done; exit $((4 + IVY_GENERATION))\n")
+    job, folder = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "2", "--max-restarts", "2", "sh",
+                         script, env=QUICKLY)
+
+    def wait_for_attempt(number):
+        wait_until(lambda: output_of(folder, number) == [f"attempt {number}\n"] * 2, 20,
+                   f"both ranks run in attempt {number}")
+
+    wait_for_attempt(0)
+    local.file("fail0")
+    wait_for_attempt(1)
+    kill_launcher(ctl, job)
+    with ctl.start("attach", job) as attached:
+        wait_until(lambda: any(entry["job"].startswith(job) for entry in ctl.jobs()), 10, "a new launcher")
+        local.file("fail1")
+        wait_for_attempt(2)
+        local.file("end")
+        done = attached.finish()
+    assert done.code == 0, done
+    assert "attempt 2 of 3 failed" in done.err_text, done
+    for attempt in range(3):
+        assert output_of(folder, attempt) == [f"attempt {attempt}\n"] * 2, attempt
+
+
+def test_what_fails_without_a_launcher_is_restarted_by_the_next(local, ctl):  # noqa: F811
+    script = local.file("work.sh", "while ! test -e go; do sleep 0.02; done; [ $IVY_GENERATION = 1 ] && exit 0; "
+                        "exit 4\n")
+    job, _ = detach(local, "--lease", "60", "-n", "2", "--max-restarts", "1", "sh", script, env=QUICKLY)
+    kill_launcher(ctl, job)
+    local.file("go")
+    wait_until(lambda: not [process for process in local.processes() if b"RANK=" in process.environment and
+                            process.name == b"sh"], 10, "the workers have ended")
+    done = ctl.run("attach", job)
+    assert done.code == 0 and "attempt 1 of 2 failed" in done.err_text, done
+
+
+# ---- The store --------------------------------------------------------------------------------------
+
+def test_a_restart_cannot_read_the_last_attempts_keys(local):
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--max-restarts", "2",
+                     local.script("count_in_store.py"), "3", env=QUICKLY, limit=60)
+    assert done.code == 0, done
+    for attempt in range(3):
+        numbers = sorted(int(number) for number in
+                         re.findall(rf"attempt {attempt}: I am number (\d+) of 4", done.out.decode()))
+        assert numbers == [1, 2, 3, 4], (attempt, done)
+
+
+def test_a_restart_cannot_read_the_last_attempts_keys_on_hosts(hosts):
+    done = hosts.as_user("ivyuser").run("-H", "node2,node3,node4", "--max-restarts", "1",
+                                        hosts.script("count_in_store.py"), "2", env=QUICKLY, limit=60)
+    assert done.code == 0, done
+    for attempt in range(2):
+        numbers = sorted(int(number) for number in
+                         re.findall(rf"attempt {attempt}: I am number (\d+) of 3", done.out.decode()))
+        assert numbers == [1, 2, 3], (attempt, done)
+
+
+# ---- torch ------------------------------------------------------------------------------------------
+
+def assert_resumed(done, ranks):
+    assert done.code == 0, done
+    out = done.out.decode()
+    assert len(re.findall(r"attempt 0 begins at step 0", out)) == ranks, done
+    assert len(re.findall(r"attempt 1 begins at step 3", out)) == ranks, done
+    sums = re.findall(r"finished at step 6 of attempt 1, sum (\S+)", out)
+    assert len(sums) == ranks and len(set(sums)) == 1, done
+    assert "SIGKILL" in attempts_said(done)[0][2], done
+
+
+@needs_torch
+def test_torch_resumes_from_its_checkpoint(local):
+    done = local.run("-n", "2", "--max-restarts", "3", local.script("elastic.py"), "checkpoint", limit=120)
+    assert_resumed(done, 2)
+
+
+@needs_torch
+def test_torch_resumes_where_rank_0_serves(local):
+    """Without our store: rank 0 of the second attempt listens where rank 0 of the first one did."""
+    done = local.run("-n", "2", "--no-store", "--max-restarts", "3", local.script("elastic.py"), "checkpoint",
+                     limit=120)
+    assert_resumed(done, 2)
+
+
+@needs_torch
+def test_torch_resumes_on_hosts_as_an_ordinary_user(hosts):
+    user = hosts.as_user("ivyuser")
+    done = user.run("-H", "node2,node3", "--max-restarts=3", user.script("elastic.py"),
+                    f"{user.directory}/checkpoint", limit=120)
+    assert_resumed(done, 2)
+
+
+# ---- Hosts ------------------------------------------------------------------------------------------
+
+def test_agents_restart_the_group(agents):
+    agents.start(2, 3)
+    done = agents.run("-H", "node2,node3", "--max-restarts", "1",
+                      agents.launcher.script("count_in_store.py"), "2", env=QUICKLY, limit=60)
+    assert done.code == 0, done
+    assert len(re.findall(r"attempt 1: I am number [12] of 2", done.out.decode())) == 2, done
+
+
+@pytest.mark.parametrize("phase", ["between", "later"])
+def test_a_host_is_lost(anyone, phase):
+    script = anyone.file("work.sh", "[ $IVY_GENERATION$RANK = 01 ] && exit 3; echo up $IVY_GENERATION; sleep 600")
+    env = None if phase == "between" else QUICKLY
+    with anyone.start("-H", "node2,node3", "--max-restarts", "3", "--lease", "10", "sh", script, env=env) as run:
+        if phase == "between":
+            between(run)
+        else:
+            run.wait_for("up 1", count=2)
+        for pid in anyone.processes(3, "ivy-supervisor"):
+            os.kill(pid, signal.SIGKILL)
+        done = run.finish()
+    assert done.code == 121, done
+    assert "supervisor on host node3 was lost" in done.err_text, done
+    anyone.wait_clean(7)
+
+
+def test_every_host_ends_when_the_launcher_dies_between_two_attempts(anyone):
+    with anyone.start("-H", "node2,node3", "--max-restarts", "3", *FAIL) as run:
+        between(run)
+        run.signal(signal.SIGKILL)
+        anyone.wait_clean(7)

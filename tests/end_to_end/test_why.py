@@ -1,0 +1,128 @@
+"""Who waits for whom: `ivyctl why`, and what --stall-timeout says by itself."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from launching import BIN, wait_until
+
+IVYCTL = os.path.join(BIN, "ivyctl")
+TORCH_LIMIT = 90
+WITH_TORCH = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
+                                reason="python3-torch is not installed")
+# What a worker that has been told its job says, before it becomes the program behind it.
+SAY_JOB = ["bash", "-c", 'echo job $IVY_JOB_ID; exec "$@"', "-"]
+PYTHON = "/usr/bin/python3"
+
+
+def why(local, job, pattern, limit=10):
+    """What ivyctl says, once it says so: the job has no socket at first, and the store reads later
+    than its client writes."""
+    job_id = re.search(rb"job ([0-9a-f]{32})", job.said())[1].decode()
+    done = None
+
+    def said():
+        nonlocal done
+        done = local.run_program(IVYCTL, "why", job_id)
+        return re.search(pattern, done.out.decode() + done.err_text)
+    try:
+        wait_until(said, limit, f"ivyctl why says {pattern}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}{done!r}") from None
+    return done
+
+
+def end(job):
+    job.signal(signal.SIGINT)
+    return job.finish()
+
+
+@WITH_TORCH
+def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
+    with local.start("--stall-timeout", "1", "-n", "2", *SAY_JOB, PYTHON,
+                     local.script("torch_waits.py")) as job:
+        job.wait_for(rb"both are there", limit=TORCH_LIMIT, count=2)
+        job.wait_for(rb"who waits for whom:\n.*unique-id", limit=20)
+        # Debian's torch does not tell its process: a client is an address.
+        line = (r"key '\S*unique-id-of-rank-1': a client at 127\.0\.0\.1:\d+ has waited for \S+ s; "
+                r"not waiting for it: a client at 127\.0\.0\.1:\d+ \(silent for \S+ s, "
+                r"last: \w+ \S*ready0\)")
+        done = why(local, job, "unique-id")
+        assert done.code == 0 and re.fullmatch(line + "\n", done.out.decode()), done
+        finished = end(job)
+    stalls = re.findall(r"^ivyrun: warning: nothing has moved in the job's store; who waits for "
+                        rf"whom:\n  {line}$", finished.err_text, re.MULTILINE)
+    assert len(stalls) == 1, finished
+
+
+def test_clients_that_tell_their_process_are_ranks(local):
+    with local.start("--stall-timeout", "1", "--fake-hosts", "2", *SAY_JOB, PYTHON,
+                     local.script("ping_waits.py")) as job:
+        job.wait_for(rb"asked, pid", count=2)
+        job.wait_for(rb"who waits for whom:\n", limit=20)
+        line = (r"key 'late': rank 0 \(host \S+, pid \d+\) has waited for \S+ s; not waiting for "
+                r"it: rank 1 \(host \S+, pid \d+\) \(silent for \S+ s, last: set early\)")
+        done = why(local, job, "late")
+        assert done.code == 0 and re.fullmatch(line + "\n", done.out.decode()), done
+        finished = end(job)
+    assert len(re.findall(rf"^  {line}$", finished.err_text, re.MULTILINE)) == 1, finished
+
+
+def test_a_detached_job_writes_its_stall_into_its_log(local):
+    done = local.run("--detach", "--stall-timeout", "1", "--log-dir", "logs", "-n", "2", PYTHON,
+                     local.script("ping_waits.py"))
+    assert done.code == 0, done
+    job = re.search(r"job ([0-9a-f]{12}) runs in the background", done.out.decode())[1]
+
+    def log_text():
+        for top, _, names in os.walk(os.path.join(local.directory, "logs")):
+            if "ivyrun.log" in names:
+                with open(os.path.join(top, "ivyrun.log")) as file:
+                    return file.read()
+        return ""
+    try:
+        wait_until(lambda: re.search(r"who waits for whom:\n  key 'late': rank 0 ", log_text()), 20,
+                   "the stall is in ivyrun.log")
+    finally:
+        stopped = local.run_program(IVYCTL, "stop", job, "--now")
+    assert stopped.code == 0, stopped
+
+
+def test_a_short_wait_after_a_long_silence_is_no_stall(local):
+    done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("ping_waits.py"),
+                     "brief")
+    assert done.code == 0 and b"answered" in done.out, done
+    assert "who waits for whom" not in done.err_text, done
+
+
+def test_names_who_is_not_connected(local):
+    with local.start("-n", "3", "bash", "-c",
+                     'echo job $IVY_JOB_ID; [ $RANK = 1 ] && exec sleep 300; exec "$@"', "-",
+                     PYTHON, local.script("ping_waits.py")) as job:
+        job.wait_for(rb"asked, pid", count=2)
+        why(local, job, "rank 2 .*last: set early.*; not connected: rank 1\n")
+        end(job)
+
+
+def test_on_two_hosts_an_address_is_a_host(hosts):
+    user = hosts.as_user("ivyuser")
+    with user.start("-H", "node3,node2", *SAY_JOB, PYTHON, user.script("ping_waits.py")) as job:
+        job.wait_for(rb"asked, pid", limit=TORCH_LIMIT, count=2)
+        why(user, job, r"key 'late': rank 0 \(host node3, pid \d+\) .*: rank 1 \(host node2, "
+                       r"pid \d+\) .*last: set early")
+        end(job)
+
+
+def test_nobody_waits_and_no_store(local):
+    with local.start("-n", "2", *SAY_JOB, "sleep", "300") as job:
+        job.wait_for(rb"job [0-9a-f]{32}", count=2)
+        done = why(local, job, "nobody")
+        assert (done.code, done.out) == (0, b"nobody waits: nobody is connected\n"), done
+        end(job)
+    with local.start("--no-store", "-n", "1", *SAY_JOB, "sleep", "300") as job:
+        job.wait_for(rb"job [0-9a-f]{32}")
+        done = why(local, job, "has no store")
+        assert done.code == 1 and "--no-store" in done.err_text, done
+        end(job)

@@ -1,0 +1,77 @@
+// The job socket when no descriptor is left: it waits instead of turning in a circle, and takes who
+// waits as soon as there is one.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "launcher/job_socket.h"
+#include "tests/support/eventually.h"
+
+namespace ivy {
+namespace {
+
+// Takes every descriptor that this process may have.
+class NoDescriptorsLeft {
+ public:
+  NoDescriptorsLeft() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = 256;
+    setrlimit(RLIMIT_NOFILE, &few);
+    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
+      taken_.push_back(fd);
+  }
+  ~NoDescriptorsLeft() {
+    for (const int fd : taken_) ::close(fd);
+    setrlimit(RLIMIT_NOFILE, &before_);
+  }
+  NoDescriptorsLeft(const NoDescriptorsLeft&) = delete;
+  NoDescriptorsLeft& operator=(const NoDescriptorsLeft&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<int> taken_;
+};
+
+TEST(JobSocketDescriptorsTest, WaitsUntilThereIsOneAgain) {
+  boost::asio::io_context loop;
+  std::string id = std::to_string(getpid());
+  id.resize(31, 'd');
+  JobSocket::Handlers handlers;
+  handlers.describe = [] { return ctl::JobDescription(); };  // ivyctl ps may ask every job.
+  Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop, id + "e", std::move(handlers));
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  std::unique_ptr<JobSocket> socket = std::move(opened).value();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = socket->place().socket();
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int client = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  {
+    const NoDescriptorsLeft full;
+    EXPECT_LT(loop.run_for(std::chrono::milliseconds(250)), 20u) << "it turns in a circle";
+  }
+  // Whoever says what is no request is sent away: it has been taken.
+  ASSERT_EQ(write(client, "\xff\xff\xff\xff", 4), 4);
+  char byte = 0;
+  EXPECT_TRUE(test::eventually([&] {
+    loop.restart();
+    loop.poll();
+    return read(client, &byte, 1) == 0;
+  }));
+  ::close(client);
+  socket.reset();
+  loop.restart();
+  loop.poll();
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,97 @@
+// Which failures are followed by a restart, and after how long.
+#include "launcher/restart_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+AttemptFacts failure(int restarts, milliseconds lived = seconds(60)) {
+  AttemptFacts facts;
+  facts.restarts = restarts;
+  facts.lived = lived;
+  facts.worker_failed = true;
+  return facts;
+}
+
+RestartPolicy policy(int max_restarts) { return RestartPolicy({.max_restarts = max_restarts}); }
+
+TEST(RestartPolicyTest, RestartsAsOftenAsAllowed) {
+  RestartPolicy three = policy(3);
+  for (int restarts = 0; restarts < 3; ++restarts)
+    EXPECT_TRUE(three.decide(failure(restarts)).restarts) << restarts;
+  const RestartDecision last = three.decide(failure(3));
+  EXPECT_FALSE(last.restarts);
+  EXPECT_EQ(last.why_not, "") << "that all are used up is said by the attempts' numbers";
+  EXPECT_FALSE(policy(0).decide(failure(0)).restarts);
+}
+
+TEST(RestartPolicyTest, OnlyAWorkersOwnFailureIsTriedAgain) {
+  AttemptFacts ended_well = failure(0);
+  ended_well.worker_failed = false;
+  EXPECT_FALSE(policy(3).decide(ended_well).restarts);
+  AttemptFacts ending = failure(0);
+  ending.job_is_ending = true;
+  EXPECT_FALSE(policy(3).decide(ending).restarts);
+  EXPECT_EQ(policy(3).decide(ending).why_not, "");
+  AttemptFacts not_started = failure(0);
+  not_started.could_not_start = true;
+  EXPECT_FALSE(policy(3).decide(not_started).restarts);
+  EXPECT_NE(policy(3).decide(not_started).why_not, "");
+  AttemptFacts leftovers = failure(0);
+  leftovers.has_leftovers = true;
+  EXPECT_FALSE(policy(3).decide(leftovers).restarts);
+  EXPECT_NE(policy(3).decide(leftovers).why_not, "");
+}
+
+TEST(RestartPolicyTest, ThePauseDoublesUntilAnAttemptLives) {
+  RestartLimits limits;
+  limits.max_restarts = 100;
+  limits.max_quick_failures = 50;
+  RestartPolicy patient(limits);
+  const std::vector<int> expected_s = {1, 2, 4, 8, 16, 30, 30};
+  int restarts = 0;
+  for (const int expected : expected_s)
+    EXPECT_EQ(patient.decide(failure(restarts++, milliseconds(9'999))).pause, seconds(expected));
+  EXPECT_EQ(patient.decide(failure(restarts++, seconds(10))).pause, seconds(1));
+  EXPECT_EQ(patient.decide(failure(restarts++, seconds(0))).pause, seconds(1));
+  EXPECT_EQ(patient.decide(failure(restarts++, seconds(0))).pause, seconds(2));
+}
+
+TEST(RestartPolicyTest, GivesUpWhenNoAttemptMakesProgress) {
+  RestartPolicy many = policy(100);
+  for (int restarts = 0; restarts < 4; ++restarts)
+    EXPECT_TRUE(many.decide(failure(restarts, seconds(1))).restarts);
+  const RestartDecision last = many.decide(failure(4, seconds(1)));
+  EXPECT_FALSE(last.restarts);
+  EXPECT_EQ(last.why_not,
+            "5 attempts in a row failed within 10 s of their start; 96 of 100 restarts are not "
+            "made");
+}
+
+TEST(RestartPolicyTest, AnAttemptThatLivesBeginsTheCountAgain) {
+  RestartPolicy many = policy(100);
+  for (int restarts = 0; restarts < 40; ++restarts)
+    EXPECT_TRUE(many.decide(failure(restarts, seconds(restarts % 5 == 4 ? 10 : 1))).restarts)
+        << restarts;
+}
+
+TEST(RestartPolicyTest, ASmallNumberOfRestartsIsMadeInFull) {
+  RestartPolicy four = policy(4);
+  for (int restarts = 0; restarts < 4; ++restarts)
+    EXPECT_TRUE(four.decide(failure(restarts, seconds(0))).restarts) << restarts;
+  EXPECT_EQ(four.decide(failure(4, seconds(0))).why_not, "");
+}
+
+// A clock that relates badly may say that a worker failed before it was started.
+TEST(RestartPolicyTest, AFailureBeforeTheStartIsAQuickOne) {
+  EXPECT_EQ(policy(3).decide(failure(0, milliseconds(-5))).pause, seconds(1));
+}
+
+}  // namespace
+}  // namespace ivy
