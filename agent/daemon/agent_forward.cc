@@ -17,7 +17,7 @@ std::shared_ptr<AgentForward> AgentForward::begin(boost::asio::io_context& loop,
 
 void AgentForward::give_up() {
   stream_->abort(grpc::Status(grpc::StatusCode::UNAVAILABLE, "the agent is ending"));
-  on_cancelled();
+  cancel_far();
 }
 
 AgentForward::AgentForward(boost::asio::io_context& loop, std::shared_ptr<ForwardChannel> channel,
@@ -30,6 +30,7 @@ AgentForward::AgentForward(boost::asio::io_context& loop, std::shared_ptr<Forwar
 void AgentForward::start() {
   up_ = std::move(stream_->request());
   up_.mutable_open()->clear_target();
+  up_.mutable_open()->set_forwarded(true);
   stream_->request().Clear();
   stub_->async()->Open(&context_, this);
   // Operations are begun from the loop until the far end has said its last.
@@ -46,11 +47,7 @@ void AgentForward::start() {
 
 void AgentForward::on_read(bool ok) {
   if (is_far_over_ || are_requests_over_) return;
-  if (!ok) {
-    are_requests_over_ = true;
-    if (!stream_->is_cancelled()) StartWritesDone();
-    return;
-  }
+  if (!ok) return end_requests();
   up_ = std::move(stream_->request());
   stream_->request().Clear();
   is_writing_far_ = true;
@@ -62,7 +59,24 @@ void AgentForward::on_written(bool ok) {
   if (ok && !is_far_over_) read_far();
 }
 
+// The launcher has gone while this agent lives: the far end is told so in order, since a broken
+// stream would tell it that this agent has gone.
 void AgentForward::on_cancelled() {
+  if (is_far_over_) return;
+  if (!are_requests_over_) end_requests();
+  if (!is_reading_far_) read_far();
+}
+
+void AgentForward::end_requests() {
+  are_requests_over_ = true;
+  if (is_writing_far_) {
+    ends_requests_when_written_ = true;
+  } else {
+    StartWritesDone();
+  }
+}
+
+void AgentForward::cancel_far() {
   context_.TryCancel();
   // Only a read tells that the far call is over.
   if (!is_reading_far_ && !is_far_over_) read_far();
@@ -104,6 +118,7 @@ void AgentForward::far_read(bool ok) {
 void AgentForward::far_written(bool ok) {
   is_writing_far_ = false;
   up_.Clear();
+  if (ok && !is_far_over_ && ends_requests_when_written_) return StartWritesDone();
   // A far end that takes no more says why by its status.
   if (ok && !is_far_over_ && !stream_->is_over()) stream_->read();
 }

@@ -47,6 +47,8 @@ class AgentForward final
   void far_written(bool ok);
   void far_done(const grpc::Status& status);
   void read_far();
+  void end_requests();
+  void cancel_far();
 
   boost::asio::io_context& loop_;
   std::shared_ptr<ForwardChannel> channel_;
@@ -60,6 +62,7 @@ class AgentForward final
   bool is_writing_far_ = false;
   bool is_far_over_ = false;  // It sends no more: nothing may be begun on it either.
   bool are_requests_over_ = false;
+  bool ends_requests_when_written_ = false;
 };
 
 }  // namespace ivy

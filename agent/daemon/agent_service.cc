@@ -77,8 +77,8 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   bool is_stopping() const override { return stopping_; }
   const std::string& jobs_cgroup() const override { return options_.jobs_cgroup; }
   Environment jobs_environment() const override { return jobs_environment_; }
-  void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-             bool reattached) override;
+  void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream, bool reattached,
+             bool forwarded) override;
   void forward(std::shared_ptr<OpenStream> stream) override;
   void status_changed() override;
 
@@ -148,7 +148,7 @@ void AgentService::Core::close() {
 }
 
 void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-                               bool reattached) {
+                               bool reattached, bool forwarded) {
   agent::v1::Opened opened;
   opened.set_version(options_.version);
   opened.set_reattached(reattached);
@@ -156,6 +156,7 @@ void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<Op
   const auto carrier = std::make_shared<JobCarrier>(
       loop_, key, socket, std::move(stream),
       [this](JobCarrier& over) { carriers_.erase(over.shared_from_this()); });
+  if (forwarded) carrier->comes_from_an_agent();
   carriers_.insert(carrier);
   carrier->begin(opened);
 }

@@ -25,8 +25,9 @@ enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
   kHalfClose,  // The launcher's side ended.
   kHoldOpen,   // Only silence: the supervisor's lease decides.
+  kHangUp,     // The agent that carried the stream here has gone: 60 s for another way.
 };
-SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bool forwarded);
 
 class JobCarrier final : public StreamHandler, public std::enable_shared_from_this<JobCarrier> {
  public:
@@ -42,6 +43,8 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
              std::shared_ptr<OpenStream> stream, std::function<void(JobCarrier&)> over);
 
+  // The stream is carried on by another agent: when it breaks, that one has gone. Before begin().
+  void comes_from_an_agent() { is_forwarded_ = true; }
   // Takes the stream over, says `opened` and carries from then on.
   void begin(const agent::v1::Opened& opened);
   // The supervisor sees a hang-up: this agent ends, the job does not.
@@ -82,6 +85,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   bool is_waiting_readable_ = false;
   bool is_half_closing_ = false;  // As soon as `down_` is written.
   bool is_write_broken_ = false;  // The supervisor takes no more, but may still say something.
+  bool is_forwarded_ = false;
   bool is_over_ = false;
 };
 

@@ -89,7 +89,7 @@ void OpenCall::try_open() {
   }
   if (*step == OpenStep::kNeedBundle) return need_bundle();
   if (*step == OpenStep::kAttach && socket.ok())
-    return context_->carry(key(), *socket, std::exchange(stream_, nullptr), true);
+    return context_->carry(key(), *socket, std::exchange(stream_, nullptr), true, job_.forwarded());
   if (*step == OpenStep::kAttach) return try_again();
   const Result<void> started = start();
   if (!started.ok()) refuse(started.error());
@@ -130,7 +130,7 @@ Result<void> OpenCall::start() {
   }
   registry.started(key(), warden->pid, warden->pidfd);
   context_->status_changed();
-  context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false);
+  context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false, job_.forwarded());
   return {};
 }
 

@@ -28,9 +28,9 @@ class OpenContext {
   // Empty: supervisors are born where the agent is.
   virtual const std::string& jobs_cgroup() const = 0;
   virtual Environment jobs_environment() const = 0;
-  // Gives the stream a carrier over this socket.
+  // Gives the stream a carrier over this socket. forwarded: another agent carries it to us.
   virtual void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-                     bool reattached) = 0;
+                     bool reattached, bool forwarded) = 0;
   // Gives the stream to the agent that `target` names.
   virtual void forward(std::shared_ptr<OpenStream> stream) = 0;
   virtual void status_changed() = 0;

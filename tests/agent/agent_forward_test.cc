@@ -1,6 +1,10 @@
 // Streams that one agent carries on to another. Method: two services in this process, the far one
 // behind TLS with certificates of a CA of the test's own.
 #include <grpcpp/security/server_credentials.h>
+#include <signal.h>
+
+#include <fstream>
+#include <string>
 
 #include "agent/daemon/forward_channel.h"
 #include "tests/agent/agent_fixture.h"
@@ -110,6 +114,7 @@ TEST_F(AgentForwardTest, TheEndOfTheNearStreamReachesTheSupervisor) {
   EXPECT_TRUE(all_gone(broken, std::chrono::seconds(6)));
 }
 
+// And it is no end of the launcher: the job goes on for a minute, for another way to it.
 TEST_F(AgentForwardTest, TheEndOfTheNearAgentIsSeenAtOnce) {
   ASSERT_TRUE(start_agent(near_options()));
   start_far(authority_.host("node2", {"node2"}));
@@ -124,6 +129,13 @@ TEST_F(AgentForwardTest, TheEndOfTheNearAgentIsSeenAtOnce) {
   on_loop([&] { service_->stop(); });
   EXPECT_TRUE(eventually([&] { return launcher.stream().has_ended(); }));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(std::chrono::seconds(1)));
+  // Longer than a supervisor waits for a launcher that has gone.
+  EXPECT_FALSE(all_gone(launcher, std::chrono::seconds(3)));
+  for (const pid_t pid : launcher.processes()) {
+    std::string name;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
+    if (name == "ivy-supervisor") kill(pid, SIGKILL);
+  }
   EXPECT_TRUE(all_gone(launcher, std::chrono::seconds(8)));
 }
 

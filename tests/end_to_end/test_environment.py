@@ -41,7 +41,7 @@ def test_torchrun_block(local):
         expected = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_WORLD_SIZE": 2,
                     "GROUP_RANK": rank // 2, "GROUP_WORLD_SIZE": 2, "ROLE_RANK": rank,
                     "ROLE_WORLD_SIZE": 4, "ROLE_NAME": "default", "TORCHELASTIC_RESTART_COUNT": 0,
-                    "TORCHELASTIC_MAX_RESTARTS": 0, "TORCHELASTIC_USE_AGENT_STORE": "False",
+                    "TORCHELASTIC_MAX_RESTARTS": 0, "TORCHELASTIC_USE_AGENT_STORE": "True",
                     "IVY_RANK": rank, "IVY_WORLD_SIZE": 4, "IVY_LOCAL_RANK": rank % 2,
                     "IVY_LOCAL_WORLD_SIZE": 2, "IVY_NODE_RANK": rank // 2, "IVY_NUM_NODES": 2,
                     "IVY_GENERATION": 0}

@@ -107,7 +107,7 @@ bool SshTestHost::start(const Choices& choices) {
     const std::string room = choices.shm_mount.empty() ? "size=64m" : choices.shm_mount;
     std::string mounts = "mount -t tmpfs -o mode=1777," + room + " tmpfs /dev/shm && ";
     // The test's own files may lie below /tmp: it is covered only where they do not.
-    if (!root_.string().starts_with("/tmp/")) {
+    if (covers_tmp()) {
       mounts += "mount -t tmpfs -o mode=1777," + room + " tmpfs /tmp && ";
     }
     if (!choices.home_mount.empty()) {

@@ -23,6 +23,8 @@ class SshTestHost {
   SshTestHost(const SshTestHost&) = delete;
   SshTestHost& operator=(const SshTestHost&) = delete;
 
+  // Whether shm_mount also holds for /tmp: not where this test's own files lie below it.
+  bool covers_tmp() const { return !root_.string().starts_with("/tmp/"); }
   // Starts sshd and waits until it answers. False when it does not.
   bool start(const Choices& choices);
   bool start() { return start(Choices{}); }
