@@ -66,6 +66,20 @@ Target failed_target_of(const WorkerEnd& end, const std::string& port) {
   return found;
 }
 
+// On the store's own host: a connection to this host failed, but not to the store's port.
+bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
+  std::string_view rest = end.stderr_tail;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (is_connect_failure(line) && mentions_any(line, kLocalNames) &&
+        mentions_any(line, kRendezvous) && !mentions_number(line, port)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address == "localhost";
 }
@@ -102,7 +116,15 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
   const auto rank_0 =
       std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) { return end.rank == 0; });
   for (const WorkerEnd& end : ends) {
-    if (end.host == master.host || end.status.success()) continue;
+    if (end.status.success()) continue;
+    if (end.host == master.host) {
+      if (!master.has_store || !looked_elsewhere(end, port)) continue;
+      Diagnostic hint = hint_of(end, master);
+      hint.what = "rank " + std::to_string(end.rank) +
+                  " looked for the store at a place of its own: the script seems to overwrite "
+                  "MASTER_PORT";
+      return hint;
+    }
     const std::string rank = "rank " + std::to_string(end.rank);
     switch (failed_target_of(end, port)) {
       case Target::kNone:

@@ -289,6 +289,9 @@ void Job::open_store() {
   Command command;
   OpenStore& open = *command.mutable_open_store();
   open.add_addresses(plan_.master_address);
+  // On its own host it is also found by a script that says localhost.
+  if (plan_.hosts.size() > 1 && plan_.master_address != "127.0.0.1")
+    open.add_addresses("127.0.0.1");
   std::set<std::string> peers;
   for (const HostRecord& host : hosts_) {
     if (host.plan_index < 0 || plan_.hosts.size() < 2) continue;
@@ -688,7 +691,8 @@ Outcome Job::say_summary() {
   std::string text;
   if (plan_.hosts.size() > 1) {
     const auto hint = overwritten_master_address(
-        ends, {plan_.hosts.front().name, plan_.master_address, plan_.master_port});
+        ends,
+        {plan_.hosts.front().name, plan_.master_address, plan_.master_port, plan_.store_port != 0});
     if (hint) text += render(*hint);
   }
   // Nobody may take a result for whole that is not.

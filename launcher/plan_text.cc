@@ -121,6 +121,8 @@ std::string plan_table(const Options& options, const JobPlan& plan,
               ? " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
                     ", opened by rank 0's framework; nothing else listens)\n"
               : " (the store on " + first.name + ", for torch: MASTER_ADDR and MASTER_PORT)\n");
+  if (plan.store_port != 0 && plan.hosts.size() > 1 && plan.master_address != "127.0.0.1")
+    out += "         and 127.0.0.1, the same ports\n";
   if (plan.store_port != 0)
     out += "listens: " + address + ":" + std::to_string(plan.store_port) +
            " (the store, for clients that know the job's token; nothing else listens)\n";

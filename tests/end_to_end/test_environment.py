@@ -115,19 +115,22 @@ def test_a_set_interface_is_kept(hosts):
 
 @pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
                     reason="python3-torch is not installed")
-@pytest.mark.parametrize("mode, warned", [("all", r"rank 1 looked for rank 0 on its own host"),
-                                          ("first", r"rank 1 found nobody there while rank 0 was"),
-                                          ("dies", None)])
-def test_a_script_that_overwrites_master_addr(hosts, mode, warned):
-    done = hosts.run("-H", "node2,node3", hosts.script("overwrite_master.py"), mode, limit=60)
+@pytest.mark.parametrize("flags, mode, rank, warned", [
+    ((), "all", 1, r"rank 1 looked for rank 0 on its own host"),
+    ((), "first", 0, r"rank 0 looked for the store at a place of its own"),
+    (("--no-store",), "first", 1, r"rank 1 found nobody there while rank 0 was"),
+    ((), "dies", 0, None)])
+def test_a_script_that_overwrites_master_addr(hosts, flags, mode, rank, warned):
+    done = hosts.run(*flags, "-H", "node2,node3", hosts.script("overwrite_master.py"), mode, limit=60)
     text = done.own_text()
     assert done.code == 1, done
     if warned is None:
         assert "rank 0 failed first" in text and "IVY-R010" not in text, done
         return
     assert re.search(rf"ivyrun: warning\[IVY-R010\]: {warned}", text), done
-    assert re.search(r"node3; workers were given MASTER_ADDR=10\.77\.0\.2 ", text), done
-    assert "rank 1 failed first" in text and "os.environ.setdefault" in text, done
+    host = ("node2", "node3")[rank]
+    assert re.search(rf"{host}; workers were given MASTER_ADDR=10\.77\.0\.2 ", text), done
+    assert f"rank {rank} failed first" in text and "os.environ.setdefault" in text, done
 
 
 def test_words_and_variables_byte_for_byte_here(local):

@@ -5,7 +5,7 @@
 namespace ivy {
 namespace {
 
-const MasterPlace kMaster{"a", "10.0.0.1", 29500};
+const MasterPlace kMaster{"a", "10.0.0.1", 29500, false};
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 WorkerEnd failed(int rank, const std::string& host, const std::string& tail) {
@@ -54,6 +54,28 @@ std::vector<std::string> complaints(const std::string& host, const std::string& 
       // Who does without a store.
       "RuntimeError: connect() to [" + host + "]:" + port + " timed out",
   };
+}
+
+// Rank 0 is a client of the job's store like everybody else.
+TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
+  MasterPlace with_store = kMaster;
+  with_store.has_store = true;
+  for (const std::string& text : complaints("localhost", "12355")) {
+    const std::vector<WorkerEnd> ends = {failed(0, "a", text), stopped(1, "b")};
+    const auto hint = overwritten_master_address(ends, with_store);
+    if (text.starts_with("RuntimeError: connect()")) {
+      EXPECT_FALSE(hint.has_value()) << text;  // No word of a rendezvous: any service of theirs.
+      continue;
+    }
+    ASSERT_TRUE(hint.has_value()) << text;
+    EXPECT_EQ(hint->what,
+              "rank 0 looked for the store at a place of its own: the script seems to overwrite "
+              "MASTER_PORT");
+    EXPECT_FALSE(overwritten_master_address(ends, kMaster).has_value()) << text;
+  }
+  // The store's own port: the store itself is the trouble.
+  const auto own = complaints("localhost", "29500").front();
+  EXPECT_FALSE(overwritten_master_address({failed(0, "a", own)}, with_store).has_value());
 }
 
 TEST(HintsTest, PeerThatLooksForLocalhostPointsAtTheScript) {
