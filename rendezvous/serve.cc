@@ -23,6 +23,7 @@
 
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
+#include "proto/listening_socket.h"
 #include "rendezvous/server.h"
 
 namespace ivy::store {
@@ -139,7 +140,7 @@ Result<int> listen_on_text(std::string_view text) {
   std::string_view address = text.substr(0, colon);
   if (address.starts_with('[') && address.ends_with(']'))
     address = address.substr(1, address.size() - 2);
-  return listen_on(std::string(address), port);
+  return listen_tcp(std::string(address), port);
 }
 
 // Whole lines, as many as the supervisor takes at once.

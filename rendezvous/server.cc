@@ -502,38 +502,6 @@ bool Server::anybody_waits() const { return core_->anybody_waits(); }
 std::size_t Server::connection_count() const { return core_->connection_count(); }
 void Server::stop() { core_->stop(); }
 
-Result<int> listen_on(const std::string& address, std::uint16_t port) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_in);
-  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    length = sizeof(sockaddr_in6);
-  } else {
-    return Error{Code::kInvalidArgument, "'" + address + "' is no numeric address"};
-  }
-  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kInternal, "open a socket", errno);
-  const int one = 1;
-  const int zero = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (address == "::") setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 ||
-      ::listen(fd, SOMAXCONN) != 0) {
-    const Error error =
-        errno_error(errno == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable,
-                    "listen on " + address + " port " + std::to_string(port), errno);
-    ::close(fd);
-    return error;
-  }
-  return fd;
-}
-
 std::string address_of(int fd) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;
