@@ -60,10 +60,11 @@ void AutoLink::on_down(const LinkDown& down) {
   const LinkWay& failed = ways_[current_++];
   const LinkWay& next = ways_[current_];
   const std::string line = host_.name + ": " + next.name + " is used: " + down.message;
-  // Who has a certificate that is refused wants to know, though the job goes on.
-  const bool is_trouble = down.failure == LinkFailure::kAuthentication && next.kind != failed.kind;
+  // Who has configured agents wants to know that a host is reached without one, though the job goes
+  // on; a name without an address is SSH's trouble as well.
+  const bool is_trouble = down.failure != LinkFailure::kUnresolved && next.kind != failed.kind;
   if (is_trouble) {
-    context_->note("agent refused", "note: " + line);
+    context_->note("no agent", "note: " + line);
   } else {
     log::debug(line);
   }

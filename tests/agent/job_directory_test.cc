@@ -149,12 +149,5 @@ TEST_F(JobDirectoryTest, CarriesBytesOverTheCommandSocket) {
   remove(made);
 }
 
-TEST(JobIdTest, IsThirtyTwoLowerCaseHexadecimalDigits) {
-  EXPECT_TRUE(is_job_id("0123456789abcdef0123456789abcdef"));
-  EXPECT_FALSE(is_job_id("0123456789ABCDEF0123456789abcdef"));
-  EXPECT_FALSE(is_job_id("0123456789abcdef0123456789abcde"));
-  EXPECT_FALSE(is_job_id("../../../../../../../../../../.."));
-}
-
 }  // namespace
 }  // namespace ivy::test

@@ -755,10 +755,5 @@ TEST_F(AgentClientTest, WithoutAnythingConfiguredTheErrorSaysSo) {
   EXPECT_EQ(answers.front().jobs.error().code, Code::kNotFound);
 }
 
-TEST(AgentRequestTest, TargetsBracketIpv6) {
-  EXPECT_EQ(kept_target("node1", "10.0.0.7", 7411), "node1 10.0.0.7:7411");
-  EXPECT_EQ(kept_target("node1", "fd77::7", 7411), "node1 [fd77::7]:7411");
-}
-
 }  // namespace
 }  // namespace ivy
