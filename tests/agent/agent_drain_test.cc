@@ -47,6 +47,21 @@ TEST_F(AgentDrainTest, RefusesNewJobsUntilItIsUndone) {
   EXPECT_TRUE(all_gone(running));
 }
 
+TEST_F(AgentDrainTest, OutlivesTheAgent) {
+  ASSERT_TRUE(start_agent());
+  ASSERT_TRUE(drain(false).ok());
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_TRUE(facts().draining());
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_NE(warnings().front().find("ivy-agent drain --undo"), std::string::npos);
+  EXPECT_EQ(status_of(StreamLauncher(kBundle).job()).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(drain(false, true).ok());
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_FALSE(facts().draining());
+}
+
 TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);

@@ -105,6 +105,22 @@ TEST_F(SupervisorCarrierTest, ExitsWhenTheLauncherDiesBeforeHello) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
+// Nobody else can come for such a job: it is not kept until its first words are overdue.
+TEST_F(SupervisorCarrierTest, ExitsSoonWhenTheLauncherThatStartedItIsRefused) {
+  FakeLauncher::Options options = relay();
+  options.build = "old";
+  FakeLauncher launcher(options);
+  ASSERT_TRUE(launcher.wait([&] { return !launcher.refusal().empty(); }));
+  EXPECT_NE(launcher.refusal().find("build old"), std::string::npos);
+  EXPECT_EQ(launcher.wait_for_node(test::stretched(seconds(4))), 0);
+}
+
+TEST_F(SupervisorCarrierTest, ExitsSoonWhenARelaysLauncherEndsBeforeHello) {
+  FakeLauncher launcher(relay());
+  launcher.half_close();
+  EXPECT_EQ(launcher.wait_for_node(test::stretched(seconds(4))), 0);
+}
+
 TEST_F(SupervisorCarrierTest, StopsOneSecondAfterAHalfClose) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);

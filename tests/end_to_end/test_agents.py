@@ -198,7 +198,10 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         assert time.monotonic() - asked < seconds(3)
         agents[2].start()
         assert agents.workers(2) == workers, "the workers are the same processes"
-        # A fresh agent takes jobs: whoever drains for good also keeps it from being started.
+        # Out of service until somebody says otherwise.
+        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        assert "draining, as before this agent was started" in agents[2].text()
+        assert agents.command(2, "drain", "--undo").code == 0
         assert re.search("^new jobs +taken", agents.command(2, "status").out.decode(), re.M)
         again = agents.run("-H", "node[2-3]", "hostname")
         assert again.code == 0, again

@@ -375,7 +375,7 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
     for _ in range(3):
         kill_launcher(ctl, job)
         assert workers_of(local) == before
-        assert ctl.run("stop", job).code == 1, "nobody is there to stop it"
+        assert ctl.run("signal", job, "USR1").code == 1, "nobody is there to pass it on"
         with ctl.start("attach", job) as attached:
             attached.wait_for(r"line \d+")
             assert workers_of(local) == before
