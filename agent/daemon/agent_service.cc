@@ -221,10 +221,7 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
     options_.warn(std::string("drain") + (request.undo() ? " --undo" : "") +
                   " holds only until this agent ends: " + kept.error().message);
   if (request.stop_jobs() && is_draining()) {
-    for (const JobKey& key : registry_->jobs()) {
-      if (registry_->stop(key)) continue;
-      options_.warn("job " + key.job_id + ": its supervisor cannot be found to be stopped");
-    }
+    for (const JobKey& key : registry_->jobs()) registry_->stop(key);
   }
   reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
   agent_log::notice(std::string("drain: ") +

@@ -127,13 +127,14 @@ bool is_directory_held(const JobKey& key) {
 }  // namespace
 
 struct JobRegistry::Job {
-  explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop) {}
+  explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
   std::optional<pid_t> child;     // Whom we have started: reaped by us.
   std::optional<int> child_exit;  // How it ended, when it was ours.
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
+  boost::asio::steady_timer stop_timer;
   int looks = 0;
   bool is_over = false;
 };
@@ -303,7 +304,23 @@ void JobRegistry::started(const JobKey& key, pid_t pid, int pidfd) {
   watch(job, pidfd);
 }
 
-bool JobRegistry::stop(const JobKey& key) {
+void JobRegistry::stop(const JobKey& key) {
+  const auto found = jobs_.find(key);
+  if (found != jobs_.end()) stop_soon(found->second, 0);
+}
+
+void JobRegistry::stop_soon(const JobPointer& job, int looks) {
+  if (job->is_over || signal_supervisor(job->key)) return;
+  if (looks == kLooksBeforeGivenUp)
+    return handlers_.warn("job " + job->key.job_id +
+                          ": its supervisor cannot be found to be stopped");
+  job->stop_timer.expires_after(kFirstLooks);
+  job->stop_timer.async_wait([this, job, looks](const error_code& error) {
+    if (!error && !job->is_over) stop_soon(job, looks + 1);
+  });
+}
+
+bool JobRegistry::signal_supervisor(const JobKey& key) const {
   const auto warden = read_warden(key);
   if (!warden || !is_that_process(*warden)) return false;
   // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.

@@ -80,8 +80,9 @@ class JobRegistry {
   void started(const JobKey& key, pid_t pid, int pidfd);
   // Where the warden is to tell.
   std::string warden_record(const JobKey& key) const;
-  // Asks the supervisor to end its job in order. False when it cannot be found.
-  bool stop(const JobKey& key);
+  // Asks the supervisor to end its job in order; warns when it cannot be found, also a second
+  // later: a warden that has just been started has not borne it yet.
+  void stop(const JobKey& key);
 
   // New jobs are refused, by this agent and by those that come after it. An error means that only
   // this one knows.
@@ -107,6 +108,8 @@ class JobRegistry {
   void watch(const JobPointer& job, int pidfd);
   void warden_ended(const JobPointer& job);
   void end(const JobPointer& job, const std::string& outcome);
+  bool signal_supervisor(const JobKey& key) const;
+  void stop_soon(const JobPointer& job, int looks);
   void bury(const JobKey& key, std::int64_t ended_at);
   void remove_old_tombstones();
   void wait_for_an_hour();

@@ -77,6 +77,19 @@ TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
 }
 
+// Its launcher has not said a word yet, nor may it ever.
+TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  AgentStream stream(channel(), launcher.job());
+  ASSERT_TRUE(stream.opened());
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(drain(true).ok());
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "no worker was started"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(seconds(3)));
+  EXPECT_TRUE(warnings().empty());
+}
+
 TEST_F(AgentDrainTest, IsOnlyForThisHost) {
   is_local_ = false;
   ASSERT_TRUE(start_agent());

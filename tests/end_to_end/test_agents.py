@@ -74,7 +74,7 @@ def test_the_plan_says_the_carrier(agents):
 
 
 def test_auto_falls_back_to_ssh(agents):
-    """No agent: ssh, and the plan line says so. An agent that is not to be trusted: a note too."""
+    """Who has configured agents is told by a note where ssh is used, and why; and the plan line says it."""
     agents.credentials.agent("ca", "init", "--ca", agents.credentials.path("strange/ca"))
     agents.credentials.agent("cert", "node4", "--ca", agents.credentials.path("strange/ca"), "--out",
                              agents.credentials.path("strange/node4"))
@@ -89,7 +89,7 @@ def test_auto_falls_back_to_ssh(agents):
     text = done.own_text()
     assert "1 local, 1 by agent, 2 by ssh" in text, done
     assert re.search("note: node4: ssh is used: .*certificate", text), done
-    assert re.search("debug: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
+    assert re.search("note: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
 
 
 def test_a_forced_agent_that_is_not_there(agents):
