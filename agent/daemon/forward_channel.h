@@ -1,7 +1,7 @@
 // Connections to other hosts' agents that are kept for our user: one gRPC channel per target,
 // secured with the certificate that agent.toml names, alive for as long as it is used and ten
 // minutes more. Files of ours that have changed on disk let go of every kept connection, and the
-// far certificate is judged again for each stream.
+// far certificate is asked about again for each stream.
 //
 // Thread: the loop's; the check of the far certificate runs on gRPC's. Lifetime: outlived by the
 // loop; channels are let go on it.
@@ -33,8 +33,8 @@ class ForwardChannel {
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
   // Why the far certificate was refused, when that is why there is no connection.
   std::optional<Error> refusal() const;
-  // Would the certificate that the far agent has shown be believed now? One that has not shown any
-  // yet is judged in its handshake.
+  // Would the certificate that the far agent has shown be believed now? Judged anew when its time
+  // is over, else once a minute. One that has not shown any yet is judged in its handshake.
   bool is_believed_at(const AgentIdentity& us, std::int64_t now_unix_s) const;
   // After a stream's end. A connection that could not be made, or has broken, is not kept: gRPC
   // would dial again each second for as long as it is, and fill the log of the far agent.
@@ -47,6 +47,10 @@ class ForwardChannel {
     std::mutex mutex;
     std::optional<Error> refusal;
     std::string chain;  // Of the last handshake.
+    std::int64_t judged_at = 0;
+    std::int64_t not_after = 0;  // Of the certificate that was believed then.
+    Result<CertificateIdentity> judge(const AgentIdentity& us, const std::string& name,
+                                      std::int64_t now_unix_s);
   };
   const std::string name_;
   std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();

@@ -139,6 +139,18 @@ TEST_F(AgentForwardTest, TheEndOfTheNearAgentIsSeenAtOnce) {
   EXPECT_TRUE(all_gone(launcher, std::chrono::seconds(8)));
 }
 
+TEST_F(AgentForwardTest, AnAgentThatEndsCarriesNothingOnAnyMore) {
+  ASSERT_TRUE(start_agent(near_options()));
+  start_far(authority_.host("node2", {"node2"}));
+  StreamLauncher launcher(kBundle);
+  launcher.set_target(target());
+  on_loop([&] { service_->stop(); });
+  const grpc::Status status = status_of(launcher.job());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(status.error_message().find("the agent is ending"), std::string::npos)
+      << status.error_message();
+}
+
 TEST_F(AgentForwardTest, AnotherHostsCertificateIsRefusedByName) {
   ASSERT_TRUE(start_agent(near_options()));
   start_far(authority_.host("node3", {"node3"}));

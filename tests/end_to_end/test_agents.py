@@ -71,6 +71,21 @@ def test_the_plan_says_the_carrier(agents):
     # The second and third job came over the first one's connection.
     doors = re.findall(r"^ivy-agent: audit: .* from=(\S+) ", agents[2].text(), re.M)
     assert len(doors) == 5 and len(set(doors[2:])) == 1 and len(set(doors)) == 3, doors
+    # Nor has gRPC anything to say about names that it does not judge.
+    assert "gRPC" not in agents[2].text(), agents[2].text()
+
+
+def test_a_kept_connection_carries_no_bundle(agents):
+    """The first launch of a build sends it over a connection of its own; the second finds all there."""
+    agents.start(1, 2)
+    shutil.rmtree(agents.bed.host_view(2).place(f"{HOME}/.cache/ivyrun"), ignore_errors=True)
+    first = agents.run("-H", "node[1-2]", "-v", "hostname")
+    assert first.code == 0, first
+    assert "agent: sending ivy-node" in first.own_text(), first
+    assert re.search(r"node2: its agent is used: .*bundle", first.own_text()), first
+    assert "1 by agent, 1 by agent" not in first.own_text() and "2 by agent" in first.own_text(), first
+    second = agents.run("-H", "node[1-2]", "-v", "hostname")
+    assert "1 by agent, 1 by agent (kept connection)" in second.own_text(), second
 
 
 def test_auto_falls_back_to_ssh(agents):
