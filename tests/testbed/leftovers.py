@@ -14,7 +14,7 @@ import time
 JOB_DIRECTORY = re.compile(r"^[0-9a-f]{32}-\d+$")
 OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
-SLURM_DAEMONS = (b"slurmctld", b"slurmd", b"munged")
+SLURM_DAEMONS = (b"slurmctld", b"slurmscriptd", b"slurmd", b"munged")
 SLURM_PORTS = {6817, 6818}          # slurmctld, slurmd: Slurm's own defaults.
 SLURM_SOCKETS = "/srv/ivyshared/slurm/"
 
