@@ -3,6 +3,7 @@
 Nothing of ours is on the hosts beforehand but the agent.
 """
 
+import json
 import os
 import random
 import re
@@ -13,7 +14,7 @@ import time
 import pytest
 
 from agents import HOME
-from launching import seconds, wait_until
+from launching import BIN, seconds, wait_until
 from test_main_job import CALM, TRAIN_LIMIT, check_training
 
 FOUR = ("-H", "node[1-4]")
@@ -238,6 +239,54 @@ def test_drain_can_end_the_jobs(agents):
         done = run.finish()
     assert done.code != 0, done
     agents.wait_clean(10)
+
+
+# ---- who is where, and what must not stand between ------------------------------------------------
+
+def test_ps_asks_the_agents_of_hosts(agents):
+    agents.start(1, 2, 3)
+    ctl = os.path.join(BIN, "ivyctl")
+    stop = f"{agents.launcher.directory}/stop"
+
+    def ps(*words):
+        return agents.launcher.run_program(ctl, "ps", *words)
+    none = ps("-H", "node[2-3]")
+    assert none.code == 0 and "no job runs on these hosts" in none.err_text, none
+    with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 1", count=2)
+        table = [line.split() for line in ps("-H", "node3,node2").out_lines]
+        assert table[0] == ["HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"], table
+        assert [row[0] for row in table[1:]] == ["node3", "node2"], "as they were named"
+        job, = {row[1] for row in table[1:]}
+        assert all("ivyuser@node1" in row and "yes" in row for row in table[1:]), table
+        listed = json.loads(ps("--all-hosts", "--json").out)
+        assert {(row["host"], row["job"][:12]) for row in listed} == {("node2", job), ("node3", job)}
+        # A host without an agent is named, and hides nobody.
+        partly = ps("-H", "node[2-4]")
+        assert partly.code == 1 and "node4: " in partly.err_text, partly
+        assert [line.split()[0] for line in partly.out_lines[1:]] == ["node2", "node3"], partly
+        agents.launcher.file("stop")
+        assert run.finish().code == 0
+
+
+def test_proxy_variables_are_not_heeded(agents):
+    """Nobody listens at that proxy: whoever asked it would fail."""
+    proxy = {name: "http://127.0.0.1:9" for name in
+             ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy")}
+    first, second = agents.prepare(1, 2)
+    for agent in (first, second):
+        agent.environment = dict(proxy)
+        agent.start()
+    for _ in range(2):
+        direct = agents.launcher.run("--transport", "agent", "-H", "node[1-2]", "-v", "hostname",
+                                     env=proxy)
+        assert direct.code == 0, direct
+    assert "(kept connection)" in direct.own_text(), direct
+    first.stop()
+    alone = agents.run("-H", "node2", "hostname", env=proxy)
+    assert alone.code == 0 and alone.out.decode().strip().endswith("node2"), alone
+    listed = agents.launcher.run_program(os.path.join(BIN, "ivyctl"), "ps", "-H", "node2", env=proxy)
+    assert listed.code == 0, listed
 
 
 # ---- jobs beside each other ----------------------------------------------------------------------
