@@ -630,7 +630,7 @@ void Job::restart_workers() {
   make_worker_records();
   started_at_ns_ = monotonic_ns();
   // Before any host hears of it: who takes the job over must not be behind its hosts.
-  if (outlives_launcher()) keep_record();
+  if (outlives_launcher()) write_record();
   const Command command = start_again();
   for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);
 }

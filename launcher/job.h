@@ -160,8 +160,8 @@ class Job {
 
   // ---- taking a job over (job_resume.cc) ----
   // Says so when it cannot be written.
-  void keep_record();
-  Result<void> write_record();
+  void write_record();
+  Result<void> save_record();
   void renew_record();
   void resume_job();
   void restore_plan(const ctl::JobRecord& record);

@@ -260,7 +260,7 @@ void Job::leave_foreground() {
   // Who reads the parent's notice may ask for the job at once.
   open_job_socket();
   if (outlives_launcher()) {
-    keep_record();
+    write_record();
     renew_record();
   }
   detached_output_->leave([this](int log_fd) { request_.detachment->leave(log_fd); });

@@ -33,15 +33,15 @@ std::int64_t unix_ms() {
 
 }  // namespace
 
-void Job::keep_record() {
+void Job::write_record() {
   if (!job_socket_) return;
-  const Result<void> written = write_record();
+  const Result<void> written = save_record();
   if (!written.ok())
     output_->say("ivyrun: warning: this job will not outlive its launcher: " +
                  written.error().message + "\n");
 }
 
-Result<void> Job::write_record() {
+Result<void> Job::save_record() {
   ctl::JobRecord record;
   record.set_build(std::string(build_name()));
   record.set_job_id(job_id_);
@@ -78,7 +78,7 @@ void Job::resume_job() {
   const Result<void> begun = output_->begin(generation_, places());
   if (!begun.ok()) return give_up_resuming(begun.error().message);
   // Before anybody hears of the new number: what comes after us must be newer still.
-  const Result<void> written = write_record();
+  const Result<void> written = save_record();
   if (!written.ok()) return give_up_resuming(written.error().message);
   hosts_to_take_over_ = request_.hosts.size();
   open_sessions();

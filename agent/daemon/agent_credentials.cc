@@ -302,6 +302,10 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
   std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
   made->stamps_ = made->stamps();
   Loaded loaded = IVY_TRY(read_all(files, user, {}));
+  if (loaded.lacks_revoked)
+    agent_log::warning(files.path(kRevoked) +
+                       " is not there: nobody counts as revoked; copy it from the directory of the "
+                       "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->take_over(std::move(loaded)));
 
   namespace tls = grpc::experimental;

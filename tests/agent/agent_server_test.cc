@@ -115,6 +115,12 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   EXPECT_TRUE(ask(tls_channel(alice)).ok());
 }
 
+// An agent that is started without a list knows of none before: it says so.
+TEST_F(AgentServerTest, ALackingListIsSaidAtTheStart) {
+  serve();
+  EXPECT_TRUE(log_.soon_says("ca.crl is not there: nobody counts as revoked")) << log_.text();
+}
+
 TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRefused) {
   const auto load = [this] {
     return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);

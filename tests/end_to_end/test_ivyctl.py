@@ -396,6 +396,7 @@ def test_two_who_attach_at_once_follow_the_same_new_launcher(local, ctl):
         ends = [attached.finish() for attached in (first, second)]
     assert [done.code for done in ends] == [3, 3], ends
     assert all("failed first" in done.err_text for done in ends), ends
+    assert not any("cannot be taken over" in done.err_text for done in ends), ends
     assert_contiguous(folder, 2, 100)
 
 
