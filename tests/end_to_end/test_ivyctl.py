@@ -192,6 +192,7 @@ def test_logs_show_files_with_labels_and_choose_ranks(local, ctl):
         assert all(texts[:5] == [f"line {i}" for i in range(1, 6)]
                    for texts in shown.texts_by_rank().values()), shown
         with ctl.start("logs", "-f", job, "--rank", "1") as logs:
+            logs.wait_for("line 5")  # It has found the job before that ends.
             run.wait_for("line 20", count=3)
             run.signal(signal.SIGTERM)
             finished = run.finish()
