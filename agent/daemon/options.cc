@@ -96,7 +96,7 @@ void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
                    "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
       ->check(CLI::Range(0, 65535));
 
-  verbs.drain = app.add_subcommand("drain", "Take no new jobs from now on");
+  verbs.drain = app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
   verbs.drain->add_flag("--undo", raw.drain.undo, "Take new jobs again");
   verbs.drain->add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
   verbs.drain->add_option("--wait", raw.wait_s, "Wait so many seconds until no job is left")
