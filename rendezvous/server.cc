@@ -227,8 +227,7 @@ void Server::Core::take_clients(Listener& listener) {
 }
 
 bool Server::Core::may_connect(const std::string& address, Dialect dialect) const {
-  if (dialect == Dialect::kNative || options_.torch_peers.empty() || is_loopback(address))
-    return true;
+  if (dialect == Dialect::kNative || is_loopback(address)) return true;
   return std::find(options_.torch_peers.begin(), options_.torch_peers.end(), address) !=
          options_.torch_peers.end();
 }

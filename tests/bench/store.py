@@ -188,10 +188,12 @@ def bench_many(load, rounds):
             rows.append([f"{what}, {name}", f"{table.median(name, what, 'per_second') / 1e3:.1f} k/s",
                          f"{table.median(name, what, 'median_us'):.0f} µs",
                          f"{table.median(name, what, 'p99_us'):.0f} µs",
+                         f"{table.median(name, what, 'server_us_each'):.2f} µs",
                          f"{100 * table.median(name, what, 'server_busy'):.0f} %",
                          f"{100 * table.median(name, what, 'load_busy'):.0f} %", ratio, budget])
     print_rows("64 clients, one request of 64 bytes under way each",
-               ["", "requests", "median", "p99", "server busy", "load busy",
+               ["", "requests", "median", "p99", "server's processor time each",
+                "server busy", "load busy",
                 "ivyrun's requests ÷ this", "budget"], rows)
 
 

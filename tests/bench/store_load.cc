@@ -26,6 +26,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -348,19 +349,17 @@ void print(const Peer& peer, const std::string& what,
   std::fflush(stdout);
 }
 
-// Of a server: user and system.
+// Of a server: what its threads have run.
 double processor_seconds(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream fields(text.substr(name_end + 2));
-  std::string ignored;
-  for (int i = 0; i < 11; ++i) fields >> ignored;
-  double user = 0;
-  double system = 0;
-  fields >> user >> system;
-  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  double nanoseconds = 0;
+  std::error_code gone;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {
+    double of_task = 0;
+    std::ifstream(task.path() / "schedstat") >> of_task;
+    nanoseconds += of_task;
+  }
+  return nanoseconds / 1e9;
 }
 
 double kib_of(const std::string& path, const std::string& field) {
@@ -501,11 +500,13 @@ void measure_window(const Peer& peer, Links& links, Poll& poll, const Request& r
   }
   getrusage(RUSAGE_SELF, &mine);
   const double seconds = end - begin;
+  const double busy = processor_seconds(peer.pid) - processor;
   print(peer, what,
         {{"per_second", static_cast<double>(served) / seconds},
          {"median_us", figures.at(0.5)},
          {"p99_us", figures.at(0.99)},
-         {"server_busy", (processor_seconds(peer.pid) - processor) / seconds},
+         {"server_busy", busy / seconds},
+         {"server_us_each", busy / static_cast<double>(served) * 1e6},
          {"load_busy", (own_seconds(mine) - own) / seconds}});
 }
 
