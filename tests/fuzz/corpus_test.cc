@@ -33,7 +33,7 @@ TEST_P(CorpusTest, DoesNoHarm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fuzz, CorpusTest, testing::ValuesIn(kTargets),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace
 }  // namespace ivy::fuzz
