@@ -280,7 +280,7 @@ void Server::Core::wait_for_events() {
                     [self = shared_from_this()](const boost::system::error_code& error) {
                       if (error || self->stopped_) return;
                       self->serve_events();
-                      self->wait_for_events();
+                      if (!self->stopped_) self->wait_for_events();
                     });
 }
 
