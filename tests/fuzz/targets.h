@@ -17,18 +17,24 @@ void native_dialect(std::string_view bytes);
 void torch_dialect_a(std::string_view bytes);
 void torch_dialect_c(std::string_view bytes);
 void store_client(std::string_view bytes);
+void write_ahead_log(std::string_view bytes);
 
 struct Target {
   const char* name;  // And its folder in corpus/.
   void (*run)(std::string_view bytes);
 };
-inline constexpr std::array<Target, 7> kTargets = {{{"store_wire", store_wire},
-                                                    {"handshake", handshake},
-                                                    {"native_greeting", native_greeting},
-                                                    {"native_dialect", native_dialect},
-                                                    {"torch_dialect_a", torch_dialect_a},
-                                                    {"torch_dialect_c", torch_dialect_c},
-                                                    {"store_client", store_client}}};
+inline constexpr auto kTargets = std::to_array<Target>({
+    {"store_wire", store_wire},
+    {"handshake", handshake},
+    {"native_greeting", native_greeting},
+    {"native_dialect", native_dialect},
+    {"torch_dialect_a", torch_dialect_a},
+    {"torch_dialect_c", torch_dialect_c},
+    {"store_client", store_client},
+#ifdef IVY_FUZZ_LOG
+    {"write_ahead_log", write_ahead_log},
+#endif
+});
 
 // Reads an input as a script; behind its end everything is zero.
 class Input {
