@@ -49,7 +49,7 @@ struct ServeOptions {
 Error wrong(std::string what) {
   return Error{Code::kInvalidArgument, std::move(what),
                "usage: ivy-rendezvous serve --job HEX32 --token-file PATH --listen ADDRESS:PORT "
-               "[--torch ADDRESS:PORT] [--stall-seconds N]"};
+               "[--torch ADDRESS:PORT [--torch-peers A,B...]] [--stall-seconds N]"};
 }
 
 template <class Number>

@@ -36,7 +36,7 @@ struct ServerOptions {
   std::string job_id;  // 32 hexadecimal digits.
   std::string token;   // 32 bytes.
   std::uint32_t generation = 0;
-  // Numeric addresses that may use the torch socket, loopback always; empty: any.
+  // Numeric addresses that may use the torch socket; loopback always may.
   std::vector<std::string> torch_peers;
   EngineLimits engine;
   ServerLimits limits;

@@ -131,7 +131,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
     }
-    // Never without a list: to the store that means that everybody may come.
+    // Without a list nobody but this host's loopback would be let in.
     std::vector<std::string> peers = request_.torch_peers;
     peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
     words.push_back("--torch-peers");
