@@ -362,15 +362,18 @@ def kill_launcher(ctl, job):
     wait_until(is_dead, 5, "the launcher is dead")
 
 
-def assert_contiguous(folder, ranks, last):
+def assert_contiguous(folder, ranks, last=None):
     for rank in range(ranks):
         with open(rank_file(folder, rank)) as file:
             lines = file.read().splitlines()
-        assert lines == [f"line {i}" for i in range(1, last + 1)], (rank, len(lines), last)
+        count = len(lines) if last is None else last
+        assert lines and lines == [f"line {i}" for i in range(1, count + 1)], (rank, len(lines), last)
 
 
 def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local, ctl):
-    job, folder = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "4", *counting(200, code=3))
+    stop = os.path.join(local.directory, "stop")
+    until = f"i=0; while [ ! -e {stop} ]; do i=$((i+1)); echo line $i; sleep 0.02; done; exit 3"
+    job, folder = detach(local, "--lease", "60", "--fake-hosts", "2", "-n", "4", "sh", "-c", until)
     before = workers_of(local)
     assert len(before) == 4
     for _ in range(3):
@@ -382,10 +385,13 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
             assert workers_of(local) == before
             attached.process.send_signal(signal.SIGINT)
             assert attached.finish().code == 130
-    done = ctl.run("attach", job)
+    with ctl.start("attach", job) as attached:
+        attached.wait_for(r"line \d+")
+        local.file("stop")
+        done = attached.finish()
     assert done.code == 3, done
     assert "failed first" in done.err_text, done
-    assert_contiguous(folder, 4, 200)
+    assert_contiguous(folder, 4)
 
 
 def test_two_who_attach_at_once_follow_the_same_new_launcher(local, ctl):
