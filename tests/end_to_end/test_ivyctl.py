@@ -1,6 +1,7 @@
 """ivyctl over the launchers' sockets, and jobs in the background."""
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -24,6 +25,10 @@ def places():
     with contextlib.suppress(OSError):
         return {name for name in os.listdir(parent) if re.fullmatch("[0-9a-f]{32}", name)}
     return set()
+
+
+def remembered_ends():
+    return set(glob.glob(f"/tmp/ivyrun-{os.getuid()}/*.ended"))
 
 
 class Ctl:
@@ -57,11 +62,13 @@ class Ctl:
 
 @pytest.fixture
 def ctl(local):
-    known = places()
+    known, ends = places(), remembered_ends()
     ctl = Ctl(local)
     yield ctl
     ctl.stop_all()
     wait_until(lambda: not ctl.jobs(), 10, "the test's jobs have ended")
+    for path in remembered_ends() - ends:
+        os.unlink(path)
     left = {name for name in places() - known
             if not os.path.exists(f"/tmp/ivyrun-{os.getuid()}/{name}/launcher.sock")}
     assert not left, f"launchers' directories without a launcher: {left}"
