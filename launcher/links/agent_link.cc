@@ -57,7 +57,7 @@ AgentLink::~AgentLink() { close(); }
 void AgentLink::open(const OpenRequest& request) {
   request_ = request;
   place_.host = host_.name;
-  place_.redial = request.reattach;
+  place_.redial = request.reattach || request.again;
   if (const Result<void> ready = prepare(); !ready.ok()) {
     const LinkDown down{LinkFailure::kAuthentication, ready.error().message, ready.error().fix};
     return post([this, down] { fail(down); });
@@ -186,7 +186,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
   place_among_handshakes_.reset();
   const std::string warning =
       host_expiry_warning(host_.name, opened.certificate_expires_at(), std::time(nullptr));
-  if (!warning.empty() && !request_.reattach) context_->note("agent expiry", "warning: " + warning);
+  if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
   up.carrier = way_ == Way::kKept ? "agent (kept connection)" : "agent";
   up.peer_address = place_.address;
