@@ -121,7 +121,14 @@ void AgentLink::next_address() {
   place_.address = addresses_[next_++];
   handlers_.progress("agent: connecting to " + place_.address);
   if (way_ == Way::kDirect) {
-    channel_ = AgentChannel::over_tls(*us_, host_.name, place_.address, place_.port);
+    if (channel_) channel_->give_up();
+    Result<std::shared_ptr<AgentChannel>> channel =
+        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
+    if (!channel.ok()) {
+      return fail(
+          LinkDown{LinkFailure::kAuthentication, channel.error().message, channel.error().fix});
+    }
+    channel_ = std::move(channel).value();
   }
   open_stream();
 }
@@ -228,7 +235,7 @@ AgentPlace AgentLink::place() const {
 
 void AgentLink::on_ended(const AgentStatus& status) {
   timer_.cancel();
-  const LinkDown down = agent_failure(place(), status);
+  const LinkDown down = agent_failure(place(), channel_->explain(status));
   leave_stream();
   if (place_.opened) return fail(down);
   const bool lacks_bundle =
@@ -296,6 +303,7 @@ void AgentLink::close() {
   if (lookup_) lookup_->cancel();
   leave_stream();
   put_.reset();
+  if (way_ == Way::kDirect && channel_) channel_->give_up();
   place_among_handshakes_.reset();
 }
 
