@@ -8,7 +8,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <utility>
+#include <boost/asio/post.hpp>
 
 #include "launcher/links/carrier_context.h"
 #include "proto/log.h"
@@ -77,14 +77,15 @@ Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(CarrierContext& con
                                                              const std::string& address,
                                                              std::uint16_t port) {
   calm_grpc();
-  if (!context.agent_tls()) context.keep_agent_tls(IVY_TRY(AgentTls::make(us)));
-  const auto tunnel = std::make_shared<AgentTunnel>(context.loop(), context.agent_tls(), asked);
-  const int socket = IVY_TRY(tunnel->start(address, port));
+  if (!context.agent_tunnels()) {
+    context.keep_agent_tunnels(std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us))));
+  }
+  const AgentTunnels::Dialled dialled =
+      IVY_TRY(context.agent_tunnels()->dial(asked, address, port));
   auto channel = std::make_shared<AgentChannel>();
-  channel->tunnel_ = tunnel;
-  channel->story_ = tunnel->story();
-  channel->channel_ = keep_first(
-      grpc::CreateCustomInsecureChannelFromFd(authority_of(address, port), socket, arguments()));
+  channel->dialled_ = dialled;
+  channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(
+      authority_of(address, port), dialled.socket, arguments()));
   return channel;
 }
 
@@ -97,27 +98,30 @@ std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
 }
 
 bool AgentChannel::is_connected() const {
-  return story_ ? story_->is_connected : channel_->GetState(false) == GRPC_CHANNEL_READY;
+  return dialled_ ? dialled_->story->look().is_connected
+                  : channel_->GetState(false) == GRPC_CHANNEL_READY;
 }
 
 std::optional<Error> AgentChannel::refusal() const {
-  return story_ ? story_->verdict.refusal : std::nullopt;
+  return dialled_ ? dialled_->story->look().verdict.refusal : std::nullopt;
 }
 
-bool AgentChannel::believes() const { return story_ && story_->verdict.believes; }
+bool AgentChannel::believes() const { return dialled_ && dialled_->story->look().verdict.believes; }
 
 AgentStatus AgentChannel::explain(AgentStatus status) const {
-  const bool never_came = story_ && !story_->is_connected && !story_->failure.empty();
-  if (never_came && status.code != 0) {
-    status.code = static_cast<int>(Code::kUnavailable);
-    status.message = story_->failure;
-  }
+  if (!dialled_ || status.code == 0) return status;
+  const AgentTunnel::State state = dialled_->story->look();
+  if (state.is_connected || state.failure.empty()) return status;
+  status.code = static_cast<int>(Code::kUnavailable);
+  status.message = state.failure;
   return status;
 }
 
 void AgentChannel::give_up() {
-  const std::shared_ptr<AgentTunnel> tunnel = tunnel_.lock();
-  if (tunnel && !is_connected()) tunnel->give_up();
+  if (!dialled_ || is_connected()) return;
+  boost::asio::post(*dialled_->loop, [weak = dialled_->tunnel] {
+    if (const std::shared_ptr<AgentTunnel> tunnel = weak.lock()) tunnel->give_up();
+  });
 }
 
 }  // namespace ivy

@@ -44,13 +44,12 @@ class AgentChannel {
   bool believes() const;
   // How a call ended: where there never was a connection gRPC does not know why.
   AgentStatus explain(AgentStatus status) const;
-  // Nobody waits for the connection any more, if it is not there yet.
+  // Nobody waits for the connection any more, if it is not there yet. The context still lives.
   void give_up();
 
  private:
   std::shared_ptr<grpc::Channel> channel_;
-  std::weak_ptr<AgentTunnel> tunnel_;
-  std::shared_ptr<const AgentTunnel::Story> story_;  // Null: over a Unix socket.
+  std::optional<AgentTunnels::Dialled> dialled_;  // Nothing: over a Unix socket.
 };
 
 }  // namespace ivy

@@ -5,7 +5,8 @@
 // certificate is to be believed is decided by check_agent() alone, in the place of OpenSSL's own
 // check, inside the handshake and before a byte of ours leaves.
 //
-// Thread: the loop's, of a program that ignores SIGPIPE. Lifetime: shared by its connections.
+// Thread: any, a connection one at a time; of a program that ignores SIGPIPE. Lifetime: shared by
+// its connections.
 #pragma once
 
 #include <openssl/ssl.h>

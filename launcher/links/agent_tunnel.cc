@@ -6,10 +6,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace ivy {
@@ -53,21 +56,23 @@ Result<int> AgentTunnel::start(const std::string& address, std::uint16_t port) {
   inner_.assign(ends[0]);
   error_code error;
   const tcp::endpoint agent(asio::ip::make_address(address, error), port);
-  const auto connected = [self = shared_from_this()](const error_code& failed) {
+  asio::post(inner_.get_executor(), [self = shared_from_this(), agent, error] {
+    if (error) return self->fail(kNotConnected + ("connect: " + error.message()));
+    self->connect(agent);
+  });
+  return ends[1];
+}
+
+void AgentTunnel::connect(const tcp::endpoint& agent) {
+  outer_.async_connect(agent, [self = shared_from_this()](const error_code& failed) {
     if (self->is_over_) return;
     if (failed) return self->fail(kNotConnected + ("connect: " + failed.message()));
-    set_socket_options(self->outer_.native_handle());
+    const int socket = self->outer_.native_handle();
+    set_socket_options(socket);
     self->outer_.native_non_blocking(true);
-    self->connection_ =
-        self->tls_->connect(self->outer_.native_handle(), self->asked_, self->story_->verdict);
+    self->connection_ = self->tls_->connect(socket, self->asked_, self->state_.verdict);
     self->shake_hands();
-  };
-  if (error) {
-    asio::post(inner_.get_executor(), [connected, error] { connected(error); });
-  } else {
-    outer_.async_connect(agent, connected);
-  }
-  return ends[1];
+  });
 }
 
 template <class Socket>
@@ -80,6 +85,7 @@ void AgentTunnel::when(Socket& socket, typename Socket::wait_type what, Step ste
 void AgentTunnel::shake_hands() {
   ERR_clear_error();
   const int result = SSL_do_handshake(connection_.get());
+  story_->tell(state_);  // What it has found out.
   if (result == 1) {
     if (!has_http2(connection_.get())) return fail("Handshake failed: it does not speak HTTP/2");
     // The agent has the next word only after ours.
@@ -141,7 +147,7 @@ void AgentTunnel::pump_up() {
     ERR_clear_error();
     const int count = SSL_read(connection_.get(), piece.data(), static_cast<int>(piece.size()));
     if (count > 0) {
-      story_->is_connected = true;
+      if (!std::exchange(state_.is_connected, true)) story_->tell(state_);
       up_.assign(piece.data(), static_cast<std::size_t>(count));
       continue;
     }
@@ -188,7 +194,10 @@ void AgentTunnel::outer_ended(int result) {
 
 // What ends a connection that was there is gRPC's to say.
 void AgentTunnel::fail(const std::string& why) {
-  if (!story_->is_connected && story_->failure.empty()) story_->failure = why;
+  if (!state_.is_connected && state_.failure.empty()) {
+    state_.failure = why;
+    story_->tell(state_);
+  }
   end();
 }
 
@@ -203,6 +212,44 @@ void AgentTunnel::end() {
   error_code ignored;
   outer_.close(ignored);
   inner_.close(ignored);
+}
+
+// ---- All of them --------------------------------------------------------------------------------
+
+struct AgentTunnels::Worker {
+  asio::io_context loop{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
+  std::thread thread{[this] { loop.run(); }};
+
+  ~Worker() {
+    loop.stop();
+    thread.join();
+  }
+};
+
+AgentTunnels::AgentTunnels(std::shared_ptr<AgentTls> tls)
+    : tls_(std::move(tls)),
+      threads_(std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads)) {}
+
+AgentTunnels::~AgentTunnels() = default;
+
+asio::io_context& AgentTunnels::next_loop() {
+  if (workers_.size() < threads_) {
+    workers_.push_back(std::make_unique<Worker>());
+    return workers_.back()->loop;
+  }
+  return workers_[turn_++ % threads_]->loop;
+}
+
+Result<AgentTunnels::Dialled> AgentTunnels::dial(const std::string& asked,
+                                                 const std::string& address, std::uint16_t port) {
+  Dialled dialled;
+  dialled.loop = &next_loop();
+  const auto tunnel = std::make_shared<AgentTunnel>(*dialled.loop, tls_, asked);
+  dialled.tunnel = tunnel;
+  dialled.story = tunnel->story();
+  dialled.socket = IVY_TRY(tunnel->start(address, port));
+  return dialled;
 }
 
 }  // namespace ivy

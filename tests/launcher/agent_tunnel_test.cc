@@ -166,9 +166,9 @@ class AgentTunnelTest : public testing::Test {
     }
   }
   void expect_failure(const std::string& text) {
-    ASSERT_TRUE(run_until(loop_, [&] { return !story_->failure.empty(); }));
-    EXPECT_NE(story_->failure.find(text), std::string::npos) << story_->failure;
-    EXPECT_FALSE(story_->is_connected);
+    ASSERT_TRUE(run_until(loop_, [&] { return !story_->look().failure.empty(); }));
+    EXPECT_NE(story_->look().failure.find(text), std::string::npos) << story_->look().failure;
+    EXPECT_FALSE(story_->look().is_connected);
     take();
     EXPECT_TRUE(has_ended_) << "gRPC would wait for ever";
   }
@@ -199,7 +199,7 @@ TEST_F(AgentTunnelTest, MegabytesPassThroughFullBuffersAndTheEndComesBehindTheir
     if (count > 0) sent += static_cast<std::size_t>(count);
     return sent == down.size();
   }));
-  EXPECT_TRUE(story_->verdict.believes);
+  EXPECT_TRUE(story_->look().verdict.believes);
   close(std::exchange(end_, -1));
   ASSERT_TRUE(run_until(loop_, [&] { return tunnel_.expired(); })) << "it outlives its end";
   ASSERT_TRUE(run_until(loop_, [&] { return has_heard.load(); }));
@@ -212,7 +212,7 @@ TEST_F(AgentTunnelTest, AReaderThatPausesGetsEverythingAndThenTheEnd) {
     SSL_write(connection, up.data(), static_cast<int>(up.size()));
   });
   dial(server.port());
-  ASSERT_TRUE(run_until(loop_, [&] { return story_->is_connected; }));
+  ASSERT_TRUE(run_until(loop_, [&] { return story_->look().is_connected; }));
   for (int i = 0; i < 50; ++i) loop_.poll();
   std::string got;
   ASSERT_TRUE(run_until(loop_, [&] {
@@ -230,10 +230,10 @@ TEST_F(AgentTunnelTest, NothingIsReadFromGrpcBeforeTheAgentIsBelieved) {
     ASSERT_EQ(send(end_, "secret", 6, MSG_NOSIGNAL), 6);
     expect_failure("Handshake failed");
   }
-  ASSERT_TRUE(story_->verdict.refusal.has_value());
-  EXPECT_NE(story_->verdict.refusal->message.find("node2"), std::string::npos)
-      << story_->verdict.refusal->message;
-  EXPECT_FALSE(story_->verdict.believes);
+  ASSERT_TRUE(story_->look().verdict.refusal.has_value());
+  EXPECT_NE(story_->look().verdict.refusal->message.find("node2"), std::string::npos)
+      << story_->look().verdict.refusal->message;
+  EXPECT_FALSE(story_->look().verdict.believes);
   EXPECT_EQ(heard.find("secret"), std::string::npos);
 }
 
@@ -245,7 +245,7 @@ TEST_F(AgentTunnelTest, OtherAuthoritiesUsersAndExpiredHostsAreRefused) {
     const TlsServer server(stranger, [](SSL* connection) { read_all(connection); });
     dial(server.port());
     expect_failure("Handshake failed");
-    EXPECT_TRUE(story_->verdict.refusal.has_value());
+    EXPECT_TRUE(story_->look().verdict.refusal.has_value());
     close(std::exchange(end_, -1));
     has_ended_ = false;
   }
@@ -275,7 +275,7 @@ TEST_F(AgentTunnelTest, WhoHangsUpWithoutAWordIsNotConnected) {
   const TlsServer server(good_host(), [](SSL*) {});
   dial(server.port());
   expect_failure("Socket closed");
-  EXPECT_TRUE(story_->verdict.believes) << "it did not like our certificate";
+  EXPECT_TRUE(story_->look().verdict.believes) << "it did not like our certificate";
 }
 
 TEST_F(AgentTunnelTest, GivenUpWhileItConnectsItIsGone) {
