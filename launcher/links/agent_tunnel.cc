@@ -24,6 +24,8 @@ namespace {
 
 // One TLS record.
 constexpr std::size_t kPieceBytes = 16u << 10;
+// Given to gRPC at once: each time wakes one of its threads.
+constexpr std::size_t kBatchBytes = 4 * kPieceBytes;
 // Then other connections have their turn.
 constexpr int kPiecesPerTurn = 16;
 // As long as the keepalive's answer may take: see agent_channel.cc.
@@ -141,15 +143,21 @@ bool AgentTunnel::write_outer() {
 // ---- From the agent to gRPC ---------------------------------------------------------------------
 
 void AgentTunnel::pump_up() {
-  std::array<char, kPieceBytes> piece;
+  std::array<char, kBatchBytes> batch;
   for (int turn = 0; turn < kPiecesPerTurn; ++turn) {
     if (!up_.empty() && !write_inner()) return;
-    ERR_clear_error();
-    const int count = SSL_read(connection_.get(), piece.data(), static_cast<int>(piece.size()));
-    if (count > 0) {
+    std::size_t size = 0;
+    int count = 1;
+    while (size < batch.size() && count > 0) {
+      ERR_clear_error();
+      count =
+          SSL_read(connection_.get(), batch.data() + size, static_cast<int>(batch.size() - size));
+      if (count > 0) size += static_cast<std::size_t>(count);
+    }
+    if (size > 0) {
       if (!std::exchange(state_.is_connected, true)) story_->tell(state_);
-      up_.assign(piece.data(), static_cast<std::size_t>(count));
-      continue;
+      up_.assign(batch.data(), size);
+      continue;  // Why it was no more is asked again behind it.
     }
     if (SSL_get_error(connection_.get(), count) == SSL_ERROR_WANT_READ) {
       return when(outer_, tcp::socket::wait_read, &AgentTunnel::pump_up);
@@ -176,6 +184,8 @@ bool AgentTunnel::write_inner() {
     }
     up_.erase(0, static_cast<std::size_t>(count));
   }
+  // A hundred quiet connections need no hundred buffers.
+  if (up_.capacity() > kPieceBytes) up_ = std::string();
   return true;
 }
 
