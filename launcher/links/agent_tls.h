@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/links/agent_identity.h"
+#include "proto/agent_user.h"
 
 namespace ivy {
 
