@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <cstdint>
 #include <cstdio>
+#include <utility>
 
 #include "launcher/clock.h"
 #include "proto/build.h"
@@ -19,6 +20,9 @@ constexpr milliseconds kTick{500};
 constexpr milliseconds kRedialPause{500};
 // A host whose address refuses lives: its sshd or agent may be restarting.
 constexpr std::int64_t kRefusedPatienceNs = 60'000'000'000;
+// A host that has come up so often, and was gone each time before it said a word, has a reason that
+// another try does not cure.
+constexpr int kMaxEarlyLosses = 3;
 // Bytes handed to a link at once: enough to fill a socket, little enough to keep commands in front.
 constexpr std::size_t kWriteBytes = 256u << 10;
 
@@ -30,6 +34,13 @@ std::string seconds_text(std::int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) / 1e9);
   return text;
+}
+
+// Of a host whose supervisor has not answered yet: does this say that it will not come up? What
+// only a network or a restarting agent may have done does not; the start's time-out bounds that.
+bool ends_the_start(const LinkDown& down) {
+  return down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kRefused &&
+         down.failure != LinkFailure::kUnreachable;
 }
 
 }  // namespace
@@ -45,9 +56,10 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
 
 HostSession::~HostSession() { *alive_ = false; }
 
-void HostSession::open() { dialing_ = dial(options_.takeover != 0); }
+void HostSession::open() { dialing_ = dial(); }
 
-std::unique_ptr<HostLink> HostSession::dial(bool reattach) {
+// Until its supervisor has answered nobody knows whether there is one: `new` finds it or starts it.
+std::unique_ptr<HostLink> HostSession::dial() {
   const int serial = next_serial_++;
   dialing_serial_ = serial;
   HostLink::Handlers handlers;
@@ -57,7 +69,8 @@ std::unique_ptr<HostLink> HostSession::dial(bool reattach) {
   handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
   handlers.progress = [this](const std::string& text) { handlers_.progress(text); };
   std::unique_ptr<HostLink> link = options_.make_link(handlers, serial);
-  link->open(OpenRequest{options_.job_id, options_.host, reattach});
+  const bool reattach = was_attached_ || options_.takeover != 0;
+  link->open(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
   return link;
 }
 
@@ -69,7 +82,7 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   link_serial_ = serial;
   dialing_serial_ = -1;
   writing_ = false;
-  const bool first = !was_attached_;
+  const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
   // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
   if (first) last_heard_ns_ = attach_sent_ns_;
@@ -217,7 +230,7 @@ void HostSession::on_down(int serial, const LinkDown& down) {
   if (serial != dialing_serial_) return;
   dialing_serial_ = -1;
   retire(std::move(dialing_));
-  if (!was_attached_) return fail(down);
+  if (!was_up_) return fail(down);
   redial_failed(down);
 }
 
@@ -231,7 +244,9 @@ void HostSession::carrier_lost(const LinkDown& down) {
     close();
     return over_();
   }
-  if (!was_attached_) return fail(down);
+  if (!was_attached_ &&
+      (options_.on_this_host || ++early_losses_ >= kMaxEarlyLosses || ends_the_start(down)))
+    return fail(down);
   if (options_.on_this_host || down.failure == LinkFailure::kNoSuchJob)
     return lose(HostLoss::kSupervisor, down.message);
   state_ = State::kRedialing;
@@ -242,11 +257,12 @@ void HostSession::carrier_lost(const LinkDown& down) {
 
 void HostSession::redial() {
   if (state_ == State::kOver || dialing_) return;
-  dialing_ = dial(true);
+  dialing_ = dial();
 }
 
 void HostSession::redial_failed(const LinkDown& down) {
   last_failure_ = down.message;
+  if (!was_attached_ && ends_the_start(down)) return fail(down);
   const std::int64_t now = monotonic_ns();
   switch (down.failure) {
     case LinkFailure::kNoSuchJob:

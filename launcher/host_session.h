@@ -86,7 +86,7 @@ class HostSession {
  private:
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
-  std::unique_ptr<HostLink> dial(bool reattach);
+  std::unique_ptr<HostLink> dial();
   void on_up(int serial, const LinkUp& up);
   void on_bytes(int serial, std::string_view bytes);
   void on_down(int serial, const LinkDown& down);
@@ -116,7 +116,9 @@ class HostSession {
   bool writing_ = false;
   bool pausing_ = false;  // Pause is queued...
   bool paused_ = false;   // ...and has left: any later frame would take it back.
-  bool was_attached_ = false;
+  bool was_up_ = false;
+  bool was_attached_ = false;  // Its supervisor has answered.
+  int early_losses_ = 0;       // Carriers that were up and broke before it had.
   std::int64_t last_heard_ns_ = 0;
   std::int64_t last_ticked_ns_ = 0;
   std::int64_t carrier_lost_ns_ = 0;

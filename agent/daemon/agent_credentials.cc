@@ -4,6 +4,9 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
+#include <openssl/conf.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sys/mman.h>
@@ -69,6 +72,8 @@ struct Release {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(X509* certificate) const { X509_free(certificate); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(CONF* configuration) const { NCONF_free(configuration); }
+  void operator()(char* text) const { OPENSSL_free(text); }
 };
 
 // An encrypted key must not make a daemon ask for a pass phrase on a terminal.
@@ -96,6 +101,33 @@ Result<int> memory_file(const std::string& content) {
     return errno_error(Code::kInternal, "write of a file in memory", error);
   }
   return descriptor;
+}
+
+// Does the system's OpenSSL configuration have defaults of its own for TLS?
+bool has_tls_defaults() {
+  const std::unique_ptr<char, Release> path(CONF_get1_default_config_file());
+  const std::unique_ptr<CONF, Release> system(NCONF_new(nullptr));
+  if (!path || NCONF_load(system.get(), path.get(), nullptr) <= 0) return false;
+  const char* const section = NCONF_get_string(system.get(), nullptr, "openssl_conf");
+  return section != nullptr && NCONF_get_string(system.get(), section, "ssl_conf") != nullptr;
+}
+
+// Session tickets, which no launcher redeems, cost each connection a tenth of our processor time.
+// gRPC has no switch for them, OpenSSL's configuration has one. It knows but one set of defaults:
+// an administrator's stay as they are, tickets included.
+void leave_out_tickets() {
+  static constexpr char kNone[] =
+      "openssl_conf = ivy\n[ivy]\nssl_conf = contexts\n[contexts]\nsystem_default = all\n"
+      "[all]\nNumTickets = 0\n";
+  OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);
+  if (!has_tls_defaults()) {
+    const std::unique_ptr<BIO, Release> text(BIO_new_mem_buf(kNone, -1));
+    const std::unique_ptr<CONF, Release> none(NCONF_new(nullptr));
+    if (NCONF_load_bio(none.get(), text.get(), nullptr) <= 0 ||
+        CONF_modules_load(none.get(), nullptr, 0) <= 0)
+      agent_log::warning("OpenSSL does not let us leave out session tickets; they are sent");
+  }
+  ERR_clear_error();
 }
 
 }  // namespace
@@ -308,6 +340,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                        "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->take_over(std::move(loaded)));
 
+  leave_out_tickets();
   namespace tls = grpc::experimental;
   const std::string published = "/proc/self/fd/" + std::to_string(made->published_);
   auto provider = std::make_shared<tls::FileWatcherCertificateProvider>(published, published,

@@ -4,20 +4,17 @@
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/tls_certificate_provider.h>
-#include <grpcpp/security/tls_certificate_verifier.h>
-#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <ctime>
+#include <boost/asio/post.hpp>
 
+#include "launcher/links/carrier_context.h"
 #include "proto/log.h"
 
 namespace ivy {
 namespace {
-
-using grpc::experimental::TlsCustomVerificationCheckRequest;
 
 // A ping after so much silence of the transport; the connection is given up when its answer takes
 // longer than the second: a line of 256 kbit/s with full buffers needs tens of seconds.
@@ -25,8 +22,6 @@ constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 120'000;
 // The agent sends data messages of at most 64 KiB, and short lists.
 constexpr int kMaxMessageBytes = 4 << 20;
-
-std::string text_of(grpc::string_ref reference) { return {reference.data(), reference.size()}; }
 
 void log_line(gpr_log_func_args* line) { log::debug(std::string("gRPC: ") + line->message); }
 
@@ -67,66 +62,30 @@ grpc::ChannelArguments arguments() {
   return result;
 }
 
-// A scope's percent sign would be taken for an escape: fe80::1%eth0 becomes [fe80::1%25eth0].
-std::string target_of(const std::string& address, std::uint16_t port) {
-  const std::string suffix = ":" + std::to_string(port);
-  if (address.find(':') == std::string::npos) return "ipv4:" + address + suffix;
-  std::string escaped = address;
-  if (const std::size_t scope = escaped.find('%'); scope != std::string::npos) {
-    escaped.replace(scope, 1, "%25");
-  }
-  return "ipv6:[" + escaped + "]" + suffix;
+// What HTTP/2 wants to know of whom it speaks to; a scope is of no use to the other end.
+std::string authority_of(const std::string& address, std::uint16_t port) {
+  const std::string plain = address.substr(0, address.find('%'));
+  const bool is_ipv6 = plain.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + plain + "]" : plain) + ":" + std::to_string(port);
 }
 
 }  // namespace
 
-// Called on gRPC's threads, at the end of a handshake; answers at once.
-class AgentChannel::Verifier : public grpc::experimental::ExternalCertificateVerifier {
- public:
-  Verifier(AgentIdentity us, std::string asked, std::shared_ptr<Verdict> verdict)
-      : us_(std::move(us)), asked_(std::move(asked)), verdict_(std::move(verdict)) {}
-
-  bool Verify(TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
-              grpc::Status* status) override {
-    std::string chain = text_of(request->peer_cert_full_chain());
-    if (chain.empty()) chain = text_of(request->peer_cert());
-    const Result<CertificateIdentity> agent = check_agent(us_, asked_, chain, std::time(nullptr));
-    const std::lock_guard lock(verdict_->mutex);
-    verdict_->believes = agent.ok();
-    if (agent.ok()) {
-      verdict_->refusal.reset();
-    } else {
-      verdict_->refusal = agent.error();
-      *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, agent.error().message);
-    }
-    return true;
-  }
-  void Cancel(TlsCustomVerificationCheckRequest*) override {}
-
- private:
-  const AgentIdentity us_;
-  const std::string asked_;
-  const std::shared_ptr<Verdict> verdict_;
-};
-
-std::shared_ptr<AgentChannel> AgentChannel::over_tls(const AgentIdentity& us,
-                                                     const std::string& asked,
-                                                     const std::string& address,
-                                                     std::uint16_t port) {
-  namespace tls = grpc::experimental;
+Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(CarrierContext& context,
+                                                             const AgentIdentity& us,
+                                                             const std::string& asked,
+                                                             const std::string& address,
+                                                             std::uint16_t port) {
   calm_grpc();
+  if (!context.agent_tunnels()) {
+    context.keep_agent_tunnels(std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us))));
+  }
+  const AgentTunnels::Dialled dialled =
+      IVY_TRY(context.agent_tunnels()->dial(asked, address, port));
   auto channel = std::make_shared<AgentChannel>();
-  tls::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(std::make_shared<tls::StaticDataCertificateProvider>(
-      us.anchor.ca_pem, std::vector<tls::IdentityKeyCertPair>{{us.key_pem, us.certificate_pem}}));
-  options.watch_root_certs();
-  options.watch_identity_key_cert_pairs();
-  options.set_verify_server_certs(false);
-  options.set_check_call_host(false);
-  options.set_certificate_verifier(
-      tls::ExternalCertificateVerifier::Create<Verifier>(us, asked, channel->verdict_));
-  channel->channel_ = keep_first(grpc::CreateCustomChannel(
-      target_of(address, port), tls::TlsCredentials(options), arguments()));
+  channel->dialled_ = dialled;
+  channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(
+      authority_of(address, port), dialled.socket, arguments()));
   return channel;
 }
 
@@ -138,16 +97,31 @@ std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
   return channel;
 }
 
-bool AgentChannel::is_connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
-
-std::optional<Error> AgentChannel::refusal() const {
-  const std::lock_guard lock(verdict_->mutex);
-  return verdict_->refusal;
+bool AgentChannel::is_connected() const {
+  return dialled_ ? dialled_->story->look().is_connected
+                  : channel_->GetState(false) == GRPC_CHANNEL_READY;
 }
 
-bool AgentChannel::believes() const {
-  const std::lock_guard lock(verdict_->mutex);
-  return verdict_->believes;
+std::optional<Error> AgentChannel::refusal() const {
+  return dialled_ ? dialled_->story->look().verdict.refusal : std::nullopt;
+}
+
+bool AgentChannel::believes() const { return dialled_ && dialled_->story->look().verdict.believes; }
+
+AgentStatus AgentChannel::explain(AgentStatus status) const {
+  if (!dialled_ || status.code == 0) return status;
+  const AgentTunnel::State state = dialled_->story->look();
+  if (state.is_connected || state.failure.empty()) return status;
+  status.code = static_cast<int>(Code::kUnavailable);
+  status.message = state.failure;
+  return status;
+}
+
+void AgentChannel::give_up() {
+  if (!dialled_ || is_connected()) return;
+  boost::asio::post(*dialled_->loop, [weak = dialled_->tunnel] {
+    if (const std::shared_ptr<AgentTunnel> tunnel = weak.lock()) tunnel->give_up();
+  });
 }
 
 }  // namespace ivy

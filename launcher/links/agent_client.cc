@@ -94,7 +94,11 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
 
   void next_address() {
     place_.address = addresses_[next_++];
-    call(AgentChannel::over_tls(*us_, host_.name, place_.address, place_.port));
+    if (call_) call_->channel->give_up();
+    Result<std::shared_ptr<AgentChannel>> channel =
+        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
+    if (!channel.ok()) return finish(channel.error());
+    call(std::move(channel).value());
   }
 
   void call(std::shared_ptr<AgentChannel> channel) {
@@ -121,9 +125,10 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
 
   void ended(const AgentStatus& status) {
     if (status.code == 0) return finish(std::move(call_->reply));
-    const bool other = is_about_the_address(agent_failure(place(), status).failure);
+    const AgentStatus why = call_->channel->explain(status);
+    const bool other = is_about_the_address(agent_failure(place(), why).failure);
     if (other && next_ < addresses_.size()) return next_address();
-    finish(agent_error(place(), status));
+    finish(agent_error(place(), why));
   }
 
   void time_up() {
@@ -143,7 +148,10 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     gate_->close();
     timer_.cancel();
     if (lookup_) lookup_->cancel();
-    if (call_) call_->context.TryCancel();
+    if (call_) {
+      call_->context.TryCancel();
+      call_->channel->give_up();
+    }
     std::exchange(answered_, {})(host_, answer);
   }
 

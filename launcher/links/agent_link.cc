@@ -57,7 +57,7 @@ AgentLink::~AgentLink() { close(); }
 void AgentLink::open(const OpenRequest& request) {
   request_ = request;
   place_.host = host_.name;
-  place_.redial = request.reattach;
+  place_.redial = request.reattach || request.again;
   if (const Result<void> ready = prepare(); !ready.ok()) {
     const LinkDown down{LinkFailure::kAuthentication, ready.error().message, ready.error().fix};
     return post([this, down] { fail(down); });
@@ -121,7 +121,14 @@ void AgentLink::next_address() {
   place_.address = addresses_[next_++];
   handlers_.progress("agent: connecting to " + place_.address);
   if (way_ == Way::kDirect) {
-    channel_ = AgentChannel::over_tls(*us_, host_.name, place_.address, place_.port);
+    if (channel_) channel_->give_up();
+    Result<std::shared_ptr<AgentChannel>> channel =
+        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
+    if (!channel.ok()) {
+      return fail(
+          LinkDown{LinkFailure::kAuthentication, channel.error().message, channel.error().fix});
+    }
+    channel_ = std::move(channel).value();
   }
   open_stream();
 }
@@ -186,7 +193,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
   place_among_handshakes_.reset();
   const std::string warning =
       host_expiry_warning(host_.name, opened.certificate_expires_at(), std::time(nullptr));
-  if (!warning.empty() && !request_.reattach) context_->note("agent expiry", "warning: " + warning);
+  if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
   up.carrier = way_ == Way::kKept ? "agent (kept connection)" : "agent";
   up.peer_address = place_.address;
@@ -228,7 +235,7 @@ AgentPlace AgentLink::place() const {
 
 void AgentLink::on_ended(const AgentStatus& status) {
   timer_.cancel();
-  const LinkDown down = agent_failure(place(), status);
+  const LinkDown down = agent_failure(place(), channel_->explain(status));
   leave_stream();
   if (place_.opened) return fail(down);
   const bool lacks_bundle =
@@ -296,6 +303,7 @@ void AgentLink::close() {
   if (lookup_) lookup_->cancel();
   leave_stream();
   put_.reset();
+  if (way_ == Way::kDirect && channel_) channel_->give_up();
   place_among_handshakes_.reset();
 }
 

@@ -48,6 +48,7 @@ class Slots {
 };
 
 class AgentChannel;
+class AgentTunnels;
 
 // What carries a host's bytes; a host that has come up by one is redialled by the same.
 enum class CarrierKind { kAgent, kSsh };
@@ -90,6 +91,11 @@ class CarrierContext {
   void keep_agent_socket_channel(std::shared_ptr<AgentChannel> channel) {
     socket_channel_ = std::move(channel);
   }
+  // All our connections to agents; null before the first.
+  const std::shared_ptr<AgentTunnels>& agent_tunnels() const { return agent_tunnels_; }
+  void keep_agent_tunnels(std::shared_ptr<AgentTunnels> tunnels) {
+    agent_tunnels_ = std::move(tunnels);
+  }
   std::optional<CarrierKind> carrier_of(const Host& host) const;
   void remember_carrier(const Host& host, CarrierKind kind);
 
@@ -119,6 +125,7 @@ class CarrierContext {
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;
   std::shared_ptr<AgentChannel> socket_channel_;
+  std::shared_ptr<AgentTunnels> agent_tunnels_;
   std::map<std::string, CarrierKind> carriers_;
   std::map<std::string, int> notes_;  // Said, by kind.
   std::set<std::string> noted_;       // Each text once.

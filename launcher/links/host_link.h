@@ -21,6 +21,8 @@ struct OpenRequest {
   std::string job_id;      // 32 hexadecimal digits.
   std::uint32_t host = 0;  // Host number in the job.
   bool reattach = false;   // The supervisor must exist already: never start one.
+  // Not the first try: this host has been up, and its carrier broke before a word came.
+  bool again = false;
 };
 
 struct LinkUp {

@@ -1,7 +1,9 @@
 // Who gets in over TLS and over the Unix socket, and what the log says of those who do not.
 #include <grpc/grpc_security.h>
 #include <netinet/tcp.h>
+#include <openssl/conf.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "tests/agent/agent_front_fixture.h"
@@ -170,8 +172,29 @@ TEST_F(AgentServerTest, ABrokenFileIsNamedWithItsFault) {
   }
 }
 
-// A client that continues a session does not show its certificate again.
-TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
+// Serves a client twice that would continue its session; says whether the second call did.
+class AgentServerSessions : public AgentFront {
+ protected:
+  void serve_twice(const std::string& expected_reuse);
+};
+
+TEST_F(AgentServerSessions, AreNotOffered) { serve_twice("false"); }
+
+// An administrator may have defaults of his own, with tickets: a client that continues a session
+// does not show its certificate again.
+TEST_F(AgentServerSessions, ThatAreContinuedAreJudgedToo) {
+  certificates_.write("openssl.cnf",
+                      "openssl_conf = all\n[all]\nssl_conf = contexts\n[contexts]\n"
+                      "system_default = tickets\n[tickets]\nNumTickets = 2\n");
+  const std::string path = certificates_.path() + "/openssl.cnf";
+  setenv("OPENSSL_CONF", path.c_str(), 1);
+  // OpenSSL itself reads it once in a process.
+  ASSERT_EQ(CONF_modules_load_file(path.c_str(), nullptr, 0), 1);
+  serve_twice("true");
+  unsetenv("OPENSSL_CONF");
+}
+
+void AgentServerSessions::serve_twice(const std::string& expected_reuse) {
   serve();
   const auto alice = authority_.user("alice");
   grpc_ssl_session_cache* const cache = grpc_ssl_session_cache_create_lru(4);
@@ -193,7 +216,7 @@ TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
   ASSERT_TRUE(agent::v1::Agent::NewStub(resuming_channel())->Facts(&context, {}, &reply).ok());
   const auto reused = context.auth_context()->FindPropertyValues("ssl_session_reused");
   ASSERT_EQ(reused.size(), 1u);
-  EXPECT_EQ(std::string(reused[0].data(), reused[0].size()), "true");
+  EXPECT_EQ(std::string(reused[0].data(), reused[0].size()), expected_reuse);
   EXPECT_EQ(reply.user().substr(0, 11), "user/alice ");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
   on_loop([this] { credentials_->reread(false); });

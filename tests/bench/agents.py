@@ -29,6 +29,7 @@ WORKERS = (1, 4)
 READY_SECONDS = 60
 TARGET = 4              # An ordinary host; node2 prints at login, node3 has other shells.
 IDLE_JOBS = 24          # Of one launcher each, through one agent.
+PROCESSOR_ROUNDS = 5
 SETTLE_SECONDS = 2      # For memory to come to rest after something has begun or ended.
 PAUSE_SECONDS = 5       # Of a reader that does not read.
 LINE = "x" * 95 + " end\n"  # 100 bytes, as in the output part.
@@ -229,6 +230,49 @@ def inside(options):
             start_row(count, workers, peers)
 
 
+# ---- processor time: what a busy machine does not change much ------------------------------------
+
+def used_seconds(site):
+    """Processor time of everything that has run on the hosts; None where cgroups do not count it."""
+    total = 0
+    for number in site.bed.numbers():
+        try:
+            with open(os.path.join(site.bed._cgroups(f"node{number}")[0], "cpu.stat")) as file:
+                total += next(int(line.split()[1]) for line in file if line.startswith("usage_usec"))
+        except OSError:
+            return None
+    return total / 1e6
+
+
+def bench_processor_time(site, options):
+    if used_seconds(site) is None:
+        return
+    started, before = time.monotonic(), used_seconds(site)
+    time.sleep(SETTLE_SECONDS)
+    idle = (used_seconds(site) - before) / (time.monotonic() - started)  # Agents and daemons alone.
+    print(f"\n### Processor time of a launch, all hosts together, means of {PROCESSOR_ROUNDS}; one worker each\n")
+    print("| hosts | fresh connections | warm connections | srun | fresh ÷ srun | warm ÷ srun |\n"
+          "|---|---|---|---|---|---|")
+    for count in options.host_counts:
+        note(f"agents: processor time, {count} hosts")
+        peers = start_peers(options.ivyrun, count, 1)
+        totals = {peer.name: 0 for peer in peers}
+        for _ in range(PROCESSOR_ROUNDS):
+            for peer in peers:
+                started, before = time.monotonic(), used_seconds(site)
+                subprocess.run(site.command(*peer.argv), check=True, env=site.environment,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+                time.sleep(0.2)  # What ends behind the launcher counts too.
+                totals[peer.name] += (used_seconds(site) - before
+                                      - idle * (time.monotonic() - started))
+        srun = totals.get("srun")
+        cells = [milliseconds(totals[name] / PROCESSOR_ROUNDS) if name in totals else "–"
+                 for name in ("fresh", "warm", "srun")]
+        cells += [f"{totals[name] / srun:.2f}" if srun else "–" for name in ("fresh", "warm")]
+        print(f"| {count} | " + " | ".join(cells) + " |", flush=True)
+
+
 # ---- memory --------------------------------------------------------------------------------------
 
 def mebibytes(value):
@@ -381,6 +425,7 @@ def bench(options):
             "/usr/bin/python3", "-B", os.path.join(HERE, "agents.py"), "--ivyrun", options.ivyrun,
             "--runs", str(options.runs or 7), "--hosts", ",".join(map(str, options.host_counts))),
             check=True, env=site.environment, stdin=subprocess.DEVNULL)
+        bench_processor_time(site, options)
         bench_memory(site, options.ivyrun)
         bench_throughput(site, options)
         return not bench_paused_reader(site, options)

@@ -340,9 +340,9 @@ def open_under_dying_agents(agents, times):
             assert re.fullmatch(rb"pid (\d+)\nend \1\n", done.out), done
             outcomes["ran"] += 1
         else:
-            # The answer came and the agent died before the first word of the job: the launcher has
-            # given up, and nobody could tell the supervisor. It has no workers and waits a minute
-            # for a launcher; so long this test does not wait.
+            # It died before its answer, and an agent that is not there fails the start at once; behind
+            # the answer the launcher finds the next agent. A supervisor that it had started has no
+            # workers and waits half a minute for a launcher; so long this test does not wait.
             assert done.code == 120 and "did not come up" in done.own_text(), done
             assert not agents.workers(2)
             outcomes["failed"] += 1

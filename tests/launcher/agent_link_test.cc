@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <thread>
@@ -73,6 +74,7 @@ class DumbListener {
 class AgentLinkTest : public testing::Test {
  protected:
   void SetUp() override {
+    std::signal(SIGPIPE, SIG_IGN);
     directory_.write("bin/ivy-node", "#!/bin/sh\n");
     directory_.write("lib/ivyrun/bundle-test64.tar", std::string(200'000, 'b'));
     directory_.write("lib/ivyrun/bundle-test64.tar.sha256", std::string(64, 'a') + "\n");

@@ -40,11 +40,13 @@ class FakeHost {
     send(event);
   }
   void cut();  // The carrier breaks.
+  bool is_attached() const { return current_ != nullptr; }
 
   enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
   Answer answer = Answer::kUp;
   bool deaf = false;  // Takes bytes and says nothing: a silent cut.
   int dials = 0;
+  OpenRequest asked;  // By the last of them.
   std::vector<Command> commands;
   int writes = 0;  // That reached it, heartbeats included.
 
@@ -63,7 +65,7 @@ class FakeLink : public HostLink {
   }
   void open(const OpenRequest& request) override {
     ++host_.dials;
-    (void)request;
+    host_.asked = request;
     if (host_.answer == FakeHost::Answer::kSilent) return;
     post([this] {
       switch (host_.answer) {
@@ -153,7 +155,10 @@ class HostSessionTest : public ::testing::Test {
       return std::make_unique<FakeLink>(host_, handlers);
     };
     HostSession::Handlers handlers;
-    handlers.up = [this](const LinkUp&) { up_ = true; };
+    handlers.up = [this](const LinkUp&) {
+      EXPECT_FALSE(up_) << "the host came up twice";
+      up_ = true;
+    };
     handlers.event = [this](const Event& event) { notes_.push_back(event.note().text()); };
     handlers.output = [](const link::OutputChunk&) {};
     handlers.failed = [this](const LinkDown& down) { failed_ = down.message; };
@@ -235,6 +240,55 @@ TEST_F(HostSessionTest, RedialsALostCarrierAndLosesNothing) {
   EXPECT_EQ(notes_.size(), 100u);
   EXPECT_EQ(host_.commands.size(), 20u);
   EXPECT_GT(host_.dials, 1);
+  EXPECT_FALSE(lost_.has_value());
+}
+
+// An agent that dies behind its answer, for one: nobody knows whether the supervisor has heard us.
+TEST_F(HostSessionTest, CarrierThatBreaksBeforeTheFirstWordIsDialledAgain) {
+  host_.deaf = true;
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  session_->send(signal_command(10));
+  EXPECT_FALSE(host_.asked.again);
+  host_.answer = FakeHost::Answer::kRefuse;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.dials == 3; })) << "the address refuses: it lives";
+  EXPECT_TRUE(host_.asked.again);
+  EXPECT_FALSE(host_.asked.reattach) << "there may be no supervisor yet";
+  host_.deaf = false;
+  host_.answer = FakeHost::Answer::kUp;
+  host_.send_note("hello");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 1 && host_.commands.size() == 1; }));
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.asked.reattach; }));
+  host_.send_note("still here");
+  ASSERT_TRUE(eventually([&] { return notes_.size() == 2; }));
+  EXPECT_EQ(host_.commands.size(), 1u) << "what the host has is not sent again";
+  EXPECT_FALSE(failed_ || lost_);
+}
+
+TEST_F(HostSessionTest, CarriersThatAlwaysBreakBeforeTheFirstWordAreGivenUp) {
+  host_.deaf = true;
+  open(milliseconds(5'000));
+  for (int dial = 1; dial <= 3; ++dial) {
+    ASSERT_TRUE(eventually([&] { return host_.dials == dial && host_.is_attached(); }));
+    EXPECT_FALSE(failed_.has_value());
+    host_.cut();
+  }
+  ASSERT_TRUE(eventually([&] { return failed_.has_value(); }));
+  EXPECT_EQ(*failed_, "broken");
+  EXPECT_EQ(host_.dials, 3);
+  EXPECT_FALSE(lost_.has_value());
+}
+
+TEST_F(HostSessionTest, JobThatHasEndedBeforeItsFirstWordHasNotComeUp) {
+  host_.deaf = true;
+  open(milliseconds(5'000));
+  ASSERT_TRUE(eventually([&] { return up_; }));
+  host_.answer = FakeHost::Answer::kNoSuchJob;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return failed_.has_value(); }));
+  EXPECT_EQ(*failed_, "no such job");
   EXPECT_FALSE(lost_.has_value());
 }
 
