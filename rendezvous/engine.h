@@ -195,6 +195,36 @@ struct EngineLimits {
   std::size_t waiting_bytes = 1u << 30;
 };
 
+// Who keeps what the engine changes, so that it outlives the process (write_ahead_log.h). The
+// engine tells of changes of what it keeps, not of waits, watches and clients: these end with their
+// connections.
+class Journal {
+ public:
+  virtual ~Journal() = default;
+  // Whether so many bytes more can be kept; asked before a request that writes. What only takes
+  // away (delete, pop) or lets members go on (a barrier) is not asked for.
+  virtual bool has_room(std::size_t bytes) = 0;
+  // The effects (effect.h) of one request or of a new generation: all of them or none.
+  virtual void record(std::string effects) = 0;
+};
+
+// How far a snapshot has come: what is in sections before this one, and keys up to last_key.
+struct SnapshotCursor {
+  enum class Section : std::uint8_t { kValues, kQueues, kBarriers };
+  std::uint32_t space = 0;
+  Section section = Section::kValues;
+  std::optional<std::string> last_key;
+  bool done() const { return space == 3; }
+  void next_section() {
+    last_key.reset();
+    space += section == Section::kBarriers ? 1 : 0;
+    section = section == Section::kBarriers
+                  ? Section::kValues
+                  : static_cast<Section>(static_cast<std::uint8_t>(section) + 1);
+  }
+};
+inline constexpr std::size_t kSnapshotRecordBytes = 1u << 20;
+
 class Engine {
  public:
   explicit Engine(EngineLimits limits = {});
@@ -229,6 +259,16 @@ class Engine {
   std::size_t waiting_bytes() const;
   // Grows with every write and every wait that was satisfied: whether the job gets on.
   std::uint64_t changes() const;
+
+  // From now on; nullptr: to nobody. It outlives the engine, or is taken away.
+  void journal_to(Journal* journal);
+  // Does once more what one record says, before any client has come. DataLoss: these are no
+  // effects, or of other contents; the engine is of no use then.
+  Result<void> replay(std::string_view effects);
+  // The next piece of about most_bytes of everything that is kept, as records whose replay in a new
+  // engine gives the same contents. Changes between two pieces: covered_effects (effect.h).
+  void snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
+                std::vector<std::string>& records) const;
 
  private:
   struct State;
