@@ -44,6 +44,7 @@ struct ServeOptions {
   std::string listen;  // ADDRESS:PORT
   std::string torch;
   unsigned stall_seconds = 0;
+  std::string wal;  // Directory.
 };
 
 Error wrong(std::string what) {
@@ -88,6 +89,8 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     options.torch = value;
   else if (name == "--torch-peers")
     options.torch_peers = split_at_commas(value);
+  else if (name == "--wal")
+    options.wal = value;
   else if (name == "--generation")
     return take_number(name, value, options.generation);
   else if (name == "--control-fd")
@@ -158,6 +161,7 @@ class RendezvousProcess {
       : options_(std::move(options)), server_(loop_, server_options(token)) {}
 
   Result<void> listen() {
+    if (!options_.wal.empty()) IVY_CHECK(server_.keep_in(options_.wal));
     std::vector<int> native = options_.native_fds;
     std::vector<int> torch = options_.torch_fds;
     if (!options_.listen.empty()) native.push_back(IVY_TRY(listen_on_text(options_.listen)));
@@ -168,32 +172,6 @@ class RendezvousProcess {
     for (const int fd : native) say("listening on " + address_of(fd));
     for (const int fd : torch) say("listening for torch on " + address_of(fd));
     return {};
-  }
-
-  int run() {
-    signals_.async_wait([this](const boost::system::error_code& error, int) {
-      if (!error) loop_.stop();
-    });
-    if (options_.control_fd >= 0) {
-      control_.assign(options_.control_fd);
-      wait_for_control();
-    }
-    if (options_.stall_seconds > 0) watch_for_stalls();
-    say("ready");
-    loop_.run();
-    server_.stop();
-    return 0;
-  }
-
- private:
-  ServerOptions server_options(const std::string& token) {
-    ServerOptions server;
-    server.job_id = options_.job_id;
-    server.token = token;
-    server.generation = options_.generation;
-    server.torch_peers = options_.torch_peers;
-    server.log = [this](const std::string& text) { say("log " + text); };
-    return server;
   }
 
   // A control socket that is full loses the line: the store must not wait for its reader.
@@ -208,6 +186,37 @@ class RendezvousProcess {
     } else {
       send(options_.control_fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
+  }
+
+  int run() {
+    signals_.async_wait([this](const boost::system::error_code& error, int) {
+      if (!error) loop_.stop();
+    });
+    if (options_.control_fd >= 0) {
+      control_.assign(options_.control_fd);
+      wait_for_control();
+    }
+    if (options_.stall_seconds > 0) watch_for_stalls();
+    say("ready");
+    loop_.run();
+    server_.stop();
+    return exit_code_;
+  }
+
+ private:
+  ServerOptions server_options(const std::string& token) {
+    ServerOptions server;
+    server.job_id = options_.job_id;
+    server.token = token;
+    server.generation = options_.generation;
+    server.torch_peers = options_.torch_peers;
+    server.log = [this](const std::string& text) { say("log " + text); };
+    server.log_lost = [this](const std::string& text) {
+      say("end " + text);
+      exit_code_ = kExitInternal;
+      loop_.stop();
+    };
+    return server;
   }
 
   void wait_for_control() {
@@ -272,6 +281,7 @@ class RendezvousProcess {
   boost::asio::steady_timer stall_timer_{loop_};
   std::string line_;
   std::uint64_t said_at_ = 0;
+  int exit_code_ = 0;
 };
 
 int complain(const Error& error) {
@@ -297,7 +307,10 @@ int run_rendezvous(int argc, char** argv) {
   }
   RendezvousProcess process(*options, *token);
   const Result<void> listening = process.listen();
-  if (!listening.ok()) return complain(listening.error());
+  if (!listening.ok()) {
+    process.say("end " + listening.error().message);
+    return complain(listening.error());
+  }
   return process.run();
 }
 
