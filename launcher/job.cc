@@ -301,6 +301,11 @@ void Job::open_store() {
   }
   for (const std::string& peer : peers) open.add_torch_peers(peer);
   open.set_stall_seconds(static_cast<std::uint32_t>(options_.stall_timeout.count()));
+  if (!options_.wal.empty()) {
+    const bool is_absolute = options_.wal.starts_with('/');
+    open.set_wal_directory(is_absolute ? options_.wal
+                                       : options_.working_directory + "/" + options_.wal);
+  }
   HostRecord& first = hosts_[plan_.hosts.front().host_index];
   first.opens_store = true;
   first.session->send(command);

@@ -109,6 +109,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
         listeners_.emplace_back(Listener{stream_descriptor(loop_, listening_fd), dialect});
     wait_for_clients(listener);
   }
+  void adopt(int fd, std::string_view arrived);
   void begin_generation(std::uint32_t generation);
   std::string why() const { return explain(engine_.picture(), steady_ns()); }
   std::uint64_t last_progress_ns() const { return last_progress_ns_; }
@@ -158,7 +159,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
 
   void wait_for_clients(Listener& listener);
   void take_clients(Listener& listener);
-  void take_client(int fd, const sockaddr_storage& from, Dialect dialect);
+  LinkPointer take_client(int fd, const sockaddr_storage& from, Dialect dialect);
   bool may_connect(const std::string& address, Dialect dialect) const;
   void wait_for_events();
   void serve_events();
@@ -250,7 +251,9 @@ bool Server::Core::may_connect(const std::string& address, Dialect dialect) cons
          options_.torch_peers.end();
 }
 
-void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dialect) {
+// Null: refused.
+Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_storage& from,
+                                                    Dialect dialect) {
   const std::string address = text_of(from, false);
   const bool allowed = may_connect(address, dialect);
   if (!allowed || links_.size() >= options_.limits.connections) {
@@ -258,7 +261,7 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
         (allowed ? "there are " + std::to_string(links_.size()) + " already"
                  : "it is no host of this job"));
     ::close(fd);
-    return;
+    return nullptr;
   }
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -283,6 +286,17 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
     link->unauthenticated = true;
   }
   wait_readable(link);
+  return link;
+}
+
+void Server::Core::adopt(int fd, std::string_view arrived) {
+  sockaddr_storage from{};
+  socklen_t length = sizeof from;
+  getpeername(fd, reinterpret_cast<sockaddr*>(&from), &length);
+  const LinkPointer link = take_client(fd, from, Dialect::kNative);
+  if (link == nullptr) return;
+  receive(link, arrived);
+  end_turn();
 }
 
 void Server::Core::authenticated(Link& link) {
@@ -626,6 +640,7 @@ Server::~Server() { core_->stop(); }
 
 Result<void> Server::keep_in(const std::string& directory) { return core_->keep_in(directory); }
 void Server::listen(int listening_fd, Dialect dialect) { core_->listen(listening_fd, dialect); }
+void Server::adopt(int fd, std::string_view arrived) { core_->adopt(fd, arrived); }
 void Server::begin_generation(std::uint32_t generation) { core_->begin_generation(generation); }
 std::string Server::why() const { return core_->why(); }
 std::optional<std::uint64_t> Server::longest_wait_since_ns() const {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/status.h"
@@ -60,6 +61,8 @@ class Server {
   Result<void> keep_in(const std::string& directory);
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
+  // Takes over a connection of the native dialect, and what was already read from it.
+  void adopt(int fd, std::string_view arrived);
   // Everything of the generation before is forgotten, and its connections are closed.
   void begin_generation(std::uint32_t generation);
   // Who waits for whom now.
