@@ -30,9 +30,9 @@ constexpr std::size_t kMostRestarts = 5;
 constexpr std::chrono::seconds kRestartsWithin{60};
 // What a worker sees of it; ivyrun's own clients see nothing.
 constexpr const char* kAfterRestart =
-    "; it has been started again from its log and nothing that it had acknowledged is lost. "
-    "torch's own client cannot dial again: a rank that uses a TCPStore from before fails with "
-    "\"Broken pipe\" or \"Connection reset\" unless it makes another one";
+    "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
+    "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
+    "unless it makes another one";
 
 Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   const Result<int> fd = listen_tcp(address, port);

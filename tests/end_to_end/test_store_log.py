@@ -113,3 +113,25 @@ def test_another_jobs_log_is_not_read(local, log_folder):
         assert done.code == 0, done
         assert all(lines[-1] == "sum 4 unknown 0" or lines[-1].startswith("sum")
                    for lines in done.texts_by_rank().values()), done
+
+
+RESTARTED = """
+echo job $IVY_JOB_ID
+if [ "$IVY_GENERATION" = 0 ]; then "$1" 5 1; exit 1; fi
+exec "$1" 20 20
+"""
+
+
+def test_a_restart_forgets_and_is_kept_too(local, log_folder):
+    """The log's second generation: nothing of the first is in it, and a kill loses nothing of it."""
+    with local.start("--wal", str(log_folder), "--max-restarts", "1", "-n", "2", "bash", "-c",
+                     RESTARTED, "-", WORKER) as job:
+        job.wait_for(rb"round 8\b", limit=60, count=2)
+        kill_store(job_of(job))
+        done = job.finish()
+    assert done.code == 0, done
+    for lines in done.texts_by_rank().values():
+        total, unknown = int(lines[-1].split()[1]), int(lines[-1].split()[3])
+        assert 40 - 2 - unknown <= total <= 40, done
+        assert [line for line in lines if line.startswith("round")][5:] == [
+            f"round {number}" for number in range(1, 21)], done
