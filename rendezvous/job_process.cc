@@ -38,7 +38,9 @@ void limit(int what, std::uint64_t most) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+#ifndef __SANITIZE_ADDRESS__  // It takes more address space than any limit.
   limit(RLIMIT_DATA, limits.memory_bytes);
+#endif
   limit(RLIMIT_NOFILE, limits.descriptors);
 
   std::vector<char*> pointers;

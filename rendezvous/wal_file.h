@@ -11,7 +11,7 @@
 // ever called committed.
 //
 // Thread: the loop's; the disk is waited for in a thread of its own (commit_thread.h).
-// Lifetime: the destructor waits for the batch under way.
+// Lifetime: the engine outlives it; the destructor waits for the batch under way.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -48,7 +49,10 @@ class DurableStoreTest : public testing::Test {
     std::fflush(nullptr);
     server_ = fork();
     ASSERT_GE(server_, 0);
-    if (server_ == 0) _exit(serve(before));
+    if (server_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      _exit(serve(before));
+    }
   }
   // Its exit code, or 128 and the signal.
   int end(int signal) {
@@ -321,6 +325,7 @@ TEST_F(DurableStoreTest, AGenerationIsKeptAndForgets) {
   file = WalFile::open(directory_, kJobId, again).value();
   EXPECT_EQ(again.generation(), 3u);
   EXPECT_EQ(again.key_count(), 0u);
+  file.reset();  // Before its engine.
 }
 
 TEST_F(DurableStoreTest, AFullDiskIsATypedErrorAndLosesNothing) {
