@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "proto/listening_socket.h"
 #include "rendezvous/client.h"
 #include "rendezvous/wal_file.h"
 #include "tests/rendezvous/journal_book.h"
@@ -35,7 +36,7 @@ class DurableStoreTest : public testing::Test {
     std::string pattern = testing::TempDir() + "/ivy-wal-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     directory_ = pattern;
-    listener_ = listen_on("127.0.0.1", 0).value();
+    listener_ = listen_tcp("127.0.0.1", 0).value();
   }
   void TearDown() override {
     end(SIGKILL);
