@@ -273,8 +273,10 @@ void Job::check_addresses() {
   for (const PlannedHost& planned : plan_.hosts) needed |= !hosts_[planned.host_index].on_this_host;
   for (HostRecord& host : hosts_) host.checked = !needed || host.plan_index < 0;
   if (!options_.dry_run) open_store();
-  // On one host Start follows OpenStore on the same way, so its answer need not be waited for.
-  if (!needed) return apply(JobEvent::kAllChecked);
+  // On one host Start follows OpenStore on the same way, so its answer need not be waited for: a
+  // port that was reserved can be listened on. A log's directory may be of no use.
+  const bool waits_for_store = !options_.wal.empty() && !options_.dry_run;
+  if (!needed && !waits_for_store) return apply(JobEvent::kAllChecked);
   Command command;
   CheckAddress& check = *command.mutable_check_address();
   check.set_address(plan_.master_address);
@@ -301,6 +303,11 @@ void Job::open_store() {
   }
   for (const std::string& peer : peers) open.add_torch_peers(peer);
   open.set_stall_seconds(static_cast<std::uint32_t>(options_.stall_timeout.count()));
+  if (!options_.wal.empty()) {
+    const bool is_absolute = options_.wal.starts_with('/');
+    open.set_wal_directory(is_absolute ? options_.wal
+                                       : options_.working_directory + "/" + options_.wal);
+  }
   HostRecord& first = hosts_[plan_.hosts.front().host_index];
   first.opens_store = true;
   first.session->send(command);

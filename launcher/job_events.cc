@@ -262,6 +262,10 @@ void Job::on_store_opened(std::size_t index, const StoreOpened& opened) {
   diagnostic.fix =
       "another --port-range or --master-port,\n"
       "or --no-store: rank 0's framework then serves on MASTER_PORT";
+  if (opened.error().starts_with("the store's log")) {
+    diagnostic.what = "the job's store cannot keep a log";
+    diagnostic.fix = "name a directory that can be written on the first host: --wal DIR";
+  }
   diagnostic.exit_code = kExitRefused;
   refuse({std::move(diagnostic)}, LauncherReason::kRefused);
 }

@@ -208,6 +208,9 @@ constexpr OptionEntry kTable[] = {
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kOurs,
      "no store of ivyrun's: rank 0's framework serves on MASTER_PORT"},
+    {"wal", "--store-wal", "DIR", kNetwork, kHonoured, kOurs,
+     "keep what the store has acknowledged in a log below DIR on the first host: a store that is "
+     "killed is started again, and the job goes on"},
     {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
      "how hosts are reached (default auto: by their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
@@ -241,7 +244,7 @@ constexpr OptionEntry kTable[] = {
      "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
     {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
      "write it before the host: -H user@host"},
-    {"wal", "--store-proxy", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
+    {"store-proxy", "", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
 
     // ---- Diagnosis.
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,

@@ -77,6 +77,7 @@ struct Options {
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr
   bool no_store = false;    // --no-store: rank 0's framework serves on MASTER_PORT.
+  std::string wal;          // --wal: where the store keeps its log; empty: it keeps none.
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.

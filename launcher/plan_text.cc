@@ -126,6 +126,8 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   if (plan.store_port != 0)
     out += "listens: " + address + ":" + std::to_string(plan.store_port) +
            " (the store, for clients that know the job's token; nothing else listens)\n";
+  if (plan.store_port != 0 && !options.wal.empty())
+    out += "log of the store: below " + options.wal + " on " + first.name + "\n";
   out += "reserved: " + address + ":" + std::to_string(plan.coordinator_port) +
          " (for the coordinator of JAX and Keras, opened by rank 0)\n";
   if (options.max_restarts > 0)

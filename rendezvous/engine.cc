@@ -119,6 +119,7 @@ Result<void> Engine::State::room_for(std::size_t more_keys, std::size_t more_byt
 // Stores, without telling anybody.
 Result<void> Engine::State::put(const std::string& key, std::string value) {
   IVY_CHECK(check_entry(key, value));
+  IVY_CHECK(room_in_log(key.size() + value.size()));
   auto& values = contents().values;
   const auto found = values.find(key);
   if (found == values.end()) {
@@ -127,12 +128,14 @@ Result<void> Engine::State::put(const std::string& key, std::string value) {
     bytes += cost;
     keys += 1;
     changes += 1;
+    note({EffectKind::kPut, space, key, value, 0, 0, {}});
     values.emplace(key, std::move(value));
     return {};
   }
   if (value.size() > found->second.size())
     IVY_CHECK(room_for(0, value.size() - found->second.size()));
   bytes = bytes - found->second.size() + value.size();
+  note({EffectKind::kPut, space, key, value, 0, 0, {}});
   found->second = std::move(value);
   changes += 1;
   return {};
@@ -380,6 +383,7 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   state_->out = &out;
   std::visit([this](auto&& kind) { state_->serve(std::forward<decltype(kind)>(kind)); },
              std::move(body));
+  state_->end_record();
 }
 
 std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
@@ -415,6 +419,8 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
   state_->bytes = 0;
   state_->keys = 0;
   state_->generation = generation;
+  state_->note({EffectKind::kGeneration, Space::kNative, {}, {}, generation, 0, {}});
+  state_->end_record();
 }
 
 std::uint32_t Engine::generation() const { return state_->generation; }

@@ -28,6 +28,7 @@
 
 #include "proto/status.h"
 #include "proto/store_wire.h"
+#include "rendezvous/journal.h"
 
 namespace ivy::store {
 
@@ -229,6 +230,16 @@ class Engine {
   std::size_t waiting_bytes() const;
   // Grows with every write and every wait that was satisfied: whether the job gets on.
   std::uint64_t changes() const;
+
+  // From now on; nullptr: to nobody. It outlives the engine, or is taken away.
+  void journal_to(Journal* journal);
+  // Does once more what one record says, before any client has come. DataLoss: these are no
+  // effects, or of other contents; the engine is of no use then.
+  Result<void> replay(std::string_view effects);
+  // The next piece of about most_bytes of everything that is kept, as records whose replay in a new
+  // engine gives the same contents. Changes between two pieces: covered_effects (effect.h).
+  void snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
+                std::vector<std::string>& records) const;
 
  private:
   struct State;

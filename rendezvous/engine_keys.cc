@@ -76,10 +76,12 @@ void Engine::State::serve(Append&& request) {
   } else {
     length += found->second.size();
     if (length > kMaxValueBytes) return answer(too_long("a value", length, kMaxValueBytes));
-    const Result<void> room = room_for(0, request.value.size());
+    Result<void> room = room_for(0, request.value.size());
+    if (room.ok()) room = room_in_log(request.key.size() + request.value.size());
     if (!room.ok()) return answer(room.error());
     bytes += request.value.size();
     changes += 1;
+    note({EffectKind::kAppend, space, request.key, request.value, 0, 0, {}});
     found->second += request.value;
   }
   answer(Number{static_cast<std::int64_t>(length)});
@@ -93,6 +95,7 @@ void Engine::State::serve(Delete&& request) {
   bytes -= found->first.size() + found->second.size() + kKeyOverheadBytes;
   keys -= 1;
   changes += 1;
+  note({EffectKind::kErase, space, request.key, {}, 0, 0, {}});
   values.erase(found);
   answer(Number{1});
   tell_watches(request.key, Changed::What::kDeleted, {});
@@ -123,11 +126,13 @@ void Engine::State::serve(MultiSet&& request) {
   // and the room is reckoned as if all were new, which can only refuse too early.
   std::size_t more_bytes = 0;
   std::size_t more_keys = 0;
+  std::size_t log_bytes = 0;
   const Result<void> few = check_key_count(request.entries.size());
   if (!few.ok()) return answer(few.error());
   for (const auto& [key, value] : request.entries) {
     const Result<void> sane = check_entry(key, value);
     if (!sane.ok()) return answer(sane.error());
+    log_bytes += key.size() + value.size() + kKeyOverheadBytes;
     const auto found = contents().values.find(key);
     if (found == contents().values.end()) {
       more_keys += 1;
@@ -136,7 +141,8 @@ void Engine::State::serve(MultiSet&& request) {
       more_bytes += value.size() - found->second.size();
     }
   }
-  const Result<void> room = room_for(more_keys, more_bytes);
+  Result<void> room = room_for(more_keys, more_bytes);
+  if (room.ok()) room = room_in_log(log_bytes);
   if (!room.ok()) return answer(room.error());
   for (auto& [key, value] : request.entries) IVY_ASSERT(put(key, std::move(value)).ok());
   answer(Done{});

@@ -11,8 +11,10 @@ void Engine::State::serve(QueuePush&& request) {
   const Result<void> sane = check_entry(request.key, request.value);
   if (!sane.ok()) return answer(sane.error());
   const std::size_t cost = request.key.size() + request.value.size() + kKeyOverheadBytes;
-  const Result<void> room = room_for(1, cost);
+  Result<void> room = room_for(1, cost);
+  if (room.ok()) room = room_in_log(cost);
   if (!room.ok()) return answer(room.error());
+  note({EffectKind::kPush, space, request.key, request.value, 0, 0, {}});
   bytes += cost;
   keys += 1;
   changes += 1;
@@ -29,6 +31,7 @@ std::string Engine::State::take_front(Queues::iterator queue) {
   bytes -= queue->first.size() + item.size() + kKeyOverheadBytes;
   keys -= 1;
   changes += 1;
+  note({EffectKind::kPop, space, queue->first, {}, 0, 0, {}});
   if (queue->second.empty()) contents().queues.erase(queue);
   return item;
 }
@@ -70,6 +73,10 @@ void Engine::State::serve(QueueLength&& request) {
   answer(Number{static_cast<std::int64_t>(length)});
 }
 
+std::size_t barrier_cost(std::string_view name, std::uint32_t size) {
+  return name.size() + kKeyOverheadBytes + kMemberBytes * size;
+}
+
 // The barrier of that name, made when there is none. Its size may change between rounds only.
 Result<Engine::State::BarrierRound*> Engine::State::barrier_for(const Barrier& request) {
   auto& barriers = contents().barriers;
@@ -82,14 +89,16 @@ Result<Engine::State::BarrierRound*> Engine::State::barrier_for(const Barrier& r
                                              std::to_string(request.size) + ", others said " +
                                              std::to_string(found->second.size)};
   }
-  const std::size_t cost = request.name.size() + kKeyOverheadBytes + kMemberBytes * request.size;
+  const std::size_t cost = barrier_cost(request.name, request.size);
   const std::size_t before = is_new ? 0 : found->second.cost_bytes;
   IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
+  IVY_CHECK(room_in_log(cost));
   bytes = bytes - before + cost;
   keys += is_new ? 1 : 0;
   BarrierRound& barrier = is_new ? barriers[request.name] : found->second;
   barrier.size = request.size;
   barrier.cost_bytes = cost;
+  note_barrier(request.name, barrier);
   return &barrier;
 }
 
@@ -119,10 +128,10 @@ void Engine::State::serve(Barrier&& request) {
   const WaiterId here = waiters.add(std::move(waiter), [](const std::string&) { return false; });
   barrier.arrived[request.member].insert(here);
   changes += 1;
-  if (barrier.arrived.size() == barrier.size) complete(barrier);
+  if (barrier.arrived.size() == barrier.size) complete(request.name, barrier);
 }
 
-void Engine::State::complete(BarrierRound& barrier) {
+void Engine::State::complete(const std::string& name, BarrierRound& barrier) {
   barrier.last_calls.clear();
   for (const auto& [member, ids] : barrier.arrived) {
     for (const WaiterId waiting : ids) {
@@ -134,6 +143,7 @@ void Engine::State::complete(BarrierRound& barrier) {
   }
   barrier.arrived.clear();
   barrier.round += 1;
+  note_barrier(name, barrier);
 }
 
 void Engine::State::serve(AddAndWait&& request) {

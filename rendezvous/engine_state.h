@@ -1,5 +1,6 @@
 // What the engine is made of, for its sources only: engine.cc (clients, time, generations),
-// engine_keys.cc (values) and engine_meetings.cc (queues, barriers, watches). Pure.
+// engine_keys.cc (values), engine_meetings.cc (queues, barriers, watches) and engine_journal.cc
+// (what outlives the process). Pure.
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/effect.h"
 #include "rendezvous/engine.h"
 #include "rendezvous/waiters.h"
 
@@ -28,6 +30,7 @@ Error too_long(const char* what, std::size_t bytes, std::size_t limit);
 Result<void> check_key(const std::string& key);
 Result<void> check_key_count(std::size_t count);
 Result<void> check_keys(const std::vector<std::string>& keys);
+std::size_t barrier_cost(std::string_view name, std::uint32_t size);
 Result<void> check_entry(const std::string& key, const std::string& value);
 std::optional<std::int64_t> number_of(std::string_view text);
 
@@ -119,10 +122,20 @@ struct Engine::State {
   void tell_watches(const std::string& key, Changed::What what, const std::string& value);
   void begin_wait(Waiter waiter);
   void forget_wait(WaiterId waiter);
-  void complete(BarrierRound& barrier);
+  void complete(const std::string& name, BarrierRound& barrier);
   Waiter waiter_here(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Waiting describe(WaiterId waiter);
   void end_watches(ClientId of, std::optional<RequestId> only);
+
+  // ---- what outlives the process ----
+  Result<void> room_in_log(std::size_t more_bytes) const;
+  void note(const Effect& effect);
+  void note_barrier(const std::string& name, const BarrierRound& barrier);
+  void end_record();
+  Result<void> redo(const Effect& effect);
+  Result<void> redo_value(const Effect& effect, Contents& there);
+  Result<void> redo_queue(const Effect& effect, Contents& there);
+  void redo_barrier(const Effect& effect, Contents& there);
 
   const EngineLimits limits;
   std::uint32_t generation = 0;
@@ -133,6 +146,8 @@ struct Engine::State {
   std::size_t bytes = 0;
   std::size_t keys = 0;
   std::uint64_t changes = 0;
+  Journal* journal = nullptr;
+  std::string effects;  // Of the request that is being served.
 
   // Of the request that is being served.
   ClientId client = 0;

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -16,6 +17,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,12 +28,14 @@
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
 #include "proto/listening_socket.h"
+#include "rendezvous/job_process.h"
+#include "rendezvous/job_server.h"
 #include "rendezvous/server.h"
+#include "rendezvous/token_directory.h"
 
 namespace ivy::store {
 namespace {
 
-constexpr std::size_t kTokenBytes = 32;
 constexpr std::size_t kMaxControlLine = 4096;
 constexpr std::size_t kMaxStallBytes = 32u << 10;
 
@@ -44,12 +50,39 @@ struct ServeOptions {
   std::string listen;  // ADDRESS:PORT
   std::string torch;
   unsigned stall_seconds = 0;
+  std::string wal;  // Directory.
+  // For many jobs: the front, and one job's process behind it.
+  std::string tokens;  // Directory.
+  JobServerOptions jobs;
+  std::uint64_t job_memory_mib = 0;  // 0: no limit.
+  int adopt_fd = -1;
 };
 
+constexpr const char* kHelp =
+    "usage: ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]\n"
+    "       ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]\n"
+    "\n"
+    "A store for one job, or for all jobs that have a token file in DIR (named by the job's id,\n"
+    "32 bytes, mode 0400; a file that appears is served at once, a job whose file goes is over).\n"
+    "\n"
+    "  --listen ADDRESS:PORT      numeric; port 0: any\n"
+    "  --wal DIR                  keep what was acknowledged in DIR/JOB.wal: it outlives kill -9.\n"
+    "                             Without it a store that ends has lost everything, and its\n"
+    "                             clients are told so (EpochLost)\n"
+    "for one job:\n"
+    "  --torch ADDRESS:PORT       serve PyTorch's TCPStore there; it knows no token\n"
+    "  --torch-peers A,B          numeric addresses that may, besides loopback\n"
+    "  --generation N             the attempt that is served (default 0)\n"
+    "  --stall-seconds N          say who waits for whom when nothing has moved for so long\n"
+    "for many jobs:\n"
+    "  --max-jobs N               at a time (default 256)\n"
+    "  --job-memory MIB           of each (default 256); half of it for keys and values\n"
+    "  --job-connections N        of each (default 4096)\n"
+    "  --idle-seconds N           without a connection, until a job's memory is freed (default "
+    "600)\n";
+
 Error wrong(std::string what) {
-  return Error{Code::kInvalidArgument, std::move(what),
-               "usage: ivy-rendezvous serve --job HEX32 --token-file PATH --listen ADDRESS:PORT "
-               "[--torch ADDRESS:PORT [--torch-peers A,B...]] [--stall-seconds N]"};
+  return Error{Code::kInvalidArgument, std::move(what), "ivy-rendezvous --help shows the options"};
 }
 
 template <class Number>
@@ -88,6 +121,20 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     options.torch = value;
   else if (name == "--torch-peers")
     options.torch_peers = split_at_commas(value);
+  else if (name == "--tokens")
+    options.tokens = value;
+  else if (name == "--max-jobs")
+    return take_number(name, value, options.jobs.jobs);
+  else if (name == "--job-memory")
+    return take_number(name, value, options.job_memory_mib);
+  else if (name == "--job-connections")
+    return take_number(name, value, options.jobs.connections);
+  else if (name == "--idle-seconds")
+    return take_number(name, value, options.jobs.idle_seconds);
+  else if (name == "--adopt-fd")
+    return take_number(name, value, options.adopt_fd);
+  else if (name == "--wal")
+    options.wal = value;
   else if (name == "--generation")
     return take_number(name, value, options.generation);
   else if (name == "--control-fd")
@@ -110,25 +157,19 @@ Result<ServeOptions> parse(int argc, char** argv) {
     if (i + 1 == argc) return wrong(std::string(argv[i]) + " needs a value");
     IVY_CHECK(take_option(argv[i], argv[i + 1], options));
   }
+  if (!options.tokens.empty()) {
+    if (options.listen.empty()) return wrong("--listen is missing");
+    if (!options.job_id.empty() || !options.token_file.empty() || !options.torch.empty())
+      return wrong("--tokens names the jobs: no --job, --token-file or --torch beside it");
+    return options;
+  }
   const bool is_hex = options.job_id.size() == 32 &&
                       options.job_id.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hex) return wrong("--job needs 32 hexadecimal digits");
   if (options.token_file.empty()) return wrong("--token-file is missing");
-  if (options.listen.empty() && options.native_fds.empty()) return wrong("--listen is missing");
+  if (options.listen.empty() && options.native_fds.empty() && options.adopt_fd < 0)
+    return wrong("--listen is missing");
   return options;
-}
-
-Result<std::string> read_token(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return errno_error(Code::kNotFound, "token file " + path, errno);
-  std::array<char, kTokenBytes + 1> bytes{};
-  const ssize_t count = read(fd, bytes.data(), bytes.size());
-  close(fd);
-  if (count != static_cast<ssize_t>(kTokenBytes)) {
-    return Error{Code::kInvalidArgument,
-                 "token file " + path + " must hold " + std::to_string(kTokenBytes) + " bytes"};
-  }
-  return std::string(bytes.data(), kTokenBytes);
 }
 
 // "10.0.0.1:4123" or "[::]:0".
@@ -158,6 +199,7 @@ class RendezvousProcess {
       : options_(std::move(options)), server_(loop_, server_options(token)) {}
 
   Result<void> listen() {
+    if (!options_.wal.empty()) IVY_CHECK(server_.keep_in(options_.wal));
     std::vector<int> native = options_.native_fds;
     std::vector<int> torch = options_.torch_fds;
     if (!options_.listen.empty()) native.push_back(IVY_TRY(listen_on_text(options_.listen)));
@@ -170,6 +212,21 @@ class RendezvousProcess {
     return {};
   }
 
+  // A control socket that is full loses the line: the store must not wait for its reader.
+  void say(std::string text) {
+    for (char& c : text) {
+      if (c == '\n') c = '\v';
+    }
+    text.push_back('\n');
+    if (options_.adopt_fd >= 0) text = "job " + options_.job_id.substr(0, 12) + ": " + text;
+    if (options_.control_fd < 0) {
+      std::fputs(text.c_str(), stdout);
+      std::fflush(stdout);
+    } else {
+      send(options_.control_fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+  }
+
   int run() {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (!error) loop_.stop();
@@ -178,11 +235,21 @@ class RendezvousProcess {
       control_.assign(options_.control_fd);
       wait_for_control();
     }
+    if (options_.adopt_fd >= 0) {
+      adopted_.assign(options_.adopt_fd);
+      wait_for_knock();
+      watch_for_rest();
+    }
     if (options_.stall_seconds > 0) watch_for_stalls();
-    say("ready");
-    loop_.run();
+    if (options_.adopt_fd < 0) say("ready");
+    try {
+      loop_.run();
+    } catch (const std::bad_alloc&) {
+      say("end it has used up its memory of " + std::to_string(options_.job_memory_mib) + " MiB");
+      std::_Exit(kExitInternal);  // Nothing may be allocated any more.
+    }
     server_.stop();
-    return 0;
+    return exit_code_;
   }
 
  private:
@@ -192,22 +259,18 @@ class RendezvousProcess {
     server.token = token;
     server.generation = options_.generation;
     server.torch_peers = options_.torch_peers;
+    if (options_.job_memory_mib > 0) {
+      const std::uint64_t bytes = options_.job_memory_mib << 20;
+      server.engine.store_bytes = std::min<std::uint64_t>(server.engine.store_bytes, bytes / 2);
+      server.engine.waiting_bytes = std::min<std::uint64_t>(server.engine.waiting_bytes, bytes / 8);
+    }
     server.log = [this](const std::string& text) { say("log " + text); };
+    server.log_lost = [this](const std::string& text) {
+      say("end " + text);
+      exit_code_ = kExitInternal;
+      loop_.stop();
+    };
     return server;
-  }
-
-  // A control socket that is full loses the line: the store must not wait for its reader.
-  void say(std::string text) {
-    for (char& c : text) {
-      if (c == '\n') c = '\v';
-    }
-    text.push_back('\n');
-    if (options_.control_fd < 0) {
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
-    } else {
-      send(options_.control_fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
   }
 
   void wait_for_control() {
@@ -242,6 +305,61 @@ class RendezvousProcess {
     return true;
   }
 
+  // Connections from the server for many jobs (job_process.h), and its question whether to rest.
+  void wait_for_knock() {
+    adopted_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [this](const boost::system::error_code& error) {
+                          if (error || !take_knock()) return loop_.stop();
+                          wait_for_knock();
+                        });
+  }
+
+  // False at its end.
+  bool take_knock() {
+    std::array<char, kHelloBytes> bytes;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
+    iovec part{bytes.data(), bytes.size()};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = room.data();
+    message.msg_controllen = room.size();
+    const ssize_t count = recvmsg(options_.adopt_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (count < 0) return errno == EAGAIN || errno == EINTR;
+    if (count == 0) return false;
+    const std::string_view arrived(bytes.data(), static_cast<std::size_t>(count));
+    const cmsghdr* head = CMSG_FIRSTHDR(&message);
+    if (head != nullptr && head->cmsg_type == SCM_RIGHTS) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head), sizeof fd);
+      server_.adopt(fd, arrived);
+    } else if (arrived == kRest) {
+      if (server_.connection_count() == 0) return false;
+      send(options_.adopt_fd, kBusy.data(), kBusy.size(), MSG_NOSIGNAL);
+      idle_since_.reset();
+    }  // Else: a connection for which there was no descriptor left. It is closed.
+    return true;
+  }
+
+  void watch_for_rest() {
+    // 0 seconds: at once, as far as a timer can tell.
+    rest_timer_.expires_after(
+        std::chrono::milliseconds(options_.jobs.idle_seconds == 0 ? 20 : 1000));
+    rest_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      const auto now = std::chrono::steady_clock::now();
+      if (server_.connection_count() > 0) {
+        idle_since_.reset();
+      } else if (!idle_since_) {
+        idle_since_ = now;
+      } else if (now - *idle_since_ >= std::chrono::seconds(options_.jobs.idle_seconds)) {
+        send(options_.adopt_fd, kIdle.data(), kIdle.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        idle_since_ = now;
+      }
+      watch_for_rest();
+    });
+  }
+
   // Said once per stall. A job may compute for hours without the store: it is stalled only when
   // somebody has waited for as long, too.
   void watch_for_stalls() {
@@ -269,9 +387,13 @@ class RendezvousProcess {
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::posix::stream_descriptor control_{loop_};
+  boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
+  boost::asio::steady_timer rest_timer_{loop_};
+  std::optional<std::chrono::steady_clock::time_point> idle_since_;
   std::string line_;
   std::uint64_t said_at_ = 0;
+  int exit_code_ = 0;
 };
 
 int complain(const Error& error) {
@@ -280,24 +402,64 @@ int complain(const Error& error) {
   return error.code == Code::kInvalidArgument ? kExitUsage : kExitInternal;
 }
 
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int serve_many(const ServeOptions& options) {
+  const Result<TokenDirectory> tokens = TokenDirectory::open(options.tokens);
+  if (!tokens.ok()) return complain(tokens.error());
+  const Result<int> listening = listen_on_text(options.listen);
+  if (!listening.ok()) return complain(listening.error());
+  const auto say = [](const std::string& text) {
+    std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+  };
+  JobServerOptions jobs = options.jobs;
+  jobs.wal = options.wal;
+  if (options.job_memory_mib > 0) jobs.memory_bytes = options.job_memory_mib << 20;
+  jobs.log = [&say](const std::string& text) { say("log " + text); };
+  boost::asio::io_context loop{1};
+  boost::asio::signal_set signals{loop, SIGTERM, SIGINT};
+  signals.async_wait([&loop](const boost::system::error_code& error, int) {
+    if (!error) loop.stop();
+  });
+  JobServer server(loop, *tokens, jobs);
+  say("listening on " + address_of(*listening));
+  server.listen(*listening);
+  say("ready");
+  loop.run();
+  server.stop();
+  return 0;
+}
+
 }  // namespace
 
 int run_rendezvous(int argc, char** argv) {
+  const std::string_view first = argc > 0 ? argv[0] : "";
+  const std::string_view second = argc > 1 ? argv[1] : "";
+  if (first == "--help" || second == "--help") {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
   const Result<ServeOptions> options = parse(argc, argv);
   if (!options.ok()) return complain(options.error());
-  const Result<std::string> token = read_token(options->token_file);
-  if (!token.ok()) return complain(token.error());
   std::signal(SIGPIPE, SIG_IGN);
   // A process that was started through /proc/self/exe is called "exe" otherwise.
   prctl(PR_SET_NAME, "ivy-rendezvous");
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
+  raise_descriptor_limit();
+  if (!options->tokens.empty()) return serve_many(*options);
+  const Result<std::string> token = read_token(options->token_file, options->adopt_fd >= 0);
+  if (!token.ok()) return complain(token.error());
   RendezvousProcess process(*options, *token);
   const Result<void> listening = process.listen();
-  if (!listening.ok()) return complain(listening.error());
+  if (!listening.ok()) {
+    process.say("end " + listening.error().message);
+    return complain(listening.error());
+  }
   return process.run();
 }
 

@@ -1,15 +1,20 @@
-// The role `ivy-rendezvous serve`: a store in a process of its own. Two ways to start it:
+// The role `ivy-rendezvous serve`: a store in a process of its own. Ways to start it:
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
 //                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]]
 //   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT
 //                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
+//   by hand, for many        --tokens DIRECTORY --listen ADDRESS:PORT; job_server.h
+//   by the latter, per job   --job HEX --token-file PATH --adopt-fd N --idle-seconds N
+//                            --job-memory MIB
 //
 // torch cannot authenticate: its socket is for loopback and the listed addresses only.
+// --wal DIRECTORY in each of them: what was acknowledged outlives the process (wal_file.h).
 //
 // On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit". Up:
 // "ready", "log TEXT", "stall TEXT" (who waits for whom, when nothing has moved for
-// --stall-seconds). Its end ends the store. By hand, the same lines go to standard output.
+// --stall-seconds), "end TEXT" (why it ends by itself). Its end ends the store. By hand, the same
+// lines go to standard output.
 #pragma once
 
 namespace ivy::store {

@@ -21,7 +21,9 @@
 
 #include "rendezvous/connection.h"
 #include "rendezvous/explanation.h"
+#include "rendezvous/held_replies.h"
 #include "rendezvous/readiness.h"
+#include "rendezvous/wal_file.h"
 
 namespace ivy::store {
 namespace {
@@ -36,6 +38,9 @@ constexpr int kLogLinesPerTick = 4;
 constexpr int kKeepIdleSeconds = 30;
 constexpr int kKeepIntervalSeconds = 10;
 constexpr int kKeepProbes = 3;
+// Of changes that the disk has not taken yet, and of replies that wait for it. Beyond it nothing is
+// read: a disk that is slower than its clients must not fill the memory.
+constexpr std::size_t kMaxUncommittedBytes = 64u << 20;
 
 std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -98,11 +103,13 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     tick();
     wait_for_events();
   }
+  Result<void> keep_in(const std::string& directory);
   void listen(int listening_fd, Dialect dialect) {
     auto& listener =
         listeners_.emplace_back(Listener{stream_descriptor(loop_, listening_fd), dialect});
     wait_for_clients(listener);
   }
+  void adopt(int fd, std::string_view arrived);
   void begin_generation(std::uint32_t generation);
   std::string why() const { return explain(engine_.picture(), steady_ns()); }
   std::uint64_t last_progress_ns() const { return last_progress_ns_; }
@@ -141,13 +148,18 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   static std::size_t backlog(const Link& link) {
     return link.connection->unsent.size() - link.sent;
   }
-  bool may_go_on(const Link& link) const {
+  bool reads_its_replies(const Link& link) const {
     return backlog(link) <= options_.limits.unread_pause_bytes;
+  }
+  bool may_go_on(const Link& link) const { return reads_its_replies(link) && !disk_is_behind(); }
+  bool disk_is_behind() const {
+    return wal_ != nullptr &&
+           (wal_->pending_bytes() > kMaxUncommittedBytes || held_.bytes() > kMaxUncommittedBytes);
   }
 
   void wait_for_clients(Listener& listener);
   void take_clients(Listener& listener);
-  void take_client(int fd, const sockaddr_storage& from, Dialect dialect);
+  LinkPointer take_client(int fd, const sockaddr_storage& from, Dialect dialect);
   bool may_connect(const std::string& address, Dialect dialect) const;
   void wait_for_events();
   void serve_events();
@@ -157,6 +169,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   void read_some(const LinkPointer& link);
   void receive(const LinkPointer& link, std::string_view bytes);
   void deliver(Replies& replies);
+  void hand_out(Replies& replies);
+  void wait_for_disk();
+  void on_disk();
+  void lose_log(const Error& error);
   void settle(const LinkPointer& link);
   void authenticated(Link& link);
   void end_turn();
@@ -169,8 +185,11 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
 
   boost::asio::io_context& loop_;
   const ServerOptions options_;
-  const StoreIdentity store_;
+  StoreIdentity store_;
   Engine engine_;
+  std::unique_ptr<WalFile> wal_;  // Only with keep_in.
+  std::unique_ptr<stream_descriptor> disk_ready_;
+  HeldReplies held_;
   std::unique_ptr<char[]> buffer_;
   Readiness readiness_;
   stream_descriptor ready_;
@@ -232,7 +251,9 @@ bool Server::Core::may_connect(const std::string& address, Dialect dialect) cons
          options_.torch_peers.end();
 }
 
-void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dialect) {
+// Null: refused.
+Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_storage& from,
+                                                    Dialect dialect) {
   const std::string address = text_of(from, false);
   const bool allowed = may_connect(address, dialect);
   if (!allowed || links_.size() >= options_.limits.connections) {
@@ -240,7 +261,7 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
         (allowed ? "there are " + std::to_string(links_.size()) + " already"
                  : "it is no host of this job"));
     ::close(fd);
-    return;
+    return nullptr;
   }
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -265,6 +286,17 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
     link->unauthenticated = true;
   }
   wait_readable(link);
+  return link;
+}
+
+void Server::Core::adopt(int fd, std::string_view arrived) {
+  sockaddr_storage from{};
+  socklen_t length = sizeof from;
+  getpeername(fd, reinterpret_cast<sockaddr*>(&from), &length);
+  const LinkPointer link = take_client(fd, from, Dialect::kNative);
+  if (link == nullptr) return;
+  receive(link, arrived);
+  end_turn();
 }
 
 void Server::Core::authenticated(Link& link) {
@@ -361,13 +393,19 @@ void Server::Core::settle(const LinkPointer& link) {
 }
 
 void Server::Core::deliver(Replies& replies) {
+  if (wal_ != nullptr && (!held_.empty() || wal_->recorded() > wal_->committed()))
+    return held_.hold(wal_->recorded(), replies);
+  hand_out(replies);
+}
+
+void Server::Core::hand_out(Replies& replies) {
   for (const Reply& reply : replies) {
     const auto found = by_client_.find(reply.client);
     if (found == by_client_.end()) continue;
     const LinkPointer link = *found->second->place;
     settle(link);
     const bool is_change = std::holds_alternative<Changed>(reply.body);
-    if (is_change && !may_go_on(*link) && link->connection->overflow(reply)) continue;
+    if (is_change && !reads_its_replies(*link) && link->connection->overflow(reply)) continue;
     const Result<void> taken = link->connection->reply(reply);
     if (!taken.ok()) {
       close(link, taken.error().message);
@@ -388,6 +426,7 @@ void Server::Core::end_turn() {
     changes_ = changes;
     last_progress_ns_ = steady_ns();
   }
+  if (wal_ != nullptr && !stopped_) wal_->commit();
   send_touched();
   if (!touched_.empty() && !turn_posted_) {
     turn_posted_ = true;
@@ -439,6 +478,63 @@ void Server::Core::send_some(const LinkPointer& link) {
   }
 }
 
+// ---- The log on the disk ------------------------------------------------------------------------
+
+Result<void> Server::Core::keep_in(const std::string& directory) {
+  wal_ = IVY_TRY(WalFile::open(directory, options_.job_id, engine_));
+  if (!wal_->found().empty()) log("the log in " + directory + " holds " + wal_->found());
+  store_.epoch = wal_->epoch();
+  Replies none;
+  if (!wal_->is_new() && engine_.generation() > options_.generation) {
+    return Error{Code::kFailedPrecondition, "the log in " + directory + " is of generation " +
+                                                std::to_string(engine_.generation()) +
+                                                ", this store of " +
+                                                std::to_string(options_.generation)};
+  }
+  // A new log says of which generation it is, too.
+  if (wal_->is_new() || engine_.generation() < options_.generation)
+    engine_.begin_generation(options_.generation, none);
+  disk_ready_ = std::make_unique<stream_descriptor>(loop_, dup(wal_->ready_fd()));
+  wait_for_disk();
+  end_turn();
+  return {};
+}
+
+void Server::Core::wait_for_disk() {
+  disk_ready_->async_wait(stream_descriptor::wait_read,
+                          [self = shared_from_this()](const boost::system::error_code& error) {
+                            if (error || self->stopped_) return;
+                            self->on_disk();
+                            if (!self->stopped_) self->wait_for_disk();
+                          });
+}
+
+void Server::Core::on_disk() {
+  const bool was_behind = disk_is_behind();
+  const Result<void> committed = wal_->collect();
+  if (!committed.ok()) return lose_log(committed.error());
+  if (const std::string note = wal_->take_note(); !note.empty()) log(note);
+  Replies released = held_.release(wal_->committed());
+  hand_out(released);
+  if (was_behind && !disk_is_behind()) {
+    for (const LinkPointer& link : links_) settle(link);
+  }
+  end_turn();
+}
+
+// Nothing that is in memory only may be seen any more, so this is the end.
+void Server::Core::lose_log(const Error& error) {
+  Replies failed = held_.fail(
+      Error{error.code, error.message + ": whether the request was served is not known"});
+  hand_out(failed);
+  const std::vector<LinkPointer> all(links_.begin(), links_.end());
+  for (const LinkPointer& link : all) {
+    if (!link->closed) send_some(link);
+  }
+  stop();
+  if (options_.log_lost) options_.log_lost(error.message);
+}
+
 // ---- Ends ---------------------------------------------------------------------------------------
 
 void Server::Core::close(const LinkPointer& held, const std::string& because) {
@@ -458,7 +554,7 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
 void Server::Core::begin_generation(std::uint32_t generation) {
   Replies replies;
   engine_.begin_generation(generation, replies);
-  deliver(replies);
+  hand_out(replies);  // They tell of nothing that the disk would have to keep.
   end_turn();
   std::vector<LinkPointer> former(links_.begin(), links_.end());
   for (const LinkPointer& link : former) close(link, {});
@@ -472,6 +568,7 @@ void Server::Core::stop() {
   timer_.cancel();
   boost::system::error_code ignored;
   ready_.cancel(ignored);
+  if (disk_ready_ != nullptr) disk_ready_->close(ignored);
   for (Listener& listener : listeners_) listener.socket.close(ignored);
   const std::vector<LinkPointer> all(links_.begin(), links_.end());
   for (const LinkPointer& link : all) close(link, {});
@@ -541,7 +638,9 @@ Server::Server(boost::asio::io_context& loop, ServerOptions options)
 
 Server::~Server() { core_->stop(); }
 
+Result<void> Server::keep_in(const std::string& directory) { return core_->keep_in(directory); }
 void Server::listen(int listening_fd, Dialect dialect) { core_->listen(listening_fd, dialect); }
+void Server::adopt(int fd, std::string_view arrived) { core_->adopt(fd, arrived); }
 void Server::begin_generation(std::uint32_t generation) { core_->begin_generation(generation); }
 std::string Server::why() const { return core_->why(); }
 std::optional<std::uint64_t> Server::longest_wait_since_ns() const {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/status.h"
@@ -41,6 +42,9 @@ struct ServerOptions {
   EngineLimits engine;
   ServerLimits limits;
   std::function<void(const std::string&)> log;
+  // With a log on the disk (keep_in): it cannot be written any more. Every request that it would
+  // have made lasting has been answered with an error, and nobody is served any more.
+  std::function<void(const std::string&)> log_lost;
 };
 
 class Server {
@@ -51,8 +55,14 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   enum class Dialect { kNative, kTorch };
+  // Before listen(): what is acknowledged from now on outlives this process, in a log of this
+  // directory (wal_file.h), and what the log says is there already, with the epoch of its clients.
+  // FailedPrecondition: the log is of a later generation than ServerOptions.
+  Result<void> keep_in(const std::string& directory);
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
+  // Takes over a connection of the native dialect, and what was already read from it.
+  void adopt(int fd, std::string_view arrived);
   // Everything of the generation before is forgotten, and its connections are closed.
   void begin_generation(std::uint32_t generation);
   // Who waits for whom now.

@@ -4,13 +4,16 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 #include "proto/exit_code.h"
@@ -22,6 +25,14 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 constexpr std::size_t kControlBytes = 64u << 10;
+// A store that is killed more often than this is not started any more.
+constexpr std::size_t kMostRestarts = 5;
+constexpr std::chrono::seconds kRestartsWithin{60};
+// What a worker sees of it; ivyrun's own clients see nothing.
+constexpr const char* kAfterRestart =
+    "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
+    "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
+    "unless it makes another one";
 
 Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   const Result<int> fd = listen_tcp(address, port);
@@ -35,6 +46,25 @@ std::string joined(const std::vector<std::string>& parts) {
 }
 
 void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
+
+// Said before the workers start, not when the first of them needs the store.
+Result<void> check_wal_directory(const std::string& path) {
+  if (path.empty()) return {};
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kUnavailable, "the store's log: make directory " + path, errno);
+  if (access((path + "/.").c_str(), W_OK | X_OK) != 0)
+    return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
+                       errno);
+  return {};
+}
+
+std::string end_of(int wait_status) {
+  if (!WIFSIGNALED(wait_status))
+    return "the store ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  return "the store was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) +
+         ")";
+}
 
 // In the child of a process with one thread: ordinary functions are allowed.
 [[noreturn]] void become_store(std::vector<std::string> arguments, pid_t parent) {
@@ -63,6 +93,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
         control_(loop) {}
 
   Result<void> listen() {
+    IVY_CHECK(check_wal_directory(request_.wal_directory));
     for (const std::string& address : request_.addresses) {
       add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
       if (request_.torch_port != 0)
@@ -93,12 +124,17 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   void ended(int wait_status) {
     pid_ = 0;
     if (over_) return;
+    while (control_.is_open() && receive_lines() > 0) {
+      // Its last words may be here already.
+    }
+    const std::string how = end_of(wait_status);
+    if (WIFSIGNALED(wait_status) && may_start_again()) {
+      spawn();
+      if (pid_ != 0) handlers_.note(how + kAfterRestart, false);
+      return;
+    }
     over_ = true;
-    handlers_.lost(WIFSIGNALED(wait_status)
-                       ? "the store was killed by signal " + std::to_string(WTERMSIG(wait_status)) +
-                             " (" + strsignal(WTERMSIG(wait_status)) + ")"
-                       : "the store ended with exit code " +
-                             std::to_string(WEXITSTATUS(wait_status)));
+    handlers_.lost(last_words_.empty() ? how : how + ": " + last_words_);
   }
 
   void end() {
@@ -106,8 +142,11 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     boost::system::error_code ignored;
     for (Listener& listener : listeners_) listener.socket.close(ignored);
     if (control_.is_open()) control_.close(ignored);
-    // It holds nothing that would be missed.
+    // It holds nothing that would be missed, and no other job reads its log.
     if (pid_ != 0) kill(pid_, SIGKILL);
+    if (request_.wal_directory.empty()) return;
+    const std::string log = request_.wal_directory + "/" + request_.job_id + ".wal";
+    for (const std::string& path : {log, log + ".new"}) unlink(path.c_str());
   }
 
  private:
@@ -134,6 +173,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     // Without a list nobody but this host's loopback would be let in.
     std::vector<std::string> peers = request_.torch_peers;
     peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
+    if (!request_.wal_directory.empty())
+      words.insert(words.end(), {"--wal", request_.wal_directory});
     words.push_back("--torch-peers");
     words.push_back(joined(peers));
     return words;
@@ -160,11 +201,28 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     }
     pid_ = child;
     handlers_.born(child);
+    if (control_.is_open()) control_.close();
+    lines_.clear();
     control_.assign(ends[0]);
     wait_for_lines();
-    // The sockets are the store's now; ours would only keep them open after its death.
+    // The sockets are the store's now; ours would only keep them open after its death. With a log
+    // they are to stay open.
+    if (!request_.wal_directory.empty()) return;
     boost::system::error_code ignored;
     for (Listener& listener : listeners_) listener.socket.close(ignored);
+  }
+
+  bool may_start_again() {
+    if (request_.wal_directory.empty()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    while (!restarts_.empty() && now - restarts_.front() > kRestartsWithin) restarts_.pop_front();
+    if (restarts_.size() >= kMostRestarts) {
+      last_words_ = "and that " + std::to_string(kMostRestarts + 1) + " times within " +
+                    std::to_string(kRestartsWithin.count()) + " s";
+      return false;
+    }
+    restarts_.push_back(now);
+    return true;
   }
 
   void fail() {
@@ -180,17 +238,21 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   }
 
   bool read_lines() {
+    const ssize_t count = receive_lines();
+    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+
+  ssize_t receive_lines() {
     std::array<char, 4096> bytes{};
     const ssize_t count = recv(control_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0) return errno == EAGAIN || errno == EINTR;
-    if (count == 0) return false;
+    if (count <= 0) return count;
     lines_.append(bytes.data(), static_cast<std::size_t>(count));
     for (std::size_t end = lines_.find('\n'); end != std::string::npos; end = lines_.find('\n')) {
       take_line(lines_.substr(0, end));
       lines_.erase(0, end + 1);
     }
     if (lines_.size() > kControlBytes) lines_.clear();
-    return true;
+    return count;
   }
 
   void take_line(std::string line) {
@@ -199,6 +261,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     }
     constexpr std::string_view kLog = "log ";
     constexpr std::string_view kStall = "stall ";
+    constexpr std::string_view kEnd = "end ";
+    if (line.starts_with(kEnd)) last_words_ = line.substr(kEnd.size());
     if (line.starts_with(kLog)) handlers_.note(line.substr(kLog.size()), false);
     if (line.starts_with(kStall)) handlers_.note(line.substr(kStall.size()), true);
   }
@@ -210,6 +274,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   std::vector<Listener> listeners_;
   stream_descriptor control_;
   std::string lines_;
+  std::string last_words_;  // Why it ended by itself.
+  std::deque<std::chrono::steady_clock::time_point> restarts_;
   pid_t pid_ = 0;
   bool over_ = false;
 };

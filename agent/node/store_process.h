@@ -2,6 +2,12 @@
 // when the first client knocks: a job that asks nothing of it pays nothing for it.
 //
 //   listening --a client--> serving --ended by itself--> lost
+//                              ^---- killed, with a log ----'
+//
+// With a log (wal_directory) a store that was killed is started again: its sockets are ours, too,
+// so who knocks meanwhile waits, and who was connected dials again. One that ends by itself (its
+// disk is full, its log damaged) is lost all the same, and so is one that is killed again and
+// again. The log goes with the job.
 //
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that a stop leaves it to the last worker; it dies with the supervisor.
@@ -31,6 +37,7 @@ struct StoreRequest {
   std::uint16_t torch_port = 0;          // Reserved before; 0: no torch dialect.
   std::vector<std::string> torch_peers;  // Who may use it besides this host.
   std::uint32_t stall_seconds = 0;       // 0: never says who waits for whom by itself.
+  std::string wal_directory;             // Absolute; made when it is missing. Empty: no log.
 };
 
 class StoreProcess {
@@ -44,7 +51,8 @@ class StoreProcess {
     std::function<void(const std::string&)> lost;
   };
 
-  // AlreadyExists names address and port when another program listens there.
+  // AlreadyExists names address and port when another program listens there. Nothing can be written
+  // to wal_directory: the error begins with "the store's log".
   static Result<std::unique_ptr<StoreProcess>> listen(boost::asio::io_context& loop,
                                                       StoreRequest request, Handlers handlers);
   ~StoreProcess();

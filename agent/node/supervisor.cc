@@ -286,6 +286,7 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
   store.torch_port = ports_.master->port();
   store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
   store.stall_seconds = request.stall_seconds();
+  store.wal_directory = request.wal_directory();
   const auto note = [this](const std::string& text, bool is_stall) {
     Event event;
     event.mutable_note()->set_warning(is_stall);

@@ -396,6 +396,13 @@ TEST(OptionsTest, MasterPort) {
       contains(error_of({"--stall-timeout", "9", "--no-store", "x"}).message, "contradict"));
 }
 
+TEST(OptionsTest, LogOfTheStore) {
+  EXPECT_EQ(options_of({"--wal", "/var/tmp/logs", "x"}).wal, "/var/tmp/logs");
+  EXPECT_EQ(options_of({"--store-wal=here", "x"}).wal, "here");
+  EXPECT_EQ(options_of({"x"}).wal, "");
+  EXPECT_TRUE(contains(error_of({"--wal", "d", "--no-store", "x"}).message, "contradict"));
+}
+
 // ---- Hosts
 // -----------------------------------------------------------------------------------------
 

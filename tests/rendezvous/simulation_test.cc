@@ -4,7 +4,9 @@
 // - what they saw of each object of each generation is linearizable (history.h),
 // - every wait has an answer, or what it waits for is missing,
 // - members of a barrier's round had all come before one of them went on,
-// - the engine's counters are back at zero.
+// - the engine's counters are back at zero,
+// - what its journal says, done again in another engine, gives the same contents; and so does a
+//   snapshot that was written piece by piece while things went on.
 //
 //   IVY_SIM_SEED=17 bin/ivy_store_test --gtest_filter='SimulationTest.*'      one life again
 //   IVY_SIM_SEEDS=1000000 bin/ivy_store_test --gtest_filter='SimulationTest.*'
@@ -18,6 +20,8 @@
 #include <queue>
 #include <random>
 
+#include "rendezvous/effect.h"
+#include "tests/rendezvous/journal_book.h"
 #include "tests/rendezvous/simulated_client.h"
 
 namespace ivy::store {
@@ -29,9 +33,12 @@ using test::SimulatedClient;
 
 constexpr std::uint64_t kMilli = 1'000'000;
 
-class Life : public Network {
+class Life : public Network, public Journal {
  public:
-  explicit Life(std::uint64_t seed) : random_(seed) {}
+  explicit Life(std::uint64_t seed) : random_(seed) { engine_.journal_to(this); }
+  ~Life() override { engine_.journal_to(nullptr); }
+  Life(const Life&) = delete;
+  Life& operator=(const Life&) = delete;
 
   std::string run() {
     const std::size_t clients = 3 + pick(4);
@@ -40,8 +47,10 @@ class Life : public Network {
     for (std::size_t i = 0; i < steps && trouble_.empty(); ++i) step();
     settle();
     check_waiters();
+    check_journal();
     check_histories();
     check_counters();
+    check_journal();
     return trouble_;
   }
 
@@ -65,6 +74,20 @@ class Life : public Network {
     if (trouble_.empty()) trouble_ = what;
   }
   Engine& engine() override { return engine_; }
+
+  // ---- Journal ----
+  bool has_room(std::size_t) override { return true; }
+  void record(std::string effects) override {
+    if (snapshot_) {
+      std::optional<std::string> covered = covered_effects(effects, *snapshot_);
+      if (!covered) {
+        snapshot_.reset();
+      } else if (!covered->empty()) {
+        anew_.push_back(std::move(*covered));
+      }
+    }
+    journal_.push_back(std::move(effects));
+  }
   History& history() override { return history_; }
 
  private:
@@ -85,6 +108,8 @@ class Life : public Network {
       hang_up(pick(clients_.size()));
     } else if (what < 67 && pick(4) == 0) {
       begin_generation();
+    } else if (what < 75) {
+      write_anew();
     } else {
       pass(pick(20) * kMilli / 4);
     }
@@ -156,6 +181,22 @@ class Life : public Network {
     return std::holds_alternative<Value>(replies.at(0).body);
   }
 
+  // As the log is: a piece now and then, changes of what was passed behind it.
+  void write_anew() {
+    if (!snapshot_) {
+      snapshot_.emplace();
+      anew_.clear();
+    }
+    engine_.snapshot(*snapshot_, 1 + pick(64), anew_);
+    if (!snapshot_->done()) return;
+    snapshot_.reset();
+    journal_ = std::move(anew_);
+  }
+  void check_journal() {
+    if (test::contents_after(journal_) != test::contents_of(engine_))
+      fail("what the journal says gives other contents");
+  }
+
   void check_histories() {
     for (const auto& [where, operations] : history_.objects) {
       std::vector<test::Operation> all(operations.begin(), operations.end());
@@ -204,6 +245,9 @@ class Life : public Network {
   std::vector<std::unique_ptr<SimulatedClient>> past_;  // Events may still name them.
   std::map<ClientId, SimulatedClient*> by_id_;
   std::uint32_t next_rank_ = 0;
+  std::vector<std::string> journal_;
+  std::optional<SnapshotCursor> snapshot_;
+  std::vector<std::string> anew_;
   std::string trouble_;
 };
 

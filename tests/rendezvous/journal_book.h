@@ -1,0 +1,39 @@
+// A journal that keeps everything in memory, and the contents of an engine as text to compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/engine.h"
+
+namespace ivy::test {
+
+struct JournalBook : store::Journal {
+  bool has_room(std::size_t bytes) override { return bytes <= room; }
+  void record(std::string effects) override { records.push_back(std::move(effects)); }
+
+  std::vector<std::string> records;
+  std::size_t room = ~std::size_t{0};
+};
+
+// Everything that an engine keeps: two with the same contents give the same text.
+inline std::string contents_of(const store::Engine& engine) {
+  std::string text = std::to_string(engine.bytes()) + " " + std::to_string(engine.key_count());
+  store::SnapshotCursor cursor;
+  std::vector<std::string> records;
+  while (!cursor.done()) engine.snapshot(cursor, store::kSnapshotRecordBytes, records);
+  for (const std::string& record : records) text += record;
+  return text;
+}
+
+// Of a new engine in which these were done again; or why they could not be.
+inline std::string contents_after(const std::vector<std::string>& records) {
+  store::Engine engine;
+  for (const std::string& record : records) {
+    const Result<void> redone = engine.replay(record);
+    if (!redone.ok()) return redone.error().message;
+  }
+  return contents_of(engine);
+}
+
+}  // namespace ivy::test
