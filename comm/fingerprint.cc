@@ -1,15 +1,7 @@
 #include "comm/fingerprint.h"
 
-#include <array>
-
 namespace ivy::comm {
 namespace {
-
-constexpr std::array<std::string_view, 21> kOperationNames = {
-    "none",           "barrier",          "all_reduce", "reduce",   "broadcast", "all_gather",
-    "all_gather_v",   "reduce_scatter",   "reduce_scatter_v", "gather", "gather_v", "scatter",
-    "scatter_v",      "all_to_all",       "all_to_all_v", "scan",   "group",     "split",
-    "send",           "recv",             "init"};
 
 bool reduces(Operation operation) {
   switch (operation) {
@@ -60,11 +52,6 @@ std::string root_text(const OperationShape& shape) {
 
 }  // namespace
 
-std::string_view operation_name(Operation operation) {
-  const auto index = static_cast<std::size_t>(operation);
-  return index < kOperationNames.size() ? kOperationNames[index] : "unknown";
-}
-
 Fingerprint fingerprint_of(const OperationShape& shape) {
   Fingerprint fingerprint;
   fingerprint.words[0] = static_cast<std::uint64_t>(shape.operation) |
@@ -86,7 +73,7 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
 }
 
 std::string describe(const OperationShape& shape) {
-  std::string text(operation_name(shape.operation));
+  std::string text(comm_status::name_of(shape.operation));
   if (reduces(shape.operation)) text += "(" + std::string(reduce_op_name(shape.op)) + ")";
   if (!has_data(shape.operation)) return text;
   if (has_uneven_counts(shape.operation)) {

@@ -9,37 +9,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "comm/reduce/element.h"
+#include "proto/operation.h"
 
 namespace ivy::comm {
 
-// The numbers stand in flight records and on the wire: they never change.
-enum class Operation : std::uint8_t {
-  kNone = 0,
-  kBarrier = 1,
-  kAllReduce = 2,
-  kReduce = 3,
-  kBroadcast = 4,
-  kAllGather = 5,
-  kAllGatherV = 6,
-  kReduceScatter = 7,
-  kReduceScatterV = 8,
-  kGather = 9,
-  kGatherV = 10,
-  kScatter = 11,
-  kScatterV = 12,
-  kAllToAll = 13,
-  kAllToAllV = 14,
-  kScan = 15,
-  kGroup = 16,
-  kSplit = 17,
-  kSend = 18,
-  kRecv = 19,
-  kInit = 20,
-};
-std::string_view operation_name(Operation operation);  // "all_reduce"
+using Operation = comm_status::Operation;
 
 struct OperationShape {
   Operation operation = Operation::kNone;

@@ -27,7 +27,7 @@ namespace ivy::comm {
 struct OperationCall {
   OperationShape shape;
   std::uint64_t sequence = 0;  // Of the communicator.
-  SteadyTime deadline;
+  Deadline& deadline;
 };
 
 // How members' elements become one. The result has output_form; divisor counts all ranks of the

@@ -68,10 +68,10 @@ SharedGroup::SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOpti
 
 SharedGroup::~SharedGroup() = default;
 
-bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, SteadyTime deadline) {
+bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline) {
   shape_ = shape;
   sequence_ = sequence;
-  deadline_ = deadline;
+  deadline_ = &deadline;
   if (number_ > 0) {
     // The entry that is written next has the place of the one before the last.
     for (std::uint32_t member = 0; member < size_; ++member) {
@@ -155,7 +155,7 @@ void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t
   const bool is_over = counter.load(std::memory_order_acquire) >= value ||
                        header_.failure_state.load(std::memory_order_acquire) != 0;
   if (!is_over) {
-    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, deadline_ - steady_clock::now());
+    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, deadline_->left());
     if (alarm_ != nullptr) at_most = std::min<nanoseconds>(at_most, alarm_->poll_interval());
     if (at_most > nanoseconds::zero()) {
       futex_wait({&line.doorbell, bell}, {news, news_before}, at_most);
@@ -168,13 +168,14 @@ void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t
 bool SharedGroup::may_go_on(std::uint32_t member) {
   if (header_.failure_state.load(std::memory_order_acquire) != 0) return false;
   if (alarm_ != nullptr) {
-    const std::optional<Failure> bad_news = alarm_->look();
+    std::optional<Failure> bad_news = alarm_->look();
     if (bad_news) {
+      add_operation(*bad_news);
       break_with(*bad_news);
       return false;
     }
   }
-  if (steady_clock::now() >= deadline_) {
+  if (deadline_->left() <= nanoseconds::zero()) {
     break_with(timeout_failure(member));
     return false;
   }
@@ -183,9 +184,10 @@ bool SharedGroup::may_go_on(std::uint32_t member) {
 
 bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                                std::uint32_t member) {
-  entered_ = steady_clock::now();
+  deadline_->since();
   while (!spin(counter, value)) {
-    if (!may_go_on(member)) return false;
+    // A rank that died or left after it had done its part harms nobody who waits for that part.
+    if (!may_go_on(member)) return counter.load(std::memory_order_acquire) >= value;
     sleep(counter, value);
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
@@ -230,6 +232,15 @@ std::optional<Failure> SharedGroup::failure() const {
                                                " is broken; the rank that knew why died");
 }
 
+void SharedGroup::add_operation(Failure& failure) const {
+  if (failure.sequence == 0) {
+    set_text(failure, std::string(failure.text) + " during " + describe(shape_) + ", operation " +
+                          std::to_string(sequence_) + " of communicator " + options_.communicator);
+  }
+  failure.sequence = sequence_;
+  set_operation(failure, comm_status::name_of(shape_.operation));
+}
+
 Failure SharedGroup::timeout_failure(std::uint32_t member) const {
   std::string missing;
   int missing_count = 0;
@@ -244,7 +255,7 @@ Failure SharedGroup::timeout_failure(std::uint32_t member) const {
   if (missing_count > 8) missing += ", ...";
   std::string text = describe(shape_) + ", operation " + std::to_string(sequence_) +
                      " of communicator " + options_.communicator + " on " + options_.host +
-                     ": no progress for " + seconds_text(steady_clock::now() - entered_) + "; ";
+                     ": no progress for " + seconds_text(steady_clock::now() - deadline_->since()) + "; ";
   if (missing_count == 0) {
     text += "every rank of this host is in it, and rank " +
             std::to_string(options_.members[member].rank) + " does not go on";
@@ -256,7 +267,7 @@ Failure SharedGroup::timeout_failure(std::uint32_t member) const {
   failure.pid = segment_->member(member).pid;
   failure.sequence = sequence_;
   set_host(failure, options_.host);
-  set_operation(failure, operation_name(shape_.operation));
+  set_operation(failure, comm_status::name_of(shape_.operation));
   return failure;
 }
 
@@ -271,7 +282,7 @@ Failure SharedGroup::mismatch_failure(std::uint32_t member, const Fingerprint& t
   failure.rank = options_.members[member].world_rank;
   failure.sequence = sequence_;
   set_host(failure, options_.host);
-  set_operation(failure, operation_name(shape_.operation));
+  set_operation(failure, comm_status::name_of(shape_.operation));
   return failure;
 }
 

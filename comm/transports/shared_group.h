@@ -51,7 +51,24 @@ struct SharedGroupOptions {
   std::chrono::microseconds spin{1000};
 };
 
-using SteadyTime = std::chrono::steady_clock::time_point;
+// When an operation is given up. The clock is read at the first wait that takes longer, not before.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
+  // Since when the operation waits.
+  std::chrono::steady_clock::time_point since() {
+    if (!since_) since_ = std::chrono::steady_clock::now();
+    return *since_;
+  }
+  std::chrono::nanoseconds left() {
+    const auto waited = std::chrono::steady_clock::now() - since();
+    return timeout_ - waited;
+  }
+
+ private:
+  std::chrono::nanoseconds timeout_;
+  std::optional<std::chrono::steady_clock::time_point> since_;
+};
 
 class SharedGroup {
  public:
@@ -63,11 +80,12 @@ class SharedGroup {
 
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
+  std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
 
   // ---- One operation ----
   // Starts the next operation: afterwards this member may write its payload and its eager area.
   // `sequence` is the communicator's number, for messages.
-  bool begin(const OperationShape& shape, std::uint64_t sequence, SteadyTime deadline);
+  bool begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline);
   std::uint8_t* own_payload() { return own_entry().payload; }
   std::uint8_t* own_eager() { return segment_->eager(self_, number_); }
   void publish_entry();
@@ -131,6 +149,7 @@ class SharedGroup {
   void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool may_go_on(std::uint32_t member);
   void ring_doorbells();
+  void add_operation(Failure& failure) const;
   Failure timeout_failure(std::uint32_t member) const;
   Failure mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
                            const Fingerprint& ours) const;
@@ -147,8 +166,7 @@ class SharedGroup {
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
-  SteadyTime deadline_;
-  SteadyTime entered_;
+  Deadline* deadline_ = nullptr;  // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
 };
