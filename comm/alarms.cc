@@ -75,14 +75,16 @@ class PageAlarm final : public Alarm {
   milliseconds poll_interval() const override { return kRescan; }
 
   std::optional<Failure> look() override {
+    if (found_) return found_;
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
     const auto now = steady_clock::now();
     if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
     seen_news_ = news;
     seen_at_ = now;
     // A death explains what others report about it.
-    std::optional<Failure> death = look_for_deaths();
-    return death ? death : look_for_reports();
+    found_ = look_for_deaths();
+    if (!found_) found_ = look_for_reports();
+    return found_;
   }
 
  private:
@@ -118,6 +120,7 @@ class PageAlarm final : public Alarm {
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
+  std::optional<Failure> found_;  // The first word stays the last.
 };
 
 class ProcessAlarm final : public Alarm {

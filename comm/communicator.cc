@@ -73,6 +73,28 @@ Communicator::Communicator(Job& job, std::string name, std::vector<Seat> seats, 
   for (const Seat& seat : seats_) order.emplace(seat.host, static_cast<std::int32_t>(order.size()));
   node_rank_ = order.at(seats_[static_cast<std::size_t>(rank_)].host);
   node_count_ = static_cast<std::int32_t>(order.size());
+  if (node_count_ > 1) span_hosts();
+}
+
+void Communicator::span_hosts() {
+  TcpMeshOptions options;
+  options.communicator = name_;
+  options.self = rank_;
+  if (local_ != nullptr && !local_->has_processor_each()) options.spin = std::chrono::microseconds(0);
+  std::vector<std::uint32_t> hosts;
+  for (const Seat& seat : seats_) {
+    TcpPeer peer;
+    peer.rank = static_cast<std::int32_t>(hosts.size());
+    peer.world_rank = seat.world_rank;
+    peer.pid = seat.pid;
+    peer.host = seat.host_name;
+    peer.address = seat.address;
+    options.peers.push_back(std::move(peer));
+    hosts.push_back(seat.host);
+  }
+  mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
+  spanning_ =
+      std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
 }
 
 Communicator::~Communicator() {
@@ -130,6 +152,9 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   }
   if (is_well) return {};
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
+  if (!found && mesh_ != nullptr) found = mesh_->failure();
+  if (!found) found = failure();
+  if (mesh_ != nullptr) mesh_->hang_up();
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   return broken(*found);
 }
@@ -161,6 +186,14 @@ void Communicator::abort(const std::string& reason) {
   failure.rank = world_rank(rank_);
   set_host(failure, seats_[static_cast<std::size_t>(rank_)].host_name);
   broken(failure);
+  if (mesh_ == nullptr) return;
+  // An operation under way hangs up by itself; where none is, this thread does.
+  if (turn_.try_lock()) {
+    mesh_->hang_up();
+    turn_.unlock();
+  } else {
+    mesh_->interrupt();
+  }
 }
 
 ReduceRule Communicator::rule(Dtype dtype, ReduceOp op, const CallOptions& options) const {
@@ -188,8 +221,13 @@ void reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::
 
 Called Communicator::barrier(const CallOptions& options) {
   return run(plain(Operation::kBarrier), options, [this](const OperationCall& call) {
-    return local_ == nullptr || shared_barrier(*local_, call);
+    return meet(call);
   });
+}
+
+bool Communicator::meet(const OperationCall& call) {
+  if (spanning_ != nullptr) return spanning_->barrier(call);
+  return local_ == nullptr || shared_barrier(*local_, call);
 }
 
 Called Communicator::all_reduce(const void* send, void* receive, std::size_t count, Dtype dtype,
@@ -198,6 +236,7 @@ Called Communicator::all_reduce(const void* send, void* receive, std::size_t cou
   shape.op = op;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options, [this, send, receive, count, how](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->all_reduce(call, how, send, receive, count);
     if (local_ != nullptr) return shared_all_reduce(*local_, call, how, send, receive, count);
     reduce_alone(how, send, receive, count);
     return true;
@@ -211,6 +250,7 @@ Called Communicator::reduce(const void* send, void* receive, std::size_t count, 
   shape.root = root;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options, [this, send, receive, count, how, root](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->reduce(call, how, send, receive, count, root);
     if (local_ != nullptr) {
       return shared_reduce(*local_, call, how, send, receive, count,
                            static_cast<std::uint32_t>(root));
@@ -226,6 +266,7 @@ Called Communicator::broadcast(void* buffer, std::size_t count, Dtype dtype, std
   shape.root = root;
   const std::size_t bytes = count * element_bytes(dtype);
   return run(shape, options, [this, buffer, bytes, root](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->broadcast(call, buffer, bytes, root);
     return local_ == nullptr ||
            shared_broadcast(*local_, call, buffer, bytes, static_cast<std::uint32_t>(root));
   });
@@ -235,6 +276,7 @@ Called Communicator::all_gather(const OperationShape& shape, const void* send, v
                                 std::vector<Block> blocks, const CallOptions& options) {
   return run(shape, options,
              [this, send, receive, blocks = std::move(blocks)](const OperationCall& call) {
+               if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
                if (local_ != nullptr) return shared_all_gather(*local_, call, send, receive, blocks);
                copy_local(send, static_cast<char*>(receive) + blocks[0].offset, blocks[0].bytes);
                return true;
@@ -246,21 +288,34 @@ Called Communicator::reduce_scatter(const OperationShape& shape, const void* sen
   const ReduceRule how = rule(shape.dtype, shape.op, options);
   return run(shape, options,
              [this, send, receive, counts = std::move(counts), how](const OperationCall& call) {
-               if (local_ == nullptr) {
-                 reduce_alone(how, send, receive, counts[0]);
-                 return true;
-               }
                const std::size_t longest = *std::max_element(counts.begin(), counts.end());
                const std::size_t own = counts[static_cast<std::size_t>(rank_)];
                if (send != receive || longest <= counts[0]) {
-                 return shared_reduce_scatter(*local_, call, how, send, receive, counts);
+                 return reduce_scatter_to(call, how, send, receive, counts);
                }
                // The result would be written over blocks that others have not read yet.
-               std::vector<char> result(own * element_bytes(how.dtype));
-               if (!shared_reduce_scatter(*local_, call, how, send, result.data(), counts)) return false;
-               copy_local(result.data(), receive, result.size());
+               std::vector<char> result(std::max<std::size_t>(1, own * element_bytes(how.dtype)));
+               if (!reduce_scatter_to(call, how, send, result.data(), counts)) return false;
+               copy_local(result.data(), receive, own * element_bytes(how.dtype));
                return true;
              });
+}
+
+bool Communicator::reduce_scatter_to(const OperationCall& call, const ReduceRule& how,
+                                     const void* send, void* receive,
+                                     const std::vector<std::size_t>& counts) {
+  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, how, send, receive, counts);
+  if (local_ == nullptr) {
+    reduce_alone(how, send, receive, counts[0]);
+    return true;
+  }
+  std::vector<Range> ranges;
+  std::size_t next = 0;
+  for (const std::size_t count : counts) {
+    ranges.push_back({next, count});
+    next += count;
+  }
+  return shared_reduce_scatter(*local_, call, how, send, receive, ranges);
 }
 
 Called Communicator::gather(const OperationShape& shape, const void* send, std::size_t send_bytes,
@@ -269,6 +324,9 @@ Called Communicator::gather(const OperationShape& shape, const void* send, std::
   return run(shape, options,
              [this, send, send_bytes, receive, blocks = std::move(blocks), root](
                  const OperationCall& call) {
+               if (spanning_ != nullptr) {
+                 return spanning_->gather(call, send, send_bytes, receive, blocks, root);
+               }
                if (local_ != nullptr) {
                  return shared_gather(*local_, call, send, send_bytes, receive, blocks,
                                       static_cast<std::uint32_t>(root));
@@ -285,6 +343,9 @@ Called Communicator::scatter(const OperationShape& shape, const void* send,
   return run(shape, options,
              [this, send, blocks = std::move(blocks), receive, receive_bytes, root](
                  const OperationCall& call) {
+               if (spanning_ != nullptr) {
+                 return spanning_->scatter(call, send, blocks, receive, receive_bytes, root);
+               }
                if (local_ != nullptr) {
                  return shared_scatter(*local_, call, send, blocks, receive, receive_bytes,
                                        static_cast<std::uint32_t>(root));
@@ -300,6 +361,9 @@ Called Communicator::all_to_all(const OperationShape& shape, const void* send,
   return run(shape, options,
              [this, send, send_blocks = std::move(send_blocks), receive,
               receive_blocks = std::move(receive_blocks)](const OperationCall& call) {
+               if (spanning_ != nullptr) {
+                 return spanning_->all_to_all(call, send, send_blocks, receive, receive_blocks);
+               }
                if (local_ != nullptr) {
                  return shared_all_to_all(*local_, call, send, send_blocks, receive, receive_blocks);
                }
@@ -317,6 +381,7 @@ Called Communicator::scan(const void* send, void* receive, std::size_t count, Dt
   ReduceRule how = rule(dtype, op, options);
   how.divisor = static_cast<std::uint32_t>(rank_ + 1);
   return run(shape, options, [this, send, receive, count, how](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->scan(call, how, send, receive, count);
     if (local_ != nullptr) return shared_scan(*local_, call, how, send, receive, count);
     reduce_alone(how, send, receive, count);
     return true;
@@ -444,7 +509,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(
   shape.count = counts_fingerprint(list);
   ++children_;
   const Called called = run(shape, {}, [this](const OperationCall& call) {
-    return local_ == nullptr || shared_barrier(*local_, call);
+    return meet(call);
   });
   if (called.outcome.code != 0) return error_of(called.outcome);
   return make_child(child_name(-1), std::vector<std::int32_t>(ranks.begin(), ranks.end()));

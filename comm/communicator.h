@@ -21,10 +21,12 @@
 #include <vector>
 
 #include "comm/collectives/shared_collectives.h"
+#include "comm/collectives/spanning_collectives.h"
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_group.h"
+#include "comm/transports/tcp_mesh.h"
 #include "comm/work.h"
 #include "proto/status.h"
 
@@ -38,6 +40,7 @@ struct Seat {
   std::int32_t pid = 0;
   std::uint32_t host = 0;       // Of the job, equal for ranks that share memory.
   std::string host_name;
+  std::string address;  // Of its listener; empty where all ranks are on one host.
 };
 
 struct CallOptions {
@@ -110,6 +113,10 @@ class Communicator {
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
   Outcome broken(const Failure& failure);
+  void span_hosts();
+  bool meet(const OperationCall& call);
+  bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                         void* receive, const std::vector<std::size_t>& counts);
   ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
   bool exchange_text(const OperationCall& call, const std::string& own,
                      std::vector<std::string>& all);
@@ -132,7 +139,9 @@ class Communicator {
   const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
 
   std::mutex turn_;  // Guards what is below: one operation at a time.
-  const std::unique_ptr<SharedGroup> local_;
+  const std::unique_ptr<SharedGroup> local_;  // Null: alone on this host.
+  std::unique_ptr<TcpMesh> mesh_;             // Null, both: all ranks are on one host.
+  std::unique_ptr<SpanningGroup> spanning_;
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
 

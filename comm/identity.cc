@@ -41,6 +41,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
                                                 std::to_string(identity.world_size)};
   }
   identity.host_key = environment("IVY_NODE_RANK").value_or("");
+  identity.spans_hosts = environment("IVY_NUM_NODES").value_or("1") != "1";
   identity.control_path = environment("IVY_CONTROL").value_or("");
   if (identity.world_size == 1) return identity;
   identity.meeting = Meeting::kStore;

@@ -25,6 +25,8 @@ struct Identity {
   std::uint32_t world_size = 1;
   // Equal for ranks that may share memory; empty: by the machine.
   std::string host_key;
+  // Are there ranks on other hosts? Nothing listens where all are on one.
+  bool spans_hosts = false;
   std::string store_address;
   std::string job_id;
   std::string token_file;

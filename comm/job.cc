@@ -57,15 +57,16 @@ std::uint32_t processors() {
 }
 
 // One line per field; the host's name is last and may hold anything but a newline.
-std::string encode_seat(const std::string& host_key) {
+std::string encode_seat(const std::string& host_key, const std::string& address) {
   return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key + "\n" +
-         own_host_name();
+         address + "\n" + own_host_name();
 }
 
 struct SeatText {
   std::string abi;
   std::string pid;
   std::string host_key;
+  std::string address;
   std::string host_name;
 };
 
@@ -75,6 +76,7 @@ SeatText decode_seat(const std::string& text) {
   std::getline(lines, seat.abi);
   std::getline(lines, seat.pid);
   std::getline(lines, seat.host_key);
+  std::getline(lines, seat.address);
   std::getline(lines, seat.host_name);
   return seat;
 }
@@ -141,6 +143,15 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
   if (!client.ok()) return client.error().context("connect to the job's store at " + who.store_address);
   job->store_ = std::move(client).value();
+  if (who.spans_hosts) {
+    PeerCredentials credentials;
+    credentials.job_id = who.job_id;
+    credentials.token = options.token;
+    credentials.generation = who.generation;
+    credentials.rank = who.rank;
+    job->listener_ = IVY_TRY(PeerListener::listen(
+        IVY_TRY(own_address_towards(who.store_address)), std::move(credentials)));
+  }
   if (who.control_path.empty()) return job;
   control::Attach attach;
   attach.rank = who.rank;
@@ -156,7 +167,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
 
 Result<std::vector<Seat>> Job::exchange_seats() {
   IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
-                        encode_seat(own_host_key(identity_))));
+                        encode_seat(own_host_key(identity_),
+                                    listener_ != nullptr ? listener_->address() : "")));
   const Result<std::uint64_t> met =
       store_->barrier(key("seats"), identity_.world_size, identity_.rank, timeout_);
   if (!met.ok()) return met.error().context("wait for the other ranks");
@@ -182,6 +194,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
     seat.host = static_cast<std::uint32_t>(found - hosts.begin());
     seat.host_name = text.host_name;
+    seat.address = text.address;
     if (found == hosts.end()) hosts.push_back(text.host_key);
     seats.push_back(std::move(seat));
   }

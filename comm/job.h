@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/control_client.h"
 #include "comm/identity.h"
+#include "comm/transports/peer_listener.h"
 #include "proto/status.h"
 #include "rendezvous/client.h"
 
@@ -33,6 +34,7 @@ class Job {
   const Identity& identity() const { return identity_; }
   store::Client* store() const { return store_.get(); }  // Null: a world of one.
   ControlClient* control() const { return control_.get(); }  // Null: no supervisor.
+  PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
                                     std::int32_t self) const;
   // What every rank of a communicator has to know; to the supervisor, if there is one.
@@ -52,6 +54,7 @@ class Job {
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
+  std::unique_ptr<PeerListener> listener_;
   std::mutex rows_mutex_;
   std::vector<bool> rows_;
 };

@@ -61,10 +61,16 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Redu
 bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                    const void* send, void* receive, std::size_t count, std::uint32_t root);
 
-// counts[m] elements of member m's block, the blocks one after the other in `send`; `receive` gets this member's
-// reduced block. `receive` may be `send` where no block is longer than the first.
+// Elements of a buffer that are one member's.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+
+// ranges[m] of every member's `send` is reduced for member m, to whose `receive` it goes. `receive` may
+// be `send` where no range begins before the first one or is longer than it.
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, std::span<const std::size_t> counts);
+                           const void* send, void* receive, std::span<const Range> ranges);
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root);

@@ -253,26 +253,38 @@ std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) 
 class ReduceScatter {
  public:
   ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                std::span<const std::size_t> counts)
-      : group_(group), rule_(rule), send_(send), receive_(receive), counts_(counts) {
-    offsets_[0] = 0;
-    for (std::uint32_t member = 0; member < group.size(); ++member) {
-      offsets_[member + 1] = offsets_[member] + counts[member];
-      longest_ = std::max(longest_, counts[member]);
+                std::span<const Range> ranges)
+      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {
+    for (const Range& range : ranges) {
+      total_ += range.count;
+      longest_ = std::max(longest_, range.count);
     }
   }
 
+  std::size_t total() const { return total_; }
+
+  // The pieces of all members stand one after the other in the eager area.
   bool run_eagerly() {
-    std::memcpy(group_.own_eager(), send_, total() * element_);
+    std::size_t own_begin = 0;
+    std::size_t next = 0;
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      const Range& range = ranges_[member];
+      if (member == group_.self()) own_begin = next;
+      if (range.count > 0) {
+        std::memcpy(group_.own_eager() + next, at(send_, range.begin * element_),
+                    range.count * element_);
+      }
+      next += range.count * element_;
+    }
     write_factor(group_, rule_);
     group_.publish_entry();
     if (!group_.await_entries()) return false;
-    const std::size_t begin = offsets_[group_.self()] * element_;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      inputs_.set(member, group_.eager(member) + begin);
+      inputs_.set(member, group_.eager(member) + own_begin);
     }
     read_factors(group_, rule_, inputs_);
-    run(rule_, inputs_, group_.size(), receive_, nullptr, counts_[group_.self()], Stores::kCached);
+    run(rule_, inputs_, group_.size(), receive_, nullptr, ranges_[group_.self()].count,
+        Stores::kCached);
     return true;
   }
 
@@ -291,19 +303,20 @@ class ReduceScatter {
     return true;
   }
 
-  std::size_t total() const { return offsets_[group_.size()]; }
-
  private:
   const std::uint8_t* input(std::uint32_t member, std::size_t chunk) const {
-    return at(send_, (offsets_[member] + chunk * cut_.each) * element_);
+    return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
   }
 
   bool fill(std::size_t chunk) {
     if (!group_.await_room(first_ + chunk)) return false;
     std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
     each_other(group_, [&](std::uint32_t member) {
-      copy(slot + member * cut_.each * element_, input(member, chunk),
-           piece_of(counts_[member], cut_, chunk) * element_, Stores::kCached);
+      const std::size_t piece = piece_of(ranges_[member].count, cut_, chunk);
+      if (piece > 0) {
+        copy(slot + member * cut_.each * element_, input(member, chunk), piece * element_,
+             Stores::kCached);
+      }
       return true;
     });
     group_.publish_filled(first_ + chunk);
@@ -312,14 +325,17 @@ class ReduceScatter {
 
   bool reduce_own_piece(std::size_t chunk) {
     const std::uint32_t self = group_.self();
+    const std::size_t piece = piece_of(ranges_[self].count, cut_, chunk);
     inputs_.set(self, input(self, chunk));
     const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
       inputs_.set(member, group_.slot(member, first_ + chunk) + self * cut_.each * element_);
       return group_.await_filled(member, first_ + chunk);
     });
     if (!all_are_here) return false;
-    run(rule_, inputs_, group_.size(), at(receive_, chunk * cut_.each * rule_.output_bytes()),
-        nullptr, piece_of(counts_[self], cut_, chunk), Stores::kCached);
+    if (piece > 0) {
+      run(rule_, inputs_, group_.size(), at(receive_, chunk * cut_.each * rule_.output_bytes()),
+          nullptr, piece, Stores::kCached);
+    }
     group_.publish_drained(first_ + chunk);
     return true;
   }
@@ -328,9 +344,9 @@ class ReduceScatter {
   const ReduceRule& rule_;
   const void* const send_;
   void* const receive_;
-  const std::span<const std::size_t> counts_;
+  const std::span<const Range> ranges_;
   const std::size_t element_ = rule_.input_bytes();
-  std::array<std::size_t, kMembersMax + 1> offsets_;
+  std::size_t total_ = 0;
   std::size_t longest_ = 0;
   BlockCut cut_;
   std::uint64_t first_ = 0;
@@ -340,9 +356,9 @@ class ReduceScatter {
 }  // namespace
 
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, std::span<const std::size_t> counts) {
+                           const void* send, void* receive, std::span<const Range> ranges) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  ReduceScatter scatter(group, rule, send, receive, counts);
+  ReduceScatter scatter(group, rule, send, receive, ranges);
   if (scatter.total() * rule.input_bytes() <= kEagerBytes) return scatter.run_eagerly();
   return scatter.run_by_chunks();
 }
