@@ -80,7 +80,7 @@ void Communicator::span_hosts() {
   TcpMeshOptions options;
   options.communicator = name_;
   options.self = rank_;
-  if (local_ != nullptr && !local_->has_processor_each()) options.spin = std::chrono::microseconds(0);
+  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
   std::vector<std::uint32_t> hosts;
   for (const Seat& seat : seats_) {
     TcpPeer peer;

@@ -136,10 +136,9 @@ class Communicator {
   const std::chrono::nanoseconds timeout_;
   const std::unique_ptr<Alarm> alarm_;
 
-  const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
-
   std::mutex turn_;  // Guards what is below: one operation at a time.
   const std::unique_ptr<SharedGroup> local_;  // Null: alone on this host.
+  const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
   std::unique_ptr<TcpMesh> mesh_;             // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
   std::uint64_t sequence_ = 0;

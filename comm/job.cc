@@ -49,6 +49,11 @@ std::string own_host_key(const Identity& identity) {
   return first_line_of("/proc/sys/kernel/random/boot_id") + "/" + identity.host_key;
 }
 
+// What pretended hosts share: the processors.
+std::string machine_of(const std::string& host_key) {
+  return host_key.substr(0, host_key.find('/'));
+}
+
 std::uint32_t processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -106,11 +111,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     if (rank == self) options.self = static_cast<std::uint32_t>(options.members.size());
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
-  // Ranks that are bound to a part of the machine see only that part: then each has at least one.
-  options.has_processor_each = processors() >= options.members.size() || processors() == 1;
-  if (processors() == 1 && sysconf(_SC_NPROCESSORS_ONLN) < static_cast<long>(options.members.size())) {
-    options.has_processor_each = false;
-  }
+  options.has_processor_each = job.has_processor_each();
   part.group = std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
 }
@@ -166,8 +167,10 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
 }
 
 Result<std::vector<Seat>> Job::exchange_seats() {
+  const std::string own_key = own_host_key(identity_);
+  ranks_on_machine_ = 0;
   IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
-                        encode_seat(own_host_key(identity_),
+                        encode_seat(own_key,
                                     listener_ != nullptr ? listener_->address() : "")));
   const Result<std::uint64_t> met =
       store_->barrier(key("seats"), identity_.world_size, identity_.rank, timeout_);
@@ -189,6 +192,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
                    "install one version on all hosts"};
     }
     const auto found = std::find(hosts.begin(), hosts.end(), text.host_key);
+    if (machine_of(text.host_key) == machine_of(own_key)) ++ranks_on_machine_;
     Seat seat;
     seat.world_rank = static_cast<std::int32_t>(rank);
     seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
@@ -199,6 +203,14 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     seats.push_back(std::move(seat));
   }
   return seats;
+}
+
+// A rank that is bound to one processor is bound on purpose: then there is one for each.
+bool Job::has_processor_each() const {
+  const std::uint32_t own = processors();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return own >= ranks_on_machine_ ||
+         (own == 1 && online >= static_cast<long>(ranks_on_machine_));
 }
 
 Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(

@@ -35,6 +35,8 @@ class Job {
   store::Client* store() const { return store_.get(); }  // Null: a world of one.
   ControlClient* control() const { return control_.get(); }  // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
+  // Can every rank of this machine run at once? Only then waits spin.
+  bool has_processor_each() const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
                                     std::int32_t self) const;
   // What every rank of a communicator has to know; to the supervisor, if there is one.
@@ -52,6 +54,7 @@ class Job {
   const Identity identity_;
   const std::chrono::milliseconds timeout_;
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
+  std::uint32_t ranks_on_machine_ = 1;
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<PeerListener> listener_;

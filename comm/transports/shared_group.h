@@ -80,7 +80,6 @@ class SharedGroup {
 
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
-  bool has_processor_each() const { return options_.has_processor_each; }
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
 
   // ---- One operation ----
