@@ -15,12 +15,12 @@ struct DtypeRow {
 
 // In the order of Dtype.
 constexpr DtypeRow kDtypes[kDtypeCount] = {
-    {"i8", 1, Kind::kInteger},    {"u8", 1, Kind::kInteger},   {"i16", 2, Kind::kInteger},
-    {"u16", 2, Kind::kInteger},   {"i32", 4, Kind::kInteger},  {"u32", 4, Kind::kInteger},
-    {"i64", 8, Kind::kInteger},   {"u64", 8, Kind::kInteger},  {"f16", 2, Kind::kFloat},
-    {"bf16", 2, Kind::kFloat},    {"f32", 4, Kind::kFloat},    {"f64", 8, Kind::kFloat},
-    {"bool", 1, Kind::kBool},     {"c64", 8, Kind::kComplex},  {"c128", 16, Kind::kComplex},
-    {"f8e4m3", 1, Kind::kFloat},  {"f8e5m2", 1, Kind::kFloat},
+    {"i8", 1, Kind::kInteger},   {"u8", 1, Kind::kInteger},   {"i16", 2, Kind::kInteger},
+    {"u16", 2, Kind::kInteger},  {"i32", 4, Kind::kInteger},  {"u32", 4, Kind::kInteger},
+    {"i64", 8, Kind::kInteger},  {"u64", 8, Kind::kInteger},  {"f16", 2, Kind::kFloat},
+    {"bf16", 2, Kind::kFloat},   {"f32", 4, Kind::kFloat},    {"f64", 8, Kind::kFloat},
+    {"bool", 1, Kind::kBool},    {"c64", 8, Kind::kComplex},  {"c128", 16, Kind::kComplex},
+    {"f8e4m3", 1, Kind::kFloat}, {"f8e5m2", 1, Kind::kFloat},
 };
 
 constexpr std::string_view kReduceOps[kReduceOpCount] = {

@@ -1,5 +1,6 @@
 // The types of elements that collectives move and reduce, and the ways to reduce them. The numbers
-// are part of the C ABI (comm/ivycomm.h) and of what ranks compare with each other: they never change.
+// are part of the C ABI (comm/ivycomm.h) and of what ranks compare with each other: they never
+// change.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +22,11 @@ enum class Dtype : std::uint8_t {
   kBf16 = 9,
   kF32 = 10,
   kF64 = 11,
-  kBool = 12,     // One byte, 0 or 1; any other value counts as 1.
-  kC64 = 13,      // Two f32.
-  kC128 = 14,     // Two f64.
-  kF8E4m3 = 15,   // OCP FP8: no infinities, saturates at 448.
-  kF8E5m2 = 16,   // OCP FP8: saturates at 57344; infinities and NaN of the input are kept.
+  kBool = 12,    // One byte, 0 or 1; any other value counts as 1.
+  kC64 = 13,     // Two f32.
+  kC128 = 14,    // Two f64.
+  kF8E4m3 = 15,  // OCP FP8: no infinities, saturates at 448.
+  kF8E5m2 = 16,  // OCP FP8: saturates at 57344; infinities and NaN of the input are kept.
 };
 inline constexpr std::uint8_t kDtypeCount = 17;
 

@@ -1,6 +1,7 @@
-// The loop of every kernel: for a block of elements, read all inputs, combine them in registers, write
-// once (and once more to a second output). What differs is in the types: formats and Isa (lanes.h)
-// and the operations below. Included by the file of each instruction set; in an unnamed namespace for the reason told in lanes.h.
+// The loop of every kernel: for a block of elements, read all inputs, combine them in registers,
+// write once (and once more to a second output). What differs is in the types: formats and Isa
+// (lanes.h) and the operations below. Included by the file of each instruction set; in an unnamed
+// namespace for the reason told in lanes.h.
 #pragma once
 
 #include <utility>
@@ -59,8 +60,9 @@ struct Xor : Plainly {
   }
 };
 
-// x86's minimum gives its second operand when the two are equal or not ordered. Asked both ways and joined
-// by "or" it is exact: of two zeros the sign bit stays, and a NaN stays a NaN whatever is joined to it.
+// x86's minimum gives its second operand when the two are equal or not ordered. Asked both ways and
+// joined by "or" it is exact: of two zeros the sign bit stays, and a NaN stays a NaN whatever is
+// joined to it.
 struct Minimum : Plainly {
   template <class V>
   static IVY_INLINE V combine(V a, V b) {

@@ -1,5 +1,6 @@
 // Between reduce.cc and the kernels of each instruction set: which function reduces what. Tests and
-// benchmarks use it to run an instruction set of their choice; everybody else calls comm/reduce/reduce.h.
+// benchmarks use it to run an instruction set of their choice; everybody else calls
+// comm/reduce/reduce.h.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace ivy::comm {
 // From the least to the best; a machine has either kNeon or the two AVXs.
 enum class InstructionSet : std::uint8_t { kScalar, kNeon, kAvx2, kAvx512 };
 
-// What one kernel is asked for; the type, the operation and the forms are in the choice of the kernel.
+// What one kernel is asked for; the type, the operation and the forms are in the choice of the
+// kernel.
 struct KernelCall {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;
@@ -34,17 +36,19 @@ struct KernelSet {
 };
 
 extern const KernelSet kScalarKernels;
-extern const KernelSet kNeonKernels;    // Only linked on aarch64.
-extern const KernelSet kAvx2Kernels;    // Only linked on x86-64, as the next.
+extern const KernelSet kNeonKernels;  // Only linked on aarch64.
+extern const KernelSet kAvx2Kernels;  // Only linked on x86-64, as the next.
 extern const KernelSet kAvx512Kernels;
 
 struct KernelTable {
   const char* name = nullptr;
   KernelSet set = {};
-  Kernel kernels[kDtypeCount][kReduceOpCount][2][2] = {};  // [input form][output form]; null: refused.
+  Kernel kernels[kDtypeCount][kReduceOpCount][2][2] =
+      {};  // [input form][output form]; null: refused.
 };
 
-// The table of one instruction set, built at the first call; null where this machine cannot run it. Any thread.
+// The table of one instruction set, built at the first call; null where this machine cannot run it.
+// Any thread.
 const KernelTable* kernel_table(InstructionSet instruction_set);
 
 // reduce(), copy() and copy_twice() of reduce.h with the kernels of one table.

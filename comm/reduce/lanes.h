@@ -1,7 +1,7 @@
 // How elements become lanes of vector registers and lanes become elements: the part of the kernels
-// that knows types. Vectors are those of the compiler (GCC and Clang, `vector_size`), so that one text
-// serves every instruction set; an `Isa` says how wide they are and does the few things that want an
-// instruction by name:
+// that knows types. Vectors are those of the compiler (GCC and Clang, `vector_size`), so that one
+// text serves every instruction set; an `Isa` says how wide they are and does the few things that
+// want an instruction by name:
 //
 //   kBytes                      the width of its vectors
 //   widen_f16, narrow_f16       half a vector of f16 bits <-> a vector of f32
@@ -9,8 +9,8 @@
 //   fence()                     after the last streaming store
 //   copy_part(to, from, bytes)  memcpy of 1 to kBytes bytes
 //
-// Everything here is in an unnamed namespace: each instruction set's file compiles its own, with its own
-// flags, and the linker must never hand one file's code to another.
+// Everything here is in an unnamed namespace: each instruction set's file compiles its own, with
+// its own flags, and the linker must never hand one file's code to another.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,8 @@
 namespace ivy::comm {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "bf16 pairs and partials are little endian");
+static_assert(std::endian::native == std::endian::little,
+              "bf16 pairs and partials are little endian");
 
 template <class T, std::size_t bytes>
 struct VectorOf {
@@ -66,8 +67,8 @@ using BitsOf = Vector<typename UnsignedOf<sizeof(LaneOf<V>)>::type, sizeof(V)>;
 template <class V>
 inline constexpr bool kIsFloating = std::is_floating_point_v<LaneOf<V>>;
 
-// The one NaN that results have: positive, quiet, no payload. Machines and even the order in which a
-// compiler puts operands choose among NaNs differently; results must not.
+// The one NaN that results have: positive, quiet, no payload. Machines and even the order in which
+// a compiler puts operands choose among NaNs differently; results must not.
 template <class V>
 IVY_INLINE V with_one_nan(V value) {
   if constexpr (kIsFloating<V>) {
@@ -100,9 +101,8 @@ struct SmallFloat {
   static constexpr int kSignShift = 31 - (exponent_bits + mantissa_bits);
   static constexpr std::uint32_t kAbsolute = (1u << (exponent_bits + mantissa_bits)) - 1;
   static constexpr std::uint32_t kSpecial = ((1u << exponent_bits) - 1) << mantissa_bits;
-  static constexpr std::uint32_t kNan = overflow == Overflow::kInfinity
-                                            ? kSpecial | (1u << (mantissa_bits - 1))
-                                            : kAbsolute;
+  static constexpr std::uint32_t kNan =
+      overflow == Overflow::kInfinity ? kSpecial | (1u << (mantissa_bits - 1)) : kAbsolute;
   static constexpr std::uint32_t kGreatest = overflow == Overflow::kInfinity   ? kSpecial
                                              : overflow == Overflow::kSaturate ? kSpecial - 1
                                                                                : kAbsolute - 1;
@@ -140,8 +140,8 @@ struct SmallFloat {
     code = (code + ((1u << (kShift - 1)) - 1) + ((code >> kShift) & 1u)) >> kShift;
     // Below the least normal number, an addition rounds for us: the unit in the last place of
     // `kMagic` is the format's least step.
-    constexpr std::uint32_t kMagic =
-        static_cast<std::uint32_t>(128 - kBias - mantissa_bits + 23) << 23;
+    constexpr std::uint32_t kMagic = static_cast<std::uint32_t>(128 - kBias - mantissa_bits + 23)
+                                     << 23;
     const U32 subnormal = (U32)((F32)absolute + std::bit_cast<float>(kMagic)) - kMagic;
     code = absolute < (static_cast<std::uint32_t>(128 - kBias) << 23) ? subnormal : code;
     code = code > kGreatest ? U32{} + kGreatest : code;
@@ -154,8 +154,8 @@ using F16Codec = SmallFloat<5, 10, Overflow::kInfinity>;
 using E4m3Codec = SmallFloat<4, 3, Overflow::kSaturateInfinity>;
 using E5m2Codec = SmallFloat<5, 2, Overflow::kSaturate>;
 
-// A format: memory is read and written in words of `Word`; one word holds the lanes of kVectors vectors
-// of type `Lanes`. Input and output of a kernel have the same Lanes and kVectors.
+// A format: memory is read and written in words of `Word`; one word holds the lanes of kVectors
+// vectors of type `Lanes`. Input and output of a kernel have the same Lanes and kVectors.
 
 template <class Isa, class T>
 struct Plain {
@@ -210,7 +210,8 @@ struct Bf16 {
   }
 };
 
-// bf16 to bf16: elements at even places in one vector, at odd places in the other, which takes no shuffle.
+// bf16 to bf16: elements at even places in one vector, at odd places in the other, which takes no
+// shuffle.
 template <class Isa>
 struct Bf16Pairs {
   using Lanes = Vector<float, Isa::kBytes>;

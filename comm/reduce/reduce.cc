@@ -176,9 +176,8 @@ void reduce_with(const KernelTable& table, const Reduction& reduction, const voi
   IVY_ASSERT(reduction.divisor >= 1);
   if (count == 0) return;
   const Kernel kernel =
-      table.kernels[static_cast<std::size_t>(reduction.dtype)]
-                   [static_cast<std::size_t>(reduction.op)]
-                   [static_cast<std::size_t>(reduction.input_form)]
+      table.kernels[static_cast<std::size_t>(reduction.dtype)][static_cast<std::size_t>(
+          reduction.op)][static_cast<std::size_t>(reduction.input_form)]
                    [static_cast<std::size_t>(reduction.output_form)];
   kernel({.inputs = inputs,
           .input_count = input_count,

@@ -2,20 +2,24 @@
 // instruction set (AVX-512, AVX2 with F16C, NEON, scalar).
 //
 // Rules that every instruction set follows to the bit, so that ranks on unequal machines agree:
-// - Inputs are combined in the order in which they are given, element by element; the result does not
+// - Inputs are combined in the order in which they are given, element by element; the result does
+// not
 //   depend on the number of elements, their alignment or the place where a vector is cut.
 // - f16, bf16 and fp8 are widened to f32, combined there, and rounded once at the end (to nearest,
 //   ties to even; fp8 saturates). f32 and f64 are combined in their own type, without fused
 //   multiply-add. Complex products are (ac - bd) + (ad + bc)i, each term rounded by itself.
 // - Integers wrap. bool: SUM, MAX and BOR are "or", PRODUCT, MIN and BAND are "and", AVG is "or";
 //   results are 0 or 1.
-// - MIN and MAX give NaN where any input is NaN; of two zeros MIN takes the negative one, MAX the positive one.
-// - AVG divides once, at the end: floating point by multiplication with 1/divisor in the accumulator's
-//   type; integers sum in a wider type (64 bit; 128 bit for 64-bit elements) and truncate towards zero.
+// - MIN and MAX give NaN where any input is NaN; of two zeros MIN takes the negative one, MAX the
+// positive one.
+// - AVG divides once, at the end: floating point by multiplication with 1/divisor in the
+// accumulator's
+//   type; integers sum in a wider type (64 bit; 128 bit for 64-bit elements) and truncate towards
+//   zero.
 //
-// A reduction that is done in two levels (inside each host, then between hosts) keeps its intermediate
-// results as partials: of partial_bytes(dtype, op) bytes per element, so that still only the last
-// step rounds.
+// A reduction that is done in two levels (inside each host, then between hosts) keeps its
+// intermediate results as partials: of partial_bytes(dtype, op) bytes per element, so that still
+// only the last step rounds.
 //
 // Thread: any. No allocation, no exceptions, no system calls.
 #pragma once
@@ -29,7 +33,8 @@ namespace ivy::comm {
 
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the cache.
+  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the
+               // cache.
 };
 
 // What the inputs or the output of one reduction are made of.
@@ -47,7 +52,8 @@ struct Reduction {
   std::uint32_t divisor = 1;
   // PREMUL_SUM with input_form kElement: one factor per input, else null.
   const double* factors = nullptr;
-  Stores stores = Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
+  Stores stores =
+      Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
 };
 
 // f16, bf16 and fp8 with SUM, AVG, PRODUCT or PREMUL_SUM: 4 (f32); AVG of 8- to 32-bit integers: 8;
@@ -55,9 +61,10 @@ struct Reduction {
 std::size_t partial_bytes(Dtype dtype, ReduceOp op);
 
 // output[i] = op over k of inputs[k][i], for i < count; second_output, unless null, gets the same.
-// input_count >= 1; with one input this converts (and scales, and divides). `output` and `second_output`
-// may each be exactly one of the inputs when the forms are equal; no other overlap. Pointers need
-// no alignment. Preconditions (asserted): is_reducible, and factors where the operation wants them.
+// input_count >= 1; with one input this converts (and scales, and divides). `output` and
+// `second_output` may each be exactly one of the inputs when the forms are equal; no other overlap.
+// Pointers need no alignment. Preconditions (asserted): is_reducible, and factors where the
+// operation wants them.
 void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
             void* output, void* second_output, std::size_t count);
 
@@ -65,8 +72,8 @@ void reduce(const Reduction& reduction, const void* const* inputs, std::size_t i
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);
 void copy_twice(void* to, Stores stores, void* second, const void* from, std::size_t bytes);
 
-// "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser one
-// (tests, and machines that throttle).
+// "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser
+// one (tests, and machines that throttle).
 const char* kernel_name();
 
 }  // namespace ivy::comm

@@ -9,12 +9,15 @@ namespace {
 
 struct Avx512 {
   static constexpr std::size_t kBytes = 64;
+  // GCC 12 warns of an uninitialised register in the intrinsics without a mask.
+  static constexpr __mmask16 kAll = 0xffff;
 
   static IVY_INLINE Vector<float, 64> widen_f16(Vector<std::uint16_t, 32> half) {
-    return (Vector<float, 64>)_mm512_cvtph_ps((__m256i)half);
+    return (Vector<float, 64>)_mm512_maskz_cvtph_ps(kAll, (__m256i)half);
   }
   static IVY_INLINE Vector<std::uint16_t, 32> narrow_f16(Vector<float, 64> value) {
-    return (Vector<std::uint16_t, 32>)_mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+    return (Vector<std::uint16_t, 32>)_mm512_maskz_cvtps_ph(kAll, (__m512)value,
+                                                            _MM_FROUND_TO_NEAREST_INT);
   }
 
   template <class Word>

@@ -1,5 +1,6 @@
-// For every machine: no instruction by name. Vectors of 16 bytes are still what the compiler makes best of;
-// it takes them apart where the machine has none. Averages of integers are here for all instruction sets.
+// For every machine: no instruction by name. Vectors of 16 bytes are still what the compiler makes
+// best of; it takes them apart where the machine has none. Averages of integers are here for all
+// instruction sets.
 #include <cstring>
 
 #include "comm/reduce/kernel_loop.h"
