@@ -44,7 +44,7 @@ enum class ReduceOp : std::uint8_t {
 inline constexpr std::uint8_t kReduceOpCount = 9;
 
 std::size_t element_bytes(Dtype dtype);
-std::string_view dtype_name(Dtype dtype);      // "f32"
+std::string_view dtype_name(Dtype dtype);      // "f32", "bool", "c64", "f8e4m3"
 std::string_view reduce_op_name(ReduceOp op);  // "sum"
 
 // Bitwise operations want integers or bool; MIN and MAX have no meaning for complex numbers;

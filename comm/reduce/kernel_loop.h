@@ -1,129 +1,24 @@
 // The loop of every kernel: for a block of elements, read all inputs, combine them in registers,
-// write once (and once more to a second output). What differs is in the types: formats and Isa
-// (lanes.h) and the operations below. Included by the file of each instruction set; in an unnamed
-// namespace for the reason told in lanes.h.
+// write once (and once more to a second output). What differs is in the types: Isa (vectors.h),
+// formats.h, operations.h. In an unnamed namespace for the reason told in comm/reduce/vectors.h.
 #pragma once
 
-#include <utility>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
+#include "comm/reduce/formats.h"
 #include "comm/reduce/kernel_table.h"
-#include "comm/reduce/lanes.h"
+#include "comm/reduce/operations.h"
 
 namespace ivy::comm {
 namespace {
-
-// ---- Operations: prepare each input, combine from the left, finish once ----------------------
-
-struct Plainly {
-  template <class V>
-  static IVY_INLINE V prepare(V value) {
-    return value;
-  }
-  template <class V>
-  static IVY_INLINE V finish(V value) {
-    return value;
-  }
-};
-
-struct Sum : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return a + b;
-  }
-};
-
-struct Product : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return a * b;
-  }
-};
-
-struct And : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return a & b;
-  }
-};
-
-struct Or : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return a | b;
-  }
-};
-
-struct Xor : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return a ^ b;
-  }
-};
-
-// x86's minimum gives its second operand when the two are equal or not ordered. Asked both ways and
-// joined by "or" it is exact: of two zeros the sign bit stays, and a NaN stays a NaN whatever is
-// joined to it.
-struct Minimum : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    const V one = a < b ? a : b;
-    if constexpr (kIsFloating<V>) {
-      const V other = b < a ? b : a;
-      return (V)((BitsOf<V>)one | (BitsOf<V>)other);
-    } else {
-      return one;
-    }
-  }
-};
-
-struct Maximum {
-  template <class V>
-  static IVY_INLINE V prepare(V value) {
-    if constexpr (kIsFloating<V>) return -value;
-    return value;
-  }
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    if constexpr (kIsFloating<V>) return Minimum::combine(a, b);
-    return a > b ? a : b;
-  }
-  template <class V>
-  static IVY_INLINE V finish(V value) {
-    return prepare(value);
-  }
-};
-
-// Lanes are real, imaginary, real, imaginary ...
-struct ComplexProduct : Plainly {
-  template <class V>
-  static IVY_INLINE V combine(V a, V b) {
-    return combine_lanes(a, b, std::make_integer_sequence<int, kLanes<V>>());
-  }
-  template <class V, int... lane>
-  static IVY_INLINE V combine_lanes(V a, V b, std::integer_sequence<int, lane...>) {
-    using Bits = BitsOf<V>;
-    using Bit = LaneOf<Bits>;
-    const V by_real = a * __builtin_shufflevector(b, b, (lane & ~1)...);
-    const V by_imaginary =
-        __builtin_shufflevector(a, a, (lane ^ 1)...) * __builtin_shufflevector(b, b, (lane | 1)...);
-    const Bits minus = {(lane % 2 == 0 ? Bit{1} << (8 * sizeof(Bit) - 1) : Bit{0})...};
-    return by_real + (V)((Bits)by_imaginary ^ minus);
-  }
-};
-
-// ---- The loop ----------------------------------------------------------------------------------
 
 enum class Scale : std::uint8_t {
   kNone,
   kInputs,  // Each by its factor.
   kOutput,  // By 1/divisor.
 };
-
-// Vectors that one block accumulates at a time.
-inline constexpr int kBlockVectors = 4;
-// From this many bytes on, unaligned stores cost more than a few elements done by themselves.
-inline constexpr std::size_t kAlignFromBytes = 4096;
-inline constexpr std::size_t kLineBytes = 64;
 
 template <class Isa_, class In_, class Out_, class Operation_, Scale scale_ = Scale::kNone>
 struct Recipe {
@@ -134,22 +29,6 @@ struct Recipe {
   static constexpr Scale kScale = scale_;
   static_assert(In::kVectors == Out::kVectors);
 };
-
-// Not memcpy: of that, GCC 12 makes moves of 16 bytes where the vector has 32.
-template <class Word>
-struct Unaligned {
-  typedef Word type __attribute__((aligned(1), may_alias));
-};
-
-template <class Word>
-IVY_INLINE Word load(const std::byte* from) {
-  return *reinterpret_cast<const typename Unaligned<Word>::type*>(from);
-}
-
-template <class Word>
-IVY_INLINE void store(std::byte* to, const Word& word) {
-  *reinterpret_cast<typename Unaligned<Word>::type*>(to) = word;
-}
 
 template <class R, int vectors>
 IVY_INLINE void read_block(const std::byte* from, const double* factor,
@@ -290,225 +169,12 @@ void reduce_any(const KernelCall& call) {
 // For what most jobs do all day: loops of their own for 2, 3 and 4 inputs.
 template <class R>
 void reduce_few(const KernelCall& call) {
-  switch (call.input_count) {
-    case 2:
-      return reduce_all<R, 2>(call);
-    case 3:
-      return reduce_all<R, 3>(call);
-    case 4:
-      return reduce_all<R, 4>(call);
-    default:
-      return reduce_all<R, 0>(call);
+  if constexpr (R::Isa::kFewInputs) {
+    if (call.input_count == 2) return reduce_all<R, 2>(call);
+    if (call.input_count == 3) return reduce_all<R, 3>(call);
+    if (call.input_count == 4) return reduce_all<R, 4>(call);
   }
-}
-
-// ---- The choice --------------------------------------------------------------------------------
-
-template <class Isa, class T>
-Kernel find_integer(ReduceOp op) {
-  // Wrapping is the same for both signs; signed overflow would be undefined.
-  using Wrapping = Plain<Isa, std::make_unsigned_t<T>>;
-  using Signed = Plain<Isa, T>;
-  switch (op) {
-    case ReduceOp::kSum:
-      return reduce_few<Recipe<Isa, Wrapping, Wrapping, Sum>>;
-    case ReduceOp::kProduct:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Product>>;
-    case ReduceOp::kMin:
-      return reduce_any<Recipe<Isa, Signed, Signed, Minimum>>;
-    case ReduceOp::kMax:
-      return reduce_any<Recipe<Isa, Signed, Signed, Maximum>>;
-    case ReduceOp::kBand:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, And>>;
-    case ReduceOp::kBor:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Or>>;
-    case ReduceOp::kBxor:
-      return reduce_any<Recipe<Isa, Wrapping, Wrapping, Xor>>;
-    case ReduceOp::kAvg:  // Only the scalar file has it.
-    case ReduceOp::kPremulSum:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-template <class Isa>
-Kernel find_bool(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProduct:
-    case ReduceOp::kMin:
-    case ReduceOp::kBand:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, And>>;
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-    case ReduceOp::kMax:
-    case ReduceOp::kBor:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Or>>;
-    case ReduceOp::kBxor:
-      return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Xor>>;
-    case ReduceOp::kPremulSum:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-template <class Isa, class T>
-Kernel find_float(ReduceOp op, Form input_form, Form output_form) {
-  using P = Plain<Isa, T>;
-  const bool factors = op == ReduceOp::kPremulSum && input_form == Form::kElement;
-  const bool divides = op == ReduceOp::kAvg && output_form == Form::kElement;
-  if (factors) return reduce_any<Recipe<Isa, P, P, Sum, Scale::kInputs>>;
-  if (divides) return reduce_few<Recipe<Isa, P, P, Sum, Scale::kOutput>>;
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-    case ReduceOp::kPremulSum:
-      return reduce_few<Recipe<Isa, P, P, Sum>>;
-    case ReduceOp::kProduct:
-      return reduce_any<Recipe<Isa, P, P, Product>>;
-    case ReduceOp::kMin:
-      return reduce_any<Recipe<Isa, P, P, Minimum>>;
-    case ReduceOp::kMax:
-      return reduce_any<Recipe<Isa, P, P, Maximum>>;
-    default:
-      return nullptr;
-  }
-}
-
-template <class Isa, class T>
-Kernel find_complex(ReduceOp op, Form input_form, Form output_form) {
-  using P = Plain<Isa, T>;
-  if (op == ReduceOp::kProduct) return reduce_any<Recipe<Isa, P, P, ComplexProduct>>;
-  return find_float<Isa, T>(op, input_form, output_form);
-}
-
-// `Small` where one side is f32, `Within` where both sides are elements.
-template <class Isa, class Small, class Within>
-Kernel find_small_float(ReduceOp op, Form input_form, Form output_form) {
-  using F32 = Plain<Isa, float>;
-  if (op == ReduceOp::kMin) return reduce_any<Recipe<Isa, Within, Within, Minimum>>;
-  if (op == ReduceOp::kMax) return reduce_any<Recipe<Isa, Within, Within, Maximum>>;
-  if (input_form == Form::kPartial && output_form == Form::kPartial) {
-    return find_float<Isa, float>(op, input_form, output_form);
-  }
-  const bool from_partial = input_form == Form::kPartial;
-  const bool to_partial = output_form == Form::kPartial;
-  if (op == ReduceOp::kProduct) {
-    if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Product>>;
-    if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Product>>;
-    return reduce_any<Recipe<Isa, Within, Within, Product>>;
-  }
-  if (op == ReduceOp::kPremulSum && !from_partial) {
-    if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Sum, Scale::kInputs>>;
-    return reduce_any<Recipe<Isa, Within, Within, Sum, Scale::kInputs>>;
-  }
-  if (op == ReduceOp::kAvg && !to_partial) {
-    if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Sum, Scale::kOutput>>;
-    return reduce_few<Recipe<Isa, Within, Within, Sum, Scale::kOutput>>;
-  }
-  if (from_partial) return reduce_any<Recipe<Isa, F32, Small, Sum>>;
-  if (to_partial) return reduce_any<Recipe<Isa, Small, F32, Sum>>;
-  return reduce_few<Recipe<Isa, Within, Within, Sum>>;
-}
-
-template <class Isa>
-Kernel find(Dtype dtype, ReduceOp op, Form input_form, Form output_form) {
-  switch (dtype) {
-    case Dtype::kI8:
-      return find_integer<Isa, std::int8_t>(op);
-    case Dtype::kU8:
-      return find_integer<Isa, std::uint8_t>(op);
-    case Dtype::kI16:
-      return find_integer<Isa, std::int16_t>(op);
-    case Dtype::kU16:
-      return find_integer<Isa, std::uint16_t>(op);
-    case Dtype::kI32:
-      return find_integer<Isa, std::int32_t>(op);
-    case Dtype::kU32:
-      return find_integer<Isa, std::uint32_t>(op);
-    case Dtype::kI64:
-      return find_integer<Isa, std::int64_t>(op);
-    case Dtype::kU64:
-      return find_integer<Isa, std::uint64_t>(op);
-    case Dtype::kBool:
-      return find_bool<Isa>(op);
-    case Dtype::kF32:
-      return find_float<Isa, float>(op, input_form, output_form);
-    case Dtype::kF64:
-      return find_float<Isa, double>(op, input_form, output_form);
-    case Dtype::kC64:
-      return find_complex<Isa, float>(op, input_form, output_form);
-    case Dtype::kC128:
-      return find_complex<Isa, double>(op, input_form, output_form);
-    case Dtype::kF16:
-      return find_small_float<Isa, F16<Isa>, F16<Isa>>(op, input_form, output_form);
-    case Dtype::kBf16:
-      return find_small_float<Isa, Bf16<Isa>, Bf16Pairs<Isa>>(op, input_form, output_form);
-    case Dtype::kF8E4m3:
-      return find_small_float<Isa, Fp8<Isa, E4m3Codec>, Fp8<Isa, E4m3Codec>>(op, input_form,
-                                                                             output_form);
-    case Dtype::kF8E5m2:
-      return find_small_float<Isa, Fp8<Isa, E5m2Codec>, Fp8<Isa, E5m2Codec>>(op, input_form,
-                                                                             output_form);
-  }
-  return nullptr;
-}
-
-// ---- Copies ------------------------------------------------------------------------------------
-
-// One read, one or two writes. `second` may be null.
-template <class Isa>
-IVY_INLINE void copy_blocks(std::byte* to, bool streaming, std::byte* second, const std::byte* from,
-                            std::size_t bytes) {
-  using Word = Vector<std::uint64_t, Isa::kBytes>;
-  constexpr std::size_t kBlock = kBlockVectors * sizeof(Word);
-  const auto part = [&](std::size_t length) {
-    __builtin_memcpy(to, from, length);
-    if (second != nullptr) __builtin_memcpy(second, from, length);
-    to += length;
-    if (second != nullptr) second += length;
-    from += length;
-    bytes -= length;
-  };
-  if (bytes < kAlignFromBytes) return part(bytes);
-  part(-reinterpret_cast<std::uintptr_t>(to) % kLineBytes);
-  for (; bytes >= kBlock; bytes -= kBlock) {
-    Word words[kBlockVectors];
-    for (int i = 0; i < kBlockVectors; ++i) {
-      words[i] = load<Word>(from + static_cast<std::size_t>(i) * sizeof(Word));
-    }
-    for (int i = 0; i < kBlockVectors; ++i) {
-      if (streaming) {
-        Isa::store_streaming(to, words[i]);
-      } else {
-        store(to, words[i]);
-      }
-      if (second != nullptr) store(second, words[i]);
-      to += sizeof(Word);
-      if (second != nullptr) second += sizeof(Word);
-    }
-    from += kBlock;
-  }
-  part(bytes);
-  if (streaming) Isa::fence();
-}
-
-template <class Isa>
-void copy_streaming_with(void* to, const void* from, std::size_t bytes) {
-  copy_blocks<Isa>(static_cast<std::byte*>(to), true, nullptr, static_cast<const std::byte*>(from),
-                   bytes);
-}
-
-template <class Isa>
-void copy_twice_by(void* to, bool streaming, void* second, const void* from, std::size_t bytes) {
-  copy_blocks<Isa>(static_cast<std::byte*>(to), streaming, static_cast<std::byte*>(second),
-                   static_cast<const std::byte*>(from), bytes);
-}
-
-template <class Isa>
-constexpr KernelSet kernel_set() {
-  return {.find = find<Isa>,
-          .copy_streaming = copy_streaming_with<Isa>,
-          .copy_twice = copy_twice_by<Isa>};
+  reduce_all<R, 0>(call);
 }
 
 }  // namespace

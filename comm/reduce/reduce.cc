@@ -110,15 +110,10 @@ KernelTable make_table(const InstructionSetRow& row) {
 
 template <InstructionSet instruction_set>
 const KernelTable* table_of() {
-  constexpr const InstructionSetRow& kRow =
-      kInstructionSets[static_cast<std::size_t>(instruction_set)];
-  if constexpr (kRow.kernels == nullptr) {
-    return nullptr;
-  } else {
-    if (!machine_runs(instruction_set)) return nullptr;
-    static const KernelTable table = make_table(kRow);
-    return &table;
-  }
+  const InstructionSetRow& row = kInstructionSets[static_cast<std::size_t>(instruction_set)];
+  if (row.kernels == nullptr || !machine_runs(instruction_set)) return nullptr;
+  static const KernelTable table = make_table(row);
+  return &table;
 }
 
 const KernelTable& choose_table() {

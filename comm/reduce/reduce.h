@@ -14,12 +14,15 @@
 // positive one.
 // - AVG divides once, at the end: floating point by multiplication with 1/divisor in the
 // accumulator's
-//   type; integers sum in a wider type (64 bit; 128 bit for 64-bit elements) and truncate towards
-//   zero.
+//   type; complex numbers part by part; integers sum in a wider type (64 bit; 128 bit for 64-bit
+//   elements) and truncate towards zero.
 //
 // A reduction that is done in two levels (inside each host, then between hosts) keeps its
 // intermediate results as partials: of partial_bytes(dtype, op) bytes per element, so that still
 // only the last step rounds.
+//
+// The processor's rounding is to nearest, and subnormal numbers are as the process has them: where
+// one rank flushes them to zero and another does not, f32 and f64 results differ.
 //
 // Thread: any. No allocation, no exceptions, no system calls.
 #pragma once
@@ -50,7 +53,8 @@ struct Reduction {
   Form output_form = Form::kElement;
   // AVG with output_form kElement: how many elements went into each sum, over all levels.
   std::uint32_t divisor = 1;
-  // PREMUL_SUM with input_form kElement: one factor per input, else null.
+  // PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's type;
+  // of a complex number both parts are multiplied), else null.
   const double* factors = nullptr;
   Stores stores =
       Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
@@ -73,7 +77,7 @@ void copy(void* to, const void* from, std::size_t bytes, Stores stores);
 void copy_twice(void* to, Stores stores, void* second, const void* from, std::size_t bytes);
 
 // "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser
-// one (tests, and machines that throttle).
+// one (tests, and machines that throttle); a name that is none of these chooses nothing.
 const char* kernel_name();
 
 }  // namespace ivy::comm

@@ -1,13 +1,14 @@
 // Compiled with -mavx2 -mf16c; only reached through the table of a machine that has them.
 #include <immintrin.h>
 
-#include "comm/reduce/kernel_loop.h"
+#include "comm/reduce/kernel_choice.h"
 
 namespace ivy::comm {
 namespace {
 
 struct Avx2 {
   static constexpr std::size_t kBytes = 32;
+  static constexpr bool kFewInputs = true;
 
   static IVY_INLINE Vector<float, 32> widen_f16(Vector<std::uint16_t, 16> half) {
     return (Vector<float, 32>)_mm256_cvtph_ps((__m128i)half);

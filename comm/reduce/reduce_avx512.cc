@@ -2,13 +2,14 @@
 // machine that has them.
 #include <immintrin.h>
 
-#include "comm/reduce/kernel_loop.h"
+#include "comm/reduce/kernel_choice.h"
 
 namespace ivy::comm {
 namespace {
 
 struct Avx512 {
   static constexpr std::size_t kBytes = 64;
+  static constexpr bool kFewInputs = true;
   // GCC 12 warns of an uninitialised register in the intrinsics without a mask.
   static constexpr __mmask16 kAll = 0xffff;
 

@@ -1,13 +1,14 @@
 // Compiled on aarch64 only, where every machine has these instructions.
 #include <arm_neon.h>
 
-#include "comm/reduce/kernel_loop.h"
+#include "comm/reduce/kernel_choice.h"
 
 namespace ivy::comm {
 namespace {
 
 struct Neon {
   static constexpr std::size_t kBytes = 16;
+  static constexpr bool kFewInputs = true;
 
   static IVY_INLINE Vector<float, 16> widen_f16(Vector<std::uint16_t, 8> half) {
     return (Vector<float, 16>)vcvt_f32_f16((float16x4_t)half);

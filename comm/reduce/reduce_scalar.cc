@@ -3,13 +3,14 @@
 // instruction sets.
 #include <cstring>
 
-#include "comm/reduce/kernel_loop.h"
+#include "comm/reduce/kernel_choice.h"
 
 namespace ivy::comm {
 namespace {
 
 struct Scalar {
   static constexpr std::size_t kBytes = 16;
+  static constexpr bool kFewInputs = false;
 
   static IVY_INLINE Vector<float, 16> widen_f16(Vector<std::uint16_t, 8> half) {
     return F16Codec::widen(__builtin_convertvector(half, Vector<std::uint32_t, 16>));
