@@ -31,6 +31,7 @@ enum class Operation : std::uint8_t {
   kSplit = 19,
   kInit = 20,
   kFinalize = 21,
+  kGroup = 22,
 };
 
 enum class Dtype : std::uint8_t {

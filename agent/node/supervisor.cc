@@ -476,7 +476,8 @@ void Supervisor::send(const Event& event) {
   const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
   const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
   const bool is_state = event.has_started() || event.has_start_failed() || event.has_exited() ||
-                        event.has_report() || event.has_store_lost();
+                        event.has_report() || event.has_store_lost() ||
+                        (event.has_news() && event.news().reports_size() == 0);
   if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
   // Fails only for a launcher that asks on and on and never acknowledges an answer.
   if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();

@@ -1,0 +1,200 @@
+#include "comm/alarms.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "proto/control_wire.h"
+
+namespace ivy::comm {
+namespace {
+
+using comm_status::RankState;
+using comm_status::RankStatus;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Ranks that left are no news in the page, so they are looked for now and then.
+constexpr milliseconds kRescan{100};
+constexpr milliseconds kProcessPoll{20};
+
+std::string ending_of(const RankStatus& status) {
+  switch (status.state) {
+    case RankState::kAlive:
+      return "is alive";
+    case RankState::kLeft:
+      return "has finalized";
+    case RankState::kExited:
+      return "exited with code " + std::to_string(status.code);
+    case RankState::kSignalled: {
+      const char* const name = strsignal(status.code);
+      const std::string why = status.out_of_memory ? ", out of memory" : "";
+      return "was killed by signal " + std::to_string(status.code) + " (" +
+             (name != nullptr ? name : "unknown") + why + ")";
+    }
+    case RankState::kDied:
+      return "died";
+    case RankState::kHostLost:
+      return "was lost with its host";
+  }
+  return "is gone";
+}
+
+Failure death_of(const Seat& seat, const RankStatus& status) {
+  const bool is_host = status.state == RankState::kHostLost;
+  const std::int32_t pid = status.pid != 0 ? status.pid : seat.pid;
+  Failure failure =
+      make_failure(is_host ? FailureKind::kHostLost : FailureKind::kRankDied,
+                   name_of_rank(seat.world_rank, seat.host_name, pid) + " " + ending_of(status));
+  failure.rank = seat.world_rank;
+  failure.pid = pid;
+  if (status.state == RankState::kSignalled) failure.signal = status.code;
+  if (status.state == RankState::kExited) failure.exit_code = status.code;
+  set_host(failure, seat.host_name);
+  return failure;
+}
+
+FailureKind kind_of(std::uint8_t report) {
+  switch (static_cast<control::ReportKind>(report)) {
+    case control::ReportKind::kMismatch:
+      return FailureKind::kMismatch;
+    case control::ReportKind::kTimeout:
+      return FailureKind::kTimeout;
+    case control::ReportKind::kAborted:
+      return FailureKind::kAborted;
+    case control::ReportKind::kTransportLost:
+      return FailureKind::kTransport;
+    case control::ReportKind::kInternal:
+      return FailureKind::kOther;
+  }
+  return FailureKind::kOther;
+}
+
+class PageAlarm final : public Alarm {
+ public:
+  PageAlarm(const comm_status::StatusPage& page, std::string communicator, std::vector<Seat> seats,
+            std::int32_t self)
+      : page_(page),
+        communicator_(std::move(communicator)),
+        seats_(std::move(seats)),
+        self_(self) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
+  milliseconds poll_interval() const override { return kRescan; }
+
+  std::optional<Failure> look() override {
+    if (found_) return found_;
+    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const auto now = steady_clock::now();
+    if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
+    seen_news_ = news;
+    seen_at_ = now;
+    // A death explains what others report about it.
+    found_ = look_for_deaths();
+    if (!found_) found_ = look_for_reports();
+    return found_;
+  }
+
+ private:
+  std::optional<Failure> look_for_deaths() const {
+    std::optional<Failure> first;
+    std::uint64_t first_ns = ~std::uint64_t{0};
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      if (static_cast<std::int32_t>(i) == self_) continue;
+      const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
+      if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
+      first = death_of(seats_[i], status);
+      first_ns = status.when_ns;
+    }
+    return first;
+  }
+
+  std::optional<Failure> look_for_reports() {
+    for (const comm_status::PageReport& report : page_.reports_after(seen_report_)) {
+      seen_report_ = report.number;
+      if (report.communicator != communicator_) continue;
+      Failure failure = make_failure(kind_of(report.kind), report.text);
+      failure.rank = static_cast<std::int32_t>(report.blamed);
+      failure.sequence = report.sequence;
+      return failure;
+    }
+    return std::nullopt;
+  }
+
+  const comm_status::StatusPage page_;
+  const std::string communicator_;
+  const std::vector<Seat> seats_;
+  const std::int32_t self_;
+  std::uint32_t seen_news_ = 0;
+  std::uint64_t seen_report_ = 0;
+  steady_clock::time_point seen_at_;
+  std::optional<Failure> found_;  // The first word stays the last.
+};
+
+class ProcessAlarm final : public Alarm {
+ public:
+  ProcessAlarm(std::vector<Seat> seats, std::int32_t self) : seats_(std::move(seats)) {
+    const std::uint32_t host = seats_[static_cast<std::size_t>(self)].host;
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].host != host || static_cast<std::int32_t>(i) == self) continue;
+      const long descriptor = syscall(SYS_pidfd_open, seats_[i].pid, 0);
+      if (descriptor < 0 && errno == ESRCH) {
+        gone_ = i;
+        continue;
+      }
+      watched_.push_back({static_cast<int>(descriptor), POLLIN, 0});
+      watched_seats_.push_back(i);
+    }
+  }
+  ~ProcessAlarm() override {
+    for (const pollfd& process : watched_) {
+      if (process.fd >= 0) close(process.fd);
+    }
+  }
+
+  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  milliseconds poll_interval() const override { return kProcessPoll; }
+
+  std::optional<Failure> look() override {
+    if (!gone_ && poll(watched_.data(), watched_.size(), 0) > 0) {
+      for (std::size_t i = 0; i < watched_.size() && !gone_; ++i) {
+        if (watched_[i].revents != 0) gone_ = watched_seats_[i];
+      }
+    }
+    if (!gone_) return std::nullopt;
+    RankStatus status;
+    status.state = RankState::kDied;
+    return death_of(seats_[*gone_], status);
+  }
+
+ private:
+  const std::vector<Seat> seats_;
+  std::vector<pollfd> watched_;
+  std::vector<std::size_t> watched_seats_;
+  std::optional<std::size_t> gone_;
+};
+
+}  // namespace
+
+std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid) {
+  std::string text = "rank " + std::to_string(world_rank) + " (" + host;
+  if (pid != 0) text += ", pid " + std::to_string(pid);
+  return text + ")";
+}
+
+std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
+                                       std::string communicator, std::vector<Seat> seats,
+                                       std::int32_t self) {
+  return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(seats), self);
+}
+
+std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self) {
+  return std::make_unique<ProcessAlarm>(std::move(seats), self);
+}
+
+}  // namespace ivy::comm

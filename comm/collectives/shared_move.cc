@@ -1,0 +1,414 @@
+// The collectives of one host that only move data: barrier, broadcast, all_gather, gather, scatter,
+// all_to_all. A member that has data fills its slots, the others copy from there into their own
+// memory: nobody writes into another one's buffers.
+#include <array>
+#include <cstring>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/collectives/shared_parts.h"
+
+namespace ivy::comm {
+namespace {
+
+using namespace shared_parts;
+
+// A piece of a broadcast: small enough that the readers copy the first while the root writes the
+// second.
+std::size_t broadcast_piece(std::size_t bytes) {
+  const std::size_t eighth = divide_up(bytes / 8, kSliceBytes) * kSliceBytes;
+  return std::clamp<std::size_t>(eighth, 8 * 1024, kSlotBytes);
+}
+
+std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t chunk) {
+  const std::size_t begin = chunk * piece;
+  return begin < total ? std::min(piece, total - begin) : 0;
+}
+
+std::size_t longest_of(std::span<const Block> blocks) {
+  std::size_t longest = 0;
+  for (const Block& block : blocks) longest = std::max(longest, block.bytes);
+  return longest;
+}
+
+void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stores) {
+  if (to != from && bytes > 0) copy(to, from, bytes, stores);
+}
+
+// Sizes that only some members know travel in the entries' payloads.
+void write_size(SharedGroup& group, std::uint64_t size) {
+  std::memcpy(group.own_payload(), &size, sizeof size);
+}
+std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
+  std::uint64_t size = 0;
+  std::memcpy(&size, group.payload(member), sizeof size);
+  return size;
+}
+
+Failure size_mismatch(const OperationCall& call, std::int32_t from, std::int32_t to,
+                      std::uint64_t sent, std::uint64_t expected) {
+  Failure failure =
+      make_failure(FailureKind::kMismatch,
+                   "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
+                       ", differs between ranks: rank " + std::to_string(from) + " sends " +
+                       std::to_string(sent) + " bytes to rank " + std::to_string(to) +
+                       ", which expects " + std::to_string(expected));
+  failure.sequence = call.sequence;
+  set_operation(failure, comm_status::name_of(call.shape.operation));
+  return failure;
+}
+
+}  // namespace
+
+bool shared_barrier(SharedGroup& group, const OperationCall& call) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  group.publish_entry();
+  return group.await_entries();
+}
+
+namespace {
+
+bool broadcast_by_chunks(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  const std::size_t piece = broadcast_piece(bytes);
+  const std::size_t chunks = divide_up(bytes, piece);
+  const std::uint64_t first = group.take_chunks(chunks);
+  group.publish_entry();
+  if (group.self() != root && !group.await_entry(root)) return false;
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    std::uint8_t* const place = at(buffer, chunk * piece);
+    const std::size_t length = piece_bytes(bytes, piece, chunk);
+    if (group.self() == root) {
+      if (!group.await_room(first + chunk)) return false;
+      copy(group.slot(root, first + chunk), place, length, Stores::kCached);
+      group.publish_filled(first + chunk);
+    } else {
+      if (!group.await_filled(root, first + chunk)) return false;
+      copy(place, group.slot(root, first + chunk), length, stores_for(bytes));
+    }
+    group.publish_drained(first + chunk);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
+                      std::size_t bytes, std::uint32_t root) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (bytes > kEagerBytes) return broadcast_by_chunks(group, buffer, bytes, root);
+  const bool is_inline = bytes <= kInlineBytes;
+  if (group.self() == root && bytes > 0) {
+    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), buffer, bytes);
+  }
+  group.publish_entry();
+  if (group.self() == root) return true;
+  if (!group.await_entry(root)) return false;
+  if (bytes > 0) std::memcpy(buffer, is_inline ? group.payload(root) : group.eager(root), bytes);
+  return true;
+}
+
+namespace {
+
+// Blocks that are longer than an eager area: everybody fills, everybody copies the others' blocks.
+bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
+                          std::span<const Block> blocks) {
+  const std::uint32_t self = group.self();
+  const std::size_t chunks = divide_up(longest_of(blocks), kSlotBytes);
+  const std::uint64_t first = group.take_chunks(chunks);
+  const Stores stores = stores_for(longest_of(blocks) * blocks.size());
+  group.publish_entry();
+  if (!group.await_entries()) return false;
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    if (!group.await_room(first + chunk)) return false;
+    const std::size_t begin = chunk * kSlotBytes;
+    const std::size_t own_bytes = piece_bytes(blocks[self].bytes, kSlotBytes, chunk);
+    if (own_bytes > 0) {
+      std::uint8_t* const own_place = at(receive, blocks[self].offset + begin);
+      std::uint8_t* const slot = group.slot(self, first + chunk);
+      if (own_place == at(send, begin)) {
+        copy(slot, own_place, own_bytes, Stores::kCached);
+      } else {
+        copy_twice(own_place, stores, slot, at(send, begin), own_bytes);
+      }
+    }
+    group.publish_filled(first + chunk);
+    const bool is_whole = each_other(group, [&](std::uint32_t member) {
+      const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
+      if (bytes == 0) return true;
+      if (!group.await_filled(member, first + chunk)) return false;
+      copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
+           stores);
+      return true;
+    });
+    if (!is_whole) return false;
+    group.publish_drained(first + chunk);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
+                       void* receive, std::span<const Block> blocks) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::size_t longest = longest_of(blocks);
+  if (longest > kEagerBytes) return all_gather_by_chunks(group, send, receive, blocks);
+  const bool is_inline = longest <= kInlineBytes;
+  const Block& own = blocks[group.self()];
+  if (own.bytes > 0) {
+    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
+  }
+  group.publish_entry();
+  copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
+  return each_other(group, [&](std::uint32_t member) {
+    if (!group.await_entry(member)) return false;
+    const Block& block = blocks[member];
+    if (block.bytes > 0) {
+      std::memcpy(at(receive, block.offset),
+                  is_inline ? group.payload(member) : group.eager(member), block.bytes);
+    }
+    return true;
+  });
+}
+
+bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
+                   std::size_t send_bytes, void* receive, std::span<const Block> blocks,
+                   std::uint32_t root) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::uint32_t self = group.self();
+  const bool is_eager = send_bytes <= kEagerBytes;
+  write_size(group, send_bytes);
+  if (is_eager && send_bytes > 0 && self != root) std::memcpy(group.own_eager(), send, send_bytes);
+  group.publish_entry();
+  if (!group.await_entries()) return false;
+  // Everybody knows every size now, and so how many chunks there are.
+  std::size_t longest = 0;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    const std::uint64_t bytes = member == self ? send_bytes : read_size(group, member);
+    if (self == root && bytes != blocks[member].bytes) {
+      group.break_with(size_mismatch(call, group.rank_of(member), group.rank_of(root), bytes,
+                                     blocks[member].bytes));
+      return false;
+    }
+    if (member != root && bytes > kEagerBytes) longest = std::max<std::size_t>(longest, bytes);
+  }
+  const std::size_t chunks = divide_up(longest, kSlotBytes);
+  const std::uint64_t first = group.take_chunks(chunks);
+  if (self == root) {
+    copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
+    each_other(group, [&](std::uint32_t member) {
+      if (blocks[member].bytes <= kEagerBytes && blocks[member].bytes > 0) {
+        std::memcpy(at(receive, blocks[member].offset), group.eager(member), blocks[member].bytes);
+      }
+      return true;
+    });
+  }
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::size_t begin = chunk * kSlotBytes;
+    if (self != root) {
+      const std::size_t bytes = is_eager ? 0 : piece_bytes(send_bytes, kSlotBytes, chunk);
+      if (bytes > 0) {
+        if (!group.await_room(first + chunk)) return false;
+        copy(group.slot(self, first + chunk), at(send, begin), bytes, Stores::kCached);
+      }
+      group.publish_filled(first + chunk);
+    } else {
+      const bool is_whole = each_other(group, [&](std::uint32_t member) {
+        if (blocks[member].bytes <= kEagerBytes) return true;
+        const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
+        if (bytes == 0) return true;
+        if (!group.await_filled(member, first + chunk)) return false;
+        copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
+             stores_for(longest * group.size()));
+        return true;
+      });
+      if (!is_whole) return false;
+    }
+    group.publish_drained(first + chunk);
+  }
+  return true;
+}
+
+namespace {
+
+// A slot cut so that it holds a piece for every member.
+std::size_t dealt_piece(std::uint32_t members) {
+  return std::max<std::size_t>(kSliceBytes, kSlotBytes / members / kSliceBytes * kSliceBytes);
+}
+
+}  // namespace
+
+bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
+                    std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
+                    std::uint32_t root) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::uint32_t self = group.self();
+  // The root shows its longest block, the others what they expect.
+  write_size(group, self == root ? longest_of(blocks) : receive_bytes);
+  group.publish_entry();
+  if (!group.await_entries()) return false;
+  const std::size_t longest = self == root ? longest_of(blocks) : read_size(group, root);
+  if (self == root) {
+    for (std::uint32_t member = 0; member < group.size(); ++member) {
+      const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
+      if (expected == blocks[member].bytes) continue;
+      group.break_with(size_mismatch(call, group.rank_of(root), group.rank_of(member),
+                                     blocks[member].bytes, expected));
+      return false;
+    }
+    copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
+  }
+  const std::size_t piece = dealt_piece(group.size());
+  const std::size_t chunks = divide_up(longest, piece);
+  const std::uint64_t first = group.take_chunks(chunks);
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::size_t begin = chunk * piece;
+    if (self == root) {
+      if (!group.await_room(first + chunk)) return false;
+      each_other(group, [&](std::uint32_t member) {
+        const std::size_t bytes = piece_bytes(blocks[member].bytes, piece, chunk);
+        if (bytes > 0) {
+          copy(group.slot(root, first + chunk) + member * piece,
+               at(send, blocks[member].offset + begin), bytes, Stores::kCached);
+        }
+        return true;
+      });
+      group.publish_filled(first + chunk);
+    } else {
+      if (!group.await_filled(root, first + chunk)) return false;
+      const std::size_t bytes = piece_bytes(receive_bytes, piece, chunk);
+      if (bytes > 0) {
+        copy(at(receive, begin), group.slot(root, first + chunk) + self * piece, bytes,
+             stores_for(receive_bytes));
+      }
+    }
+    group.publish_drained(first + chunk);
+  }
+  return true;
+}
+
+namespace {
+
+class AllToAll {
+ public:
+  AllToAll(SharedGroup& group, const OperationCall& call, const void* send,
+           std::span<const Block> send_blocks, void* receive, std::span<const Block> receive_blocks)
+      : group_(group),
+        call_(call),
+        send_(send),
+        send_blocks_(send_blocks),
+        receive_(receive),
+        receive_blocks_(receive_blocks) {}
+
+  bool run() {
+    // Everybody shows what it sends to whom: only then all know how many chunks there are.
+    std::uint64_t* const own = sizes_of(group_.own_eager());
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      own[member] = send_blocks_[member].bytes;
+    }
+    group_.publish_entry();
+    if (!group_.await_entries() || !sizes_agree()) return false;
+    const Block& to_self = send_blocks_[group_.self()];
+    copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
+                     to_self.bytes, Stores::kCached);
+    return run_by_chunks();
+  }
+
+ private:
+  static std::uint64_t* sizes_of(std::uint8_t* eager) {
+    return reinterpret_cast<std::uint64_t*>(eager);
+  }
+  static const std::uint64_t* sizes_of(const std::uint8_t* eager) {
+    return reinterpret_cast<const std::uint64_t*>(eager);
+  }
+
+  bool sizes_agree() {
+    for (std::uint32_t from = 0; from < group_.size(); ++from) {
+      const std::uint64_t* const sizes =
+          from == group_.self() ? sizes_of(group_.own_eager()) : sizes_of(group_.eager(from));
+      for (std::uint32_t to = 0; to < group_.size(); ++to) {
+        if (from != to) longest_ = std::max<std::size_t>(longest_, sizes[to]);
+      }
+      const std::uint64_t to_self = sizes[group_.self()];
+      if (to_self == receive_blocks_[from].bytes) continue;
+      group_.break_with(size_mismatch(call_, group_.rank_of(from), group_.rank_of(group_.self()),
+                                      to_self, receive_blocks_[from].bytes));
+      return false;
+    }
+    return true;
+  }
+
+  bool run_by_chunks() {
+    const std::size_t piece = dealt_piece(group_.size());
+    const std::size_t chunks = divide_up(longest_, piece);
+    const std::uint64_t first = group_.take_chunks(chunks);
+    const Stores stores = stores_for(longest_ * group_.size());
+    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+      if (!group_.await_room(first + chunk)) return false;
+      std::uint8_t* const slot = group_.slot(group_.self(), first + chunk);
+      each_other(group_, [&](std::uint32_t member) {
+        const Block& block = send_blocks_[member];
+        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
+        if (bytes > 0) {
+          copy(slot + member * piece, at(send_, block.offset + chunk * piece), bytes,
+               Stores::kCached);
+        }
+        return true;
+      });
+      group_.publish_filled(first + chunk);
+      const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+        const Block& block = receive_blocks_[member];
+        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
+        if (bytes == 0) return true;
+        if (!group_.await_filled(member, first + chunk)) return false;
+        copy(at(receive_, block.offset + chunk * piece),
+             group_.slot(member, first + chunk) + group_.self() * piece, bytes, stores);
+        return true;
+      });
+      if (!is_whole) return false;
+      group_.publish_drained(first + chunk);
+    }
+    return true;
+  }
+
+  SharedGroup& group_;
+  const OperationCall& call_;
+  const void* const send_;
+  const std::span<const Block> send_blocks_;
+  void* const receive_;
+  const std::span<const Block> receive_blocks_;
+  std::size_t longest_ = 0;
+};
+
+// Blocks of one size that all fit into an eager area: one exchange.
+bool all_to_all_eagerly(SharedGroup& group, const void* send, std::span<const Block> send_blocks,
+                        void* receive, std::span<const Block> receive_blocks) {
+  const std::size_t bytes = send_blocks[0].bytes;
+  const bool is_inline = bytes * group.size() <= kInlineBytes;
+  std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
+  for (std::uint32_t member = 0; member < group.size() && bytes > 0; ++member) {
+    std::memcpy(shown + member * bytes, at(send, send_blocks[member].offset), bytes);
+  }
+  group.publish_entry();
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    if (member != group.self() && !group.await_entry(member)) return false;
+    if (bytes == 0) continue;
+    const std::uint8_t* const theirs = is_inline ? group.payload(member) : group.eager(member);
+    std::memcpy(at(receive, receive_blocks[member].offset), theirs + group.self() * bytes, bytes);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
+                       std::span<const Block> send_blocks, void* receive,
+                       std::span<const Block> receive_blocks) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const bool is_even = call.shape.operation != Operation::kAllToAllV;
+  if (is_even && send_blocks[0].bytes * group.size() <= kEagerBytes) {
+    return all_to_all_eagerly(group, send, send_blocks, receive, receive_blocks);
+  }
+  return AllToAll(group, call, send, send_blocks, receive, receive_blocks).run();
+}
+
+}  // namespace ivy::comm

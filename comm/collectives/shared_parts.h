@@ -1,0 +1,78 @@
+// What the shared memory collectives have in common: how a size is cut, and where results are
+// stored.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/collectives/shared_collectives.h"
+
+namespace ivy::comm::shared_parts {
+
+// Slices begin at whole cache lines, so that no line is written by two members.
+inline constexpr std::size_t kSliceBytes = 64;
+
+// Results larger than this are stored past the caches: they would only push the staging out.
+inline constexpr std::size_t kStreamingBytes = std::size_t{4} << 20;
+
+inline Stores stores_for(std::size_t bytes) {
+  return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
+}
+
+inline std::size_t divide_up(std::size_t value, std::size_t by) { return (value + by - 1) / by; }
+
+inline const std::uint8_t* at(const void* base, std::size_t offset) {
+  return static_cast<const std::uint8_t*>(base) + offset;
+}
+inline std::uint8_t* at(void* base, std::size_t offset) {
+  return static_cast<std::uint8_t*>(base) + offset;
+}
+
+// One member's part of a range of elements that all members share out.
+struct Slice {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+
+// The range of `count` elements of `element` bytes cut for `members`: equal, whole lines, the last
+// ones shorter or empty.
+inline Slice slice_of(std::size_t count, std::size_t element, std::uint32_t members,
+                      std::uint32_t member) {
+  const std::size_t step = std::max<std::size_t>(1, kSliceBytes / element);
+  const std::size_t each = divide_up(divide_up(count, members), step) * step;
+  const std::size_t begin = std::min(count, each * member);
+  return {begin, std::min(each, count - begin)};
+}
+
+// Elements of a chunk that fills one slot.
+inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / element; }
+
+Reduction reduction_of(const ReduceRule& rule, Stores stores);
+
+// Calls visit(member) for all but oneself, beginning behind oneself so that not everybody reads
+// the same member first. False as soon as a visit returns false.
+template <class Visit>
+bool each_other(const SharedGroup& group, Visit visit) {
+  const std::uint32_t size = group.size();
+  for (std::uint32_t step = 1; step < size; ++step) {
+    const std::uint32_t member = group.self() + step;
+    if (!visit(member < size ? member : member - size)) return false;
+  }
+  return true;
+}
+
+// Pointers to all members' inputs, in member order, with room for every host.
+class Inputs {
+ public:
+  void set(std::uint32_t member, const void* input) { pointers_[member] = input; }
+  void set_factor(std::uint32_t member, double factor) { factors_[member] = factor; }
+  const void* const* pointers() const { return pointers_; }
+  const double* factors() const { return factors_; }
+
+ private:
+  const void* pointers_[kMembersMax];
+  double factors_[kMembersMax];
+};
+
+}  // namespace ivy::comm::shared_parts

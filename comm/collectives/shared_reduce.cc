@@ -1,0 +1,411 @@
+// The reducing collectives of one host: all_reduce, reduce, reduce_scatter, scan.
+//
+// By chunks, all_reduce of members 0..p-1 (here p = 2, chunk c of the vector is [a|b]):
+//
+//   member 0                               member 1
+//   fill    slot 0 <- its b                slot 1 <- its a
+//   reduce  a + slot 1's a -> result a,    slot 0's b + b -> result b,
+//           and into slot 0                and into slot 1
+//   copy    slot 1's b -> result b         slot 0's a -> result a
+//
+// The next chunk is filled before this one is reduced, so that a member that comes a little late
+// does not stop the others.
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/collectives/shared_parts.h"
+
+namespace ivy::comm {
+namespace shared_parts {
+
+Reduction reduction_of(const ReduceRule& rule, Stores stores) {
+  Reduction reduction;
+  reduction.dtype = rule.dtype;
+  reduction.op = rule.op;
+  reduction.output_form = rule.output_form;
+  reduction.divisor = rule.divisor;
+  reduction.stores = stores;
+  return reduction;
+}
+
+}  // namespace shared_parts
+
+namespace {
+
+using namespace shared_parts;
+
+// The payload of an entry carries the factor of PREMUL_SUM; it fits beside no data.
+void write_factor(SharedGroup& group, const ReduceRule& rule) {
+  if (rule.op == ReduceOp::kPremulSum) std::memcpy(group.own_payload(), &rule.factor, 8);
+}
+
+void read_factors(const SharedGroup& group, const ReduceRule& rule, Inputs& inputs) {
+  if (rule.op != ReduceOp::kPremulSum) return;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    double factor = 1;
+    std::memcpy(&factor, group.payload(member), sizeof factor);
+    inputs.set_factor(member, member == group.self() ? rule.factor : factor);
+  }
+}
+
+void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, void* output,
+         void* second, std::size_t count, Stores stores) {
+  Reduction reduction = reduction_of(rule, stores);
+  if (rule.op == ReduceOp::kPremulSum) reduction.factors = inputs.factors();
+  reduce(reduction, inputs.pointers(), members, output, second, count);
+}
+
+// Up to how many bytes everybody reduces everything: p times the work, one meeting less.
+std::size_t one_shot_bytes(std::uint32_t members) {
+  return std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
+}
+
+// Shows this member's whole input in its entry or eager area; `begin` has been called.
+bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, std::size_t bytes) {
+  if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
+    std::memcpy(group.own_payload(), send, bytes);
+  } else {
+    std::memcpy(group.own_eager(), send, bytes);
+    write_factor(group, rule);
+  }
+  group.publish_entry();
+  return true;
+}
+
+const void* shown_input(const SharedGroup& group, const ReduceRule& rule, std::uint32_t member,
+                        std::size_t bytes) {
+  const bool is_inline = bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
+  return is_inline ? group.payload(member) : group.eager(member);
+}
+
+// Reduces what members 0..members-1 show into `receive`.
+void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
+                  std::size_t count, std::uint32_t members) {
+  const std::size_t bytes = count * rule.input_bytes();
+  Inputs inputs;
+  for (std::uint32_t member = 0; member < members; ++member) {
+    inputs.set(member, member == group.self() ? send : shown_input(group, rule, member, bytes));
+  }
+  read_factors(group, rule, inputs);
+  run(rule, inputs, members, receive, nullptr, count, Stores::kCached);
+}
+
+// One all_reduce (or reduce) by chunks.
+class ChunkedReduce {
+ public:
+  ChunkedReduce(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
+                std::size_t count)
+      : group_(group),
+        rule_(rule),
+        send_(send),
+        receive_(receive),
+        count_(count),
+        element_(rule.input_bytes()),
+        chunk_elements_(slot_elements(element_)),
+        chunks_(divide_up(count, chunk_elements_)),
+        first_(group.take_chunks(chunks_)),
+        stores_(stores_for(count * element_)) {}
+
+  // `root`: a member, or kEverybody.
+  static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
+  bool run_for(std::uint32_t root) {
+    root_ = root;
+    write_factor(group_, rule_);
+    if (!fill(0)) return false;
+    group_.publish_entry();
+    if (!group_.await_entries()) return false;
+    read_factors(group_, rule_, inputs_);
+    for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
+      if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
+      if (!reduce_own_slice(chunk) || !collect(chunk)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool is_receiver() const { return root_ == kEverybody || root_ == group_.self(); }
+  std::size_t begin_of(std::size_t chunk) const { return chunk * chunk_elements_; }
+  Slice slice(std::size_t chunk, std::uint32_t member) const {
+    const std::size_t elements = std::min(chunk_elements_, count_ - begin_of(chunk));
+    return slice_of(elements, element_, group_.size(), member);
+  }
+  const std::uint8_t* input(std::size_t chunk, const Slice& slice) const {
+    return at(send_, (begin_of(chunk) + slice.begin) * element_);
+  }
+  std::uint8_t* output(std::size_t chunk, const Slice& slice) const {
+    return at(receive_, (begin_of(chunk) + slice.begin) * element_);
+  }
+
+  // Shows this member's input of the slices that others reduce.
+  bool fill(std::size_t chunk) {
+    if (!group_.await_room(first_ + chunk)) return false;
+    std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
+    each_other(group_, [&](std::uint32_t member) {
+      const Slice theirs = slice(chunk, member);
+      copy(slot + theirs.begin * element_, input(chunk, theirs), theirs.count * element_,
+           Stores::kCached);
+      return true;
+    });
+    group_.publish_filled(first_ + chunk);
+    return true;
+  }
+
+  bool reduce_own_slice(std::size_t chunk) {
+    const Slice own = slice(chunk, group_.self());
+    inputs_.set(group_.self(), input(chunk, own));
+    const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
+      inputs_.set(member, group_.slot(member, first_ + chunk) + own.begin * element_);
+      return group_.await_filled(member, first_ + chunk);
+    });
+    if (!all_are_here) return false;
+    std::uint8_t* shown = group_.slot(group_.self(), first_ + chunk) + own.begin * element_;
+    const bool is_shown = root_ != group_.self();
+    if (is_receiver()) {
+      run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? shown : nullptr, own.count,
+          stores_);
+    } else {
+      run(rule_, inputs_, group_.size(), shown, nullptr, own.count, Stores::kCached);
+    }
+    group_.publish_reduced(first_ + chunk);
+    return true;
+  }
+
+  // Takes the slices that others reduced.
+  bool collect(std::size_t chunk) {
+    const bool is_whole = !is_receiver() || each_other(group_, [&](std::uint32_t member) {
+      if (!group_.await_reduced(member, first_ + chunk)) return false;
+      const Slice theirs = slice(chunk, member);
+      copy(output(chunk, theirs), group_.slot(member, first_ + chunk) + theirs.begin * element_,
+           theirs.count * element_, stores_);
+      return true;
+    });
+    if (is_whole) group_.publish_drained(first_ + chunk);
+    return is_whole;
+  }
+
+  SharedGroup& group_;
+  const ReduceRule& rule_;
+  const void* const send_;
+  void* const receive_;
+  const std::size_t count_;
+  const std::size_t element_;
+  const std::size_t chunk_elements_;
+  const std::size_t chunks_;
+  const std::uint64_t first_;
+  const Stores stores_;
+  std::uint32_t root_ = kEverybody;
+  Inputs inputs_;
+};
+
+}  // namespace
+
+bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
+                       const void* send, void* receive, std::size_t count) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::size_t bytes = count * rule.input_bytes();
+  if (bytes > one_shot_bytes(group.size())) {
+    return ChunkedReduce(group, rule, send, receive, count).run_for(ChunkedReduce::kEverybody);
+  }
+  if (!show_input(group, rule, send, bytes) || !group.await_entries()) return false;
+  reduce_shown(group, rule, send, receive, count, group.size());
+  return true;
+}
+
+bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
+                   const void* send, void* receive, std::size_t count, std::uint32_t root) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::size_t bytes = count * rule.input_bytes();
+  if (bytes > one_shot_bytes(group.size())) {
+    return ChunkedReduce(group, rule, send, receive, count).run_for(root);
+  }
+  show_input(group, rule, send, bytes);
+  if (group.self() != root) return true;
+  if (!group.await_entries()) return false;
+  reduce_shown(group, rule, send, receive, count, group.size());
+  return true;
+}
+
+namespace {
+
+// Per chunk and member `each` elements of every block, so that one slot holds a piece for
+// everybody.
+struct BlockCut {
+  std::size_t each = 1;
+  std::size_t chunks = 0;
+};
+
+BlockCut cut_blocks(std::size_t longest, std::size_t element, std::uint32_t members) {
+  const std::size_t step = std::max<std::size_t>(1, kSliceBytes / element);
+  BlockCut cut;
+  cut.each = std::max<std::size_t>(1, kSlotBytes / members / element / step * step);
+  if (cut.each * members * element > kSlotBytes) cut.each = 1;
+  cut.chunks = divide_up(longest, cut.each);
+  return cut;
+}
+
+std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) {
+  const std::size_t begin = chunk * cut.each;
+  return begin < count ? std::min(cut.each, count - begin) : 0;
+}
+
+class ReduceScatter {
+ public:
+  ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
+                std::span<const Range> ranges)
+      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {
+    for (const Range& range : ranges) {
+      total_ += range.count;
+      longest_ = std::max(longest_, range.count);
+    }
+  }
+
+  std::size_t total() const { return total_; }
+
+  // The pieces of all members stand one after the other in the eager area.
+  bool run_eagerly() {
+    std::size_t own_begin = 0;
+    std::size_t next = 0;
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      const Range& range = ranges_[member];
+      if (member == group_.self()) own_begin = next;
+      if (range.count > 0) {
+        std::memcpy(group_.own_eager() + next, at(send_, range.begin * element_),
+                    range.count * element_);
+      }
+      next += range.count * element_;
+    }
+    write_factor(group_, rule_);
+    group_.publish_entry();
+    if (!group_.await_entries()) return false;
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      inputs_.set(member, group_.eager(member) + own_begin);
+    }
+    read_factors(group_, rule_, inputs_);
+    run(rule_, inputs_, group_.size(), receive_, nullptr, ranges_[group_.self()].count,
+        Stores::kCached);
+    return true;
+  }
+
+  bool run_by_chunks() {
+    cut_ = cut_blocks(longest_, element_, group_.size());
+    first_ = group_.take_chunks(cut_.chunks);
+    write_factor(group_, rule_);
+    if (cut_.chunks > 0 && !fill(0)) return false;
+    group_.publish_entry();
+    if (!group_.await_entries()) return false;
+    read_factors(group_, rule_, inputs_);
+    for (std::size_t chunk = 0; chunk < cut_.chunks; ++chunk) {
+      if (chunk + 1 < cut_.chunks && !fill(chunk + 1)) return false;
+      if (!reduce_own_piece(chunk)) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::uint8_t* input(std::uint32_t member, std::size_t chunk) const {
+    return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
+  }
+
+  bool fill(std::size_t chunk) {
+    if (!group_.await_room(first_ + chunk)) return false;
+    std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
+    each_other(group_, [&](std::uint32_t member) {
+      const std::size_t piece = piece_of(ranges_[member].count, cut_, chunk);
+      if (piece > 0) {
+        copy(slot + member * cut_.each * element_, input(member, chunk), piece * element_,
+             Stores::kCached);
+      }
+      return true;
+    });
+    group_.publish_filled(first_ + chunk);
+    return true;
+  }
+
+  bool reduce_own_piece(std::size_t chunk) {
+    const std::uint32_t self = group_.self();
+    const std::size_t piece = piece_of(ranges_[self].count, cut_, chunk);
+    inputs_.set(self, input(self, chunk));
+    const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
+      inputs_.set(member, group_.slot(member, first_ + chunk) + self * cut_.each * element_);
+      return group_.await_filled(member, first_ + chunk);
+    });
+    if (!all_are_here) return false;
+    if (piece > 0) {
+      run(rule_, inputs_, group_.size(), at(receive_, chunk * cut_.each * rule_.output_bytes()),
+          nullptr, piece, Stores::kCached);
+    }
+    group_.publish_drained(first_ + chunk);
+    return true;
+  }
+
+  SharedGroup& group_;
+  const ReduceRule& rule_;
+  const void* const send_;
+  void* const receive_;
+  const std::span<const Range> ranges_;
+  const std::size_t element_ = rule_.input_bytes();
+  std::size_t total_ = 0;
+  std::size_t longest_ = 0;
+  BlockCut cut_;
+  std::uint64_t first_ = 0;
+  Inputs inputs_;
+};
+
+}  // namespace
+
+bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
+                           const void* send, void* receive, std::span<const Range> ranges) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  ReduceScatter scatter(group, rule, send, receive, ranges);
+  if (scatter.total() * rule.input_bytes() <= kEagerBytes) return scatter.run_eagerly();
+  return scatter.run_by_chunks();
+}
+
+namespace {
+
+bool scan_by_chunks(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
+                    std::size_t count) {
+  const std::size_t element = rule.input_bytes();
+  const std::size_t each = slot_elements(element);
+  const std::size_t chunks = divide_up(count, each);
+  const std::uint64_t first = group.take_chunks(chunks);
+  write_factor(group, rule);
+  group.publish_entry();
+  if (!group.await_entries()) return false;
+  Inputs inputs;
+  read_factors(group, rule, inputs);
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::size_t offset = chunk * each * element;
+    const std::size_t elements = std::min(each, count - chunk * each);
+    if (!group.await_room(first + chunk)) return false;
+    copy(group.slot(group.self(), first + chunk), at(send, offset), elements * element,
+         Stores::kCached);
+    group.publish_filled(first + chunk);
+    for (std::uint32_t member = 0; member < group.self(); ++member) {
+      if (!group.await_filled(member, first + chunk)) return false;
+      inputs.set(member, group.slot(member, first + chunk));
+    }
+    inputs.set(group.self(), at(send, offset));
+    run(rule, inputs, group.self() + 1, at(receive, chunk * each * rule.output_bytes()), nullptr,
+        elements, Stores::kCached);
+    group.publish_drained(first + chunk);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
+                 const void* send, void* receive, std::size_t count) {
+  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  const std::size_t bytes = count * rule.input_bytes();
+  if (bytes > kEagerBytes) return scan_by_chunks(group, rule, send, receive, count);
+  show_input(group, rule, send, bytes);
+  if (!group.await_entries()) return false;
+  reduce_shown(group, rule, send, receive, count, group.self() + 1);
+  return true;
+}
+
+}  // namespace ivy::comm

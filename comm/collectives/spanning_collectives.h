@@ -1,0 +1,97 @@
+// Collectives of a communicator that spans hosts: shared memory inside each host, TCP between them.
+//
+// Vocabulary: hosts are counted in the order of their first ranks; a *column* is the ranks with the
+// same index on their hosts. Every rank of a host carries its own share of what goes between hosts,
+// so that all connections work at once and no byte crosses the network twice to one host.
+//
+//   all_reduce      reduce-scatter inside the host, exchange and reduce the slices within each
+//   column,
+//                   all-gather within the column, all-gather inside the host
+//   all_gather      every block once to every other host, to the member of the sender's column;
+//   then
+//                   all-gather inside the host
+//   reduce_scatter  each host reduces every block for itself; the host's results go to the block's
+//   owner broadcast       binomial tree over one member of each host, in pieces; then inside the
+//   host the others      directly between the ranks concerned
+//
+// Order of reduction: ranks of a host in rank order, then hosts in order; results between the two
+// levels are partials (comm/reduce/reduce.h), so that only the last step rounds. Where every host
+// has one rank this is the order of ranks, as on one host.
+//
+// Thread: one at a time (the communicator's lock). false: broken; the mesh or the group says why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/transports/tcp_mesh.h"
+
+namespace ivy::comm {
+
+// Where the ranks are.
+struct HostMap {
+  std::vector<std::vector<std::int32_t>> hosts;  // Ranks by host, in rank order.
+  std::vector<std::uint32_t> host_of;            // By rank.
+  std::vector<std::uint32_t> member_of;          // By rank: its index on its host.
+  std::int32_t self = 0;
+
+  std::uint32_t own_host() const { return host_of[static_cast<std::size_t>(self)]; }
+  const std::vector<std::int32_t>& own_ranks() const { return hosts[own_host()]; }
+  std::uint32_t own_member() const { return member_of[static_cast<std::size_t>(self)]; }
+  std::uint32_t host_count() const { return static_cast<std::uint32_t>(hosts.size()); }
+  std::uint32_t rank_count() const { return static_cast<std::uint32_t>(host_of.size()); }
+};
+HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self);
+
+class SpanningGroup {
+ public:
+  // `local` is null where this rank is alone on its host. Both outlive it.
+  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh)
+      : map_(std::move(map)), local_(local), mesh_(mesh) {}
+
+  bool barrier(const OperationCall& call);
+  bool all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
+                  void* receive, std::size_t count);
+  bool reduce(const OperationCall& call, const ReduceRule& rule, const void* send, void* receive,
+              std::size_t count, std::int32_t root);
+  bool broadcast(const OperationCall& call, void* buffer, std::size_t bytes, std::int32_t root);
+  // Blocks by rank, in bytes.
+  bool all_gather(const OperationCall& call, const void* send, void* receive,
+                  std::span<const Block> blocks);
+  bool reduce_scatter(const OperationCall& call, const ReduceRule& rule, const void* send,
+                      void* receive, std::span<const std::size_t> counts);
+  bool gather(const OperationCall& call, const void* send, std::size_t send_bytes, void* receive,
+              std::span<const Block> blocks, std::int32_t root);
+  bool scatter(const OperationCall& call, const void* send, std::span<const Block> blocks,
+               void* receive, std::size_t receive_bytes, std::int32_t root);
+  bool all_to_all(const OperationCall& call, const void* send, std::span<const Block> send_blocks,
+                  void* receive, std::span<const Block> receive_blocks);
+  bool scan(const OperationCall& call, const ReduceRule& rule, const void* send, void* receive,
+            std::size_t count);
+
+ private:
+  class Column;
+  std::uint32_t members() const { return static_cast<std::uint32_t>(map_.own_ranks().size()); }
+  std::int32_t rank_at(std::uint32_t host, std::uint32_t member) const {
+    return map_.hosts[host][member];
+  }
+  bool is_one_rank_each() const;
+  bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
+                const std::vector<Incoming>& incoming);
+  bool all_reduce_small(const OperationCall& call, const ReduceRule& rule, const void* send,
+                        void* receive, std::size_t count);
+  bool all_reduce_large(const OperationCall& call, const ReduceRule& rule, const void* send,
+                        void* receive, std::size_t count);
+  bool broadcast_piece(const OperationCall& call, std::uint8_t* piece, std::size_t bytes,
+                       std::int32_t root);
+
+  const HostMap map_;
+  SharedGroup* const local_;
+  TcpMesh& mesh_;
+  std::uint32_t step_ = 0;  // Of the operation under way.
+};
+
+}  // namespace ivy::comm

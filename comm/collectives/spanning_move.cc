@@ -1,0 +1,252 @@
+// The collectives between hosts that only move data. See spanning_collectives.h.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "comm/collectives/shared_parts.h"
+#include "comm/collectives/spanning_collectives.h"
+
+namespace ivy::comm {
+
+using shared_parts::at;
+using shared_parts::divide_up;
+
+namespace {
+
+// What a broadcast hands on at once: the next piece arrives while this one is sent on.
+constexpr std::size_t kBroadcastPiece = std::size_t{512} << 10;
+
+void copy_unless_same(void* to, const void* from, std::size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self) {
+  HostMap map;
+  map.self = self;
+  std::vector<std::uint32_t> known;  // The job's number of each host, in order of first ranks.
+  for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
+    const auto found = std::find(known.begin(), known.end(), host_of_rank[rank]);
+    const auto host = static_cast<std::uint32_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(host_of_rank[rank]);
+      map.hosts.emplace_back();
+    }
+    map.host_of.push_back(host);
+    map.member_of.push_back(static_cast<std::uint32_t>(map.hosts[host].size()));
+    map.hosts[host].push_back(static_cast<std::int32_t>(rank));
+  }
+  return map;
+}
+
+bool SpanningGroup::exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
+                             const std::vector<Incoming>& incoming) {
+  return mesh_.exchange(call, outgoing, incoming, local_);
+}
+
+// Members meet, one of each host goes round the hosts by dissemination, members meet again.
+bool SpanningGroup::barrier(const OperationCall& call) {
+  if (local_ != nullptr && !shared_barrier(*local_, call)) return false;
+  if (map_.own_member() == 0) {
+    const std::uint32_t hosts = map_.host_count();
+    std::uint32_t step = 0;
+    for (std::uint32_t distance = 1; distance < hosts; distance *= 2) {
+      ++step;
+      const std::int32_t next = rank_at((map_.own_host() + distance) % hosts, 0);
+      const std::int32_t before = rank_at((map_.own_host() + hosts - distance) % hosts, 0);
+      if (!exchange(call, {{next, nullptr, 0, step}}, {{before, nullptr, 0, step}})) return false;
+    }
+  }
+  return local_ == nullptr || shared_barrier(*local_, call);
+}
+
+bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size_t bytes,
+                              std::int32_t root) {
+  const std::uint32_t hosts = map_.host_count();
+  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
+  const auto delegate = [&](std::uint32_t distance) {
+    const std::uint32_t host = (root_host + distance) % hosts;
+    return host == root_host ? root : rank_at(host, 0);
+  };
+  // Binomial tree over the distance from the root's host: the parent lacks the lowest bit.
+  const std::uint32_t own = (map_.own_host() + hosts - root_host) % hosts;
+  const std::uint32_t lowest = own == 0 ? std::bit_ceil(hosts) : own & (~own + 1);
+  std::vector<std::int32_t> children;
+  for (std::uint32_t bit = lowest / 2; bit > 0; bit /= 2) {
+    if (own + bit < hosts) children.push_back(delegate(own + bit));
+  }
+  const bool is_delegate = delegate(own) == map_.self;
+  const std::uint32_t own_delegate = map_.member_of[static_cast<std::size_t>(delegate(own))];
+  const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, kBroadcastPiece));
+  const auto piece_bytes = [&](std::size_t piece) {
+    return std::min(kBroadcastPiece, bytes - piece * kBroadcastPiece);
+  };
+  const auto send_on = [&](std::size_t piece, std::vector<Outgoing>& outgoing) {
+    for (const std::int32_t child : children) {
+      outgoing.push_back({child, at(buffer, piece * kBroadcastPiece), piece_bytes(piece),
+                          static_cast<std::uint32_t>(piece)});
+    }
+  };
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    if (is_delegate) {
+      std::vector<Outgoing> outgoing;
+      std::vector<Incoming> incoming;
+      if (own == 0) {
+        send_on(piece, outgoing);
+      } else {
+        incoming.push_back({delegate(own - lowest), at(buffer, piece * kBroadcastPiece),
+                            piece_bytes(piece), static_cast<std::uint32_t>(piece)});
+        if (piece > 0) send_on(piece - 1, outgoing);
+      }
+      if (!exchange(call, outgoing, incoming)) return false;
+    }
+    if (local_ != nullptr && !shared_broadcast(*local_, call, at(buffer, piece * kBroadcastPiece),
+                                               piece_bytes(piece), own_delegate)) {
+      return false;
+    }
+  }
+  if (!is_delegate || own == 0) return true;
+  std::vector<Outgoing> last;
+  send_on(pieces - 1, last);
+  return exchange(call, last, {});
+}
+
+bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void* receive,
+                               std::span<const Block> blocks) {
+  const std::uint32_t own_host = map_.own_host();
+  const std::uint32_t own_member = map_.own_member();
+  const Block& own = blocks[static_cast<std::size_t>(map_.self)];
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
+    // Everybody begins with another host.
+    const std::uint32_t host = (own_host + step) % map_.host_count();
+    const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
+    outgoing.push_back({rank_at(host, own_member % size), send, own.bytes, 0});
+    for (std::uint32_t member = own_member; member < size; member += members()) {
+      const std::int32_t from = rank_at(host, member);
+      const Block& block = blocks[static_cast<std::size_t>(from)];
+      incoming.push_back({from, at(receive, block.offset), block.bytes, 0});
+    }
+  }
+  if (!exchange(call, outgoing, incoming)) return false;
+  if (local_ == nullptr) {
+    copy_unless_same(at(receive, own.offset), send, own.bytes);
+    return true;
+  }
+  for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
+    const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
+    for (std::uint32_t first = 0; first < size; first += members()) {
+      std::vector<Block> round(members());
+      for (std::uint32_t member = 0; member < members() && first + member < size; ++member) {
+        round[member] = blocks[static_cast<std::size_t>(rank_at(host, first + member))];
+      }
+      const void* const shown = host == own_host ? send : at(receive, round[own_member].offset);
+      if (!shared_all_gather(*local_, call, shown, receive, round)) return false;
+    }
+  }
+  return true;
+}
+
+bool SpanningGroup::gather(const OperationCall& call, const void* send, std::size_t send_bytes,
+                           void* receive, std::span<const Block> blocks, std::int32_t root) {
+  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  std::vector<Block> local_blocks;
+  if (map_.own_host() != root_host) {
+    outgoing.push_back({root, send, send_bytes, 0});
+  } else if (map_.self == root) {
+    for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
+      if (map_.host_of[rank] == root_host) {
+        local_blocks.push_back(blocks[rank]);
+      } else {
+        incoming.push_back({static_cast<std::int32_t>(rank), at(receive, blocks[rank].offset),
+                            blocks[rank].bytes, 0});
+      }
+    }
+  }
+  if (!exchange(call, outgoing, incoming)) return false;
+  if (map_.own_host() != root_host) return true;
+  if (local_ != nullptr) {
+    return shared_gather(*local_, call, send, send_bytes, receive, local_blocks,
+                         map_.member_of[static_cast<std::size_t>(root)]);
+  }
+  copy_unless_same(at(receive, blocks[static_cast<std::size_t>(root)].offset), send, send_bytes);
+  return true;
+}
+
+bool SpanningGroup::scatter(const OperationCall& call, const void* send,
+                            std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
+                            std::int32_t root) {
+  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  std::vector<Block> local_blocks;
+  if (map_.own_host() != root_host) {
+    incoming.push_back({root, receive, receive_bytes, 0});
+  } else if (map_.self == root) {
+    for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
+      if (map_.host_of[rank] == root_host) {
+        local_blocks.push_back(blocks[rank]);
+      } else {
+        outgoing.push_back({static_cast<std::int32_t>(rank), at(send, blocks[rank].offset),
+                            blocks[rank].bytes, 0});
+      }
+    }
+  }
+  if (!exchange(call, outgoing, incoming)) return false;
+  if (map_.own_host() != root_host) return true;
+  if (local_ != nullptr) {
+    return shared_scatter(*local_, call, send, local_blocks, receive, receive_bytes,
+                          map_.member_of[static_cast<std::size_t>(root)]);
+  }
+  copy_unless_same(receive, at(send, blocks[static_cast<std::size_t>(root)].offset), receive_bytes);
+  return true;
+}
+
+bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
+                               std::span<const Block> send_blocks, void* receive,
+                               std::span<const Block> receive_blocks) {
+  std::vector<std::uint8_t> kept;
+  if (send == receive) {
+    // What arrives would be written over what has not left yet.
+    std::size_t bytes = 0;
+    for (const Block& block : send_blocks) bytes = std::max(bytes, block.offset + block.bytes);
+    kept.resize(bytes);
+    std::memcpy(kept.data(), send, bytes);
+    send = kept.data();
+  }
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  const std::uint32_t ranks = map_.rank_count();
+  for (std::uint32_t step = 1; step < ranks; ++step) {
+    const std::uint32_t to = (static_cast<std::uint32_t>(map_.self) + step) % ranks;
+    const std::uint32_t from = (static_cast<std::uint32_t>(map_.self) + ranks - step) % ranks;
+    if (map_.host_of[to] != map_.own_host()) {
+      outgoing.push_back({static_cast<std::int32_t>(to), at(send, send_blocks[to].offset),
+                          send_blocks[to].bytes, 0});
+    }
+    if (map_.host_of[from] != map_.own_host()) {
+      incoming.push_back({static_cast<std::int32_t>(from), at(receive, receive_blocks[from].offset),
+                          receive_blocks[from].bytes, 0});
+    }
+  }
+  if (!exchange(call, outgoing, incoming)) return false;
+  std::vector<Block> to_members;
+  std::vector<Block> from_members;
+  for (const std::int32_t rank : map_.own_ranks()) {
+    to_members.push_back(send_blocks[static_cast<std::size_t>(rank)]);
+    from_members.push_back(receive_blocks[static_cast<std::size_t>(rank)]);
+  }
+  if (local_ != nullptr) {
+    return shared_all_to_all(*local_, call, send, to_members, receive, from_members);
+  }
+  copy_unless_same(at(receive, from_members[0].offset), at(send, to_members[0].offset),
+                   to_members[0].bytes);
+  return true;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,615 @@
+#include "comm/communicator.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "comm/job.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::nanoseconds;
+
+OperationShape plain(Operation operation) {
+  OperationShape shape;
+  shape.operation = operation;
+  return shape;
+}
+
+OperationShape shaped(Operation operation, Dtype dtype, std::size_t count) {
+  OperationShape shape = plain(operation);
+  shape.dtype = dtype;
+  shape.count = count;
+  return shape;
+}
+
+std::uint64_t monotonic_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+comm_status::OperationRecord record_of(const OperationShape& shape, std::uint64_t sequence,
+                                       std::uint32_t row) {
+  comm_status::OperationRecord record;
+  record.sequence = sequence;
+  record.count = shape.count;
+  record.entered_ns = monotonic_ns();
+  record.peer = shape.root;
+  record.communicator = static_cast<std::uint16_t>(row);
+  record.operation = shape.operation;
+  // The page's numbers begin with "none".
+  record.dtype = static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(shape.dtype) + 1);
+  record.reduction = static_cast<comm_status::Reduction>(static_cast<std::uint8_t>(shape.op) + 1);
+  return record;
+}
+
+void copy_local(const void* send, void* receive, std::size_t bytes) {
+  if (send != receive && bytes > 0) std::memmove(receive, send, bytes);
+}
+
+}  // namespace
+
+Communicator::Communicator(Job& job, std::string name, std::vector<Seat> seats, std::int32_t rank,
+                           std::unique_ptr<Alarm> alarm, std::unique_ptr<SharedGroup> local,
+                           nanoseconds timeout)
+    : job_(job),
+      name_(std::move(name)),
+      seats_(std::move(seats)),
+      rank_(rank),
+      local_ranks_(comm::local_ranks(seats_, rank)),
+      timeout_(timeout),
+      alarm_(std::move(alarm)),
+      local_(std::move(local)),
+      status_row_(job.take_row(name_)) {
+  const auto place = std::find(local_ranks_.begin(), local_ranks_.end(), rank_);
+  local_rank_ = static_cast<std::int32_t>(place - local_ranks_.begin());
+  std::map<std::uint32_t, std::int32_t> order;  // Hosts by their first rank.
+  for (const Seat& seat : seats_) order.emplace(seat.host, static_cast<std::int32_t>(order.size()));
+  node_rank_ = order.at(seats_[static_cast<std::size_t>(rank_)].host);
+  node_count_ = static_cast<std::int32_t>(order.size());
+  if (node_count_ > 1) span_hosts();
+}
+
+std::vector<TcpPeer> Communicator::tcp_peers() const {
+  std::vector<TcpPeer> peers;
+  for (const Seat& seat : seats_) {
+    TcpPeer peer;
+    peer.rank = static_cast<std::int32_t>(peers.size());
+    peer.world_rank = seat.world_rank;
+    peer.pid = seat.pid;
+    peer.host = seat.host_name;
+    peer.address = seat.address;
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+void Communicator::span_hosts() {
+  TcpMeshOptions options;
+  options.communicator = name_;
+  options.self = rank_;
+  options.peers = tcp_peers();
+  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  std::vector<std::uint32_t> hosts;
+  for (const Seat& seat : seats_) hosts.push_back(seat.host);
+  mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
+  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
+}
+
+PointToPoint& Communicator::messages() {
+  const std::lock_guard lock(messages_mutex_);
+  if (messages_ != nullptr) return *messages_;
+  PointToPointOptions options;
+  options.communicator = name_;
+  options.self = rank_;
+  options.member_of.assign(seats_.size(), -1);
+  for (std::size_t member = 0; member < local_ranks_.size(); ++member) {
+    options.member_of[static_cast<std::size_t>(local_ranks_[member])] =
+        static_cast<std::int32_t>(member);
+  }
+  options.peers = tcp_peers();
+  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  messages_ = std::make_unique<PointToPoint>(std::move(options), local_.get(), job_.listener(),
+                                             job_.make_alarm(name_, seats_, rank_));
+  return *messages_;
+}
+
+Outcome Communicator::exchange_messages(
+    const std::vector<std::shared_ptr<MessageRequest>>& requests, const CallOptions& options) {
+  if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
+  const Outcome outcome =
+      messages().run(requests, options.timeout.count() != 0 ? options.timeout : timeout_);
+  return outcome.code == 0 ? outcome : broken(outcome.failure);
+}
+
+void Communicator::post_message(const std::shared_ptr<MessageRequest>& request) {
+  const std::optional<Failure> broken_by = failure();
+  PointToPoint& all = messages();
+  if (broken_by) all.break_with(*broken_by);
+  all.post(request);
+}
+
+Communicator::~Communicator() {
+  if (queue_.is_busy()) abort("the communicator was ended while operations ran");
+  if (status_row_) job_.give_back_row(*status_row_);
+}
+
+std::int32_t Communicator::world_rank(std::int32_t rank) const {
+  if (rank < 0 || rank >= size()) return -1;
+  return seats_[static_cast<std::size_t>(rank)].world_rank;
+}
+
+template <class Body>
+Called Communicator::run(const OperationShape& shape, const CallOptions& options, Body body) {
+  const nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : timeout_;
+  if (!options.is_async && !queue_.is_busy()) {
+    const std::lock_guard lock(turn_);
+    return {perform(shape, timeout, body), nullptr};
+  }
+  auto work = std::make_shared<Work>();
+  const bool is_queued = queue_.push(work, [this, shape, timeout, body]() mutable {
+    const std::lock_guard lock(turn_);
+    return perform(shape, timeout, body);
+  });
+  if (!is_queued) {
+    Failure failure = make_failure(FailureKind::kOther, std::to_string(WorkQueue::kPendingMax) +
+                                                            " operations of communicator " + name_ +
+                                                            " are waiting; wait for some of them");
+    failure.code = 8;  // ResourceExhausted; nothing was sent.
+    return {{failure.code, failure}, nullptr};
+  }
+  if (options.is_async) return {{}, std::move(work)};
+  return {*work->wait(std::chrono::milliseconds(-1)), nullptr};
+}
+
+template <class Body>
+Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
+  if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
+  ++sequence_;
+  Deadline deadline(timeout);
+  OperationCall call{shape, sequence_, deadline};
+  comm_status::OperationRecord record;
+  std::optional<comm_status::SlotView> slot;
+  if (status_row_) {
+    record = record_of(shape, sequence_, *status_row_);
+    slot.emplace(job_.control()->page().slot(job_.control()->slot()));
+    slot->enter(record);
+  }
+  const bool is_well = body(call);
+  if (slot) {
+    record.ended_ns = monotonic_ns();
+    record.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
+    slot->finish(record);
+  }
+  if (is_well) return {};
+  std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
+  if (!found && mesh_ != nullptr) found = mesh_->failure();
+  if (!found) found = failure();
+  if (mesh_ != nullptr) mesh_->hang_up();
+  if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
+  return broken(*found);
+}
+
+Outcome Communicator::broken(const Failure& failure) {
+  bool is_first = false;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    is_first = !failure_.has_value();
+    if (is_first) failure_ = failure;
+  }
+  is_broken_.store(true, std::memory_order_release);
+  if (is_first) {
+    if (local_ != nullptr) local_->break_with(failure);
+    const std::lock_guard lock(messages_mutex_);
+    if (messages_ != nullptr) messages_->break_with(failure);
+    job_.report(failure, name_);
+  }
+  return {failure.code, failure};
+}
+
+std::optional<Failure> Communicator::failure() {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+void Communicator::abort(const std::string& reason) {
+  Failure failure = make_failure(FailureKind::kAborted, "rank " + std::to_string(rank_) +
+                                                            " aborted communicator " + name_ +
+                                                            (reason.empty() ? "" : ": " + reason));
+  failure.rank = world_rank(rank_);
+  set_host(failure, seats_[static_cast<std::size_t>(rank_)].host_name);
+  broken(failure);
+  if (mesh_ == nullptr) return;
+  // An operation under way hangs up by itself; where none is, this thread does.
+  if (turn_.try_lock()) {
+    mesh_->hang_up();
+    turn_.unlock();
+  } else {
+    mesh_->interrupt();
+  }
+}
+
+ReduceRule Communicator::rule(Dtype dtype, ReduceOp op, const CallOptions& options) const {
+  ReduceRule rule;
+  rule.dtype = dtype;
+  rule.op = op;
+  rule.divisor = static_cast<std::uint32_t>(size());
+  rule.factor = options.factor;
+  return rule;
+}
+
+namespace {
+
+// A world of one still scales, averages and normalises.
+void reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::size_t count) {
+  Reduction reduction;
+  reduction.dtype = rule.dtype;
+  reduction.op = rule.op;
+  reduction.divisor = 1;
+  reduction.factors = rule.op == ReduceOp::kPremulSum ? &rule.factor : nullptr;
+  reduce(reduction, &send, 1, receive, nullptr, count);
+}
+
+}  // namespace
+
+Called Communicator::barrier(const CallOptions& options) {
+  return run(plain(Operation::kBarrier), options,
+             [this](const OperationCall& call) { return meet(call); });
+}
+
+bool Communicator::meet(const OperationCall& call) {
+  if (spanning_ != nullptr) return spanning_->barrier(call);
+  return local_ == nullptr || shared_barrier(*local_, call);
+}
+
+Called Communicator::all_reduce(const void* send, void* receive, std::size_t count, Dtype dtype,
+                                ReduceOp op, const CallOptions& options) {
+  OperationShape shape = shaped(Operation::kAllReduce, dtype, count);
+  shape.op = op;
+  const ReduceRule how = rule(dtype, op, options);
+  return run(shape, options, [this, send, receive, count, how](const OperationCall& call) {
+    return all_reduce_to(call, how, send, receive, count);
+  });
+}
+
+Called Communicator::all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
+                                          std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
+                                          const CallOptions& options) {
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total += count;
+  OperationShape shape = shaped(Operation::kAllReduce, dtype, total);
+  shape.op = op;
+  const ReduceRule how = rule(dtype, op, options);
+  return run(shape, options,
+             [this, send = std::move(send), receive = std::move(receive),
+              counts = std::move(counts), total, how](const OperationCall& call) {
+               const std::size_t element = how.input_bytes();
+               std::vector<char> packed(std::max<std::size_t>(1, total * element));
+               std::size_t next = 0;
+               for (std::size_t part = 0; part < counts.size(); ++part) {
+                 copy_local(send[part], packed.data() + next, counts[part] * element);
+                 next += counts[part] * element;
+               }
+               if (!all_reduce_to(call, how, packed.data(), packed.data(), total)) return false;
+               next = 0;
+               for (std::size_t part = 0; part < counts.size(); ++part) {
+                 copy_local(packed.data() + next, receive[part], counts[part] * element);
+                 next += counts[part] * element;
+               }
+               return true;
+             });
+}
+
+bool Communicator::all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                                 void* receive, std::size_t count) {
+  if (spanning_ != nullptr) return spanning_->all_reduce(call, how, send, receive, count);
+  if (local_ != nullptr) return shared_all_reduce(*local_, call, how, send, receive, count);
+  reduce_alone(how, send, receive, count);
+  return true;
+}
+
+Called Communicator::reduce(const void* send, void* receive, std::size_t count, Dtype dtype,
+                            ReduceOp op, std::int32_t root, const CallOptions& options) {
+  OperationShape shape = shaped(Operation::kReduce, dtype, count);
+  shape.op = op;
+  shape.root = root;
+  const ReduceRule how = rule(dtype, op, options);
+  return run(shape, options, [this, send, receive, count, how, root](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->reduce(call, how, send, receive, count, root);
+    if (local_ != nullptr) {
+      return shared_reduce(*local_, call, how, send, receive, count,
+                           static_cast<std::uint32_t>(root));
+    }
+    reduce_alone(how, send, receive, count);
+    return true;
+  });
+}
+
+Called Communicator::broadcast(void* buffer, std::size_t count, Dtype dtype, std::int32_t root,
+                               const CallOptions& options) {
+  OperationShape shape = shaped(Operation::kBroadcast, dtype, count);
+  shape.root = root;
+  const std::size_t bytes = count * element_bytes(dtype);
+  return run(shape, options, [this, buffer, bytes, root](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->broadcast(call, buffer, bytes, root);
+    return local_ == nullptr ||
+           shared_broadcast(*local_, call, buffer, bytes, static_cast<std::uint32_t>(root));
+  });
+}
+
+Called Communicator::all_gather(const OperationShape& shape, const void* send, void* receive,
+                                std::vector<Block> blocks, const CallOptions& options) {
+  return run(shape, options,
+             [this, send, receive, blocks = std::move(blocks)](const OperationCall& call) {
+               if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
+               if (local_ != nullptr)
+                 return shared_all_gather(*local_, call, send, receive, blocks);
+               copy_local(send, static_cast<char*>(receive) + blocks[0].offset, blocks[0].bytes);
+               return true;
+             });
+}
+
+Called Communicator::reduce_scatter(const OperationShape& shape, const void* send, void* receive,
+                                    std::vector<std::size_t> counts, const CallOptions& options) {
+  const ReduceRule how = rule(shape.dtype, shape.op, options);
+  return run(shape, options,
+             [this, send, receive, counts = std::move(counts), how](const OperationCall& call) {
+               const std::size_t longest = *std::max_element(counts.begin(), counts.end());
+               const std::size_t own = counts[static_cast<std::size_t>(rank_)];
+               if (send != receive || longest <= counts[0]) {
+                 return reduce_scatter_to(call, how, send, receive, counts);
+               }
+               // The result would be written over blocks that others have not read yet.
+               std::vector<char> result(std::max<std::size_t>(1, own * element_bytes(how.dtype)));
+               if (!reduce_scatter_to(call, how, send, result.data(), counts)) return false;
+               copy_local(result.data(), receive, own * element_bytes(how.dtype));
+               return true;
+             });
+}
+
+bool Communicator::reduce_scatter_to(const OperationCall& call, const ReduceRule& how,
+                                     const void* send, void* receive,
+                                     const std::vector<std::size_t>& counts) {
+  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, how, send, receive, counts);
+  if (local_ == nullptr) {
+    reduce_alone(how, send, receive, counts[0]);
+    return true;
+  }
+  std::vector<Range> ranges;
+  std::size_t next = 0;
+  for (const std::size_t count : counts) {
+    ranges.push_back({next, count});
+    next += count;
+  }
+  return shared_reduce_scatter(*local_, call, how, send, receive, ranges);
+}
+
+Called Communicator::gather(const OperationShape& shape, const void* send, std::size_t send_bytes,
+                            void* receive, std::vector<Block> blocks, const CallOptions& options) {
+  const std::int32_t root = shape.root;
+  return run(shape, options,
+             [this, send, send_bytes, receive, blocks = std::move(blocks),
+              root](const OperationCall& call) {
+               if (spanning_ != nullptr) {
+                 return spanning_->gather(call, send, send_bytes, receive, blocks, root);
+               }
+               if (local_ != nullptr) {
+                 return shared_gather(*local_, call, send, send_bytes, receive, blocks,
+                                      static_cast<std::uint32_t>(root));
+               }
+               copy_local(send, static_cast<char*>(receive) + blocks[0].offset, send_bytes);
+               return true;
+             });
+}
+
+Called Communicator::scatter(const OperationShape& shape, const void* send,
+                             std::vector<Block> blocks, void* receive, std::size_t receive_bytes,
+                             const CallOptions& options) {
+  const std::int32_t root = shape.root;
+  return run(shape, options,
+             [this, send, blocks = std::move(blocks), receive, receive_bytes,
+              root](const OperationCall& call) {
+               if (spanning_ != nullptr) {
+                 return spanning_->scatter(call, send, blocks, receive, receive_bytes, root);
+               }
+               if (local_ != nullptr) {
+                 return shared_scatter(*local_, call, send, blocks, receive, receive_bytes,
+                                       static_cast<std::uint32_t>(root));
+               }
+               copy_local(static_cast<const char*>(send) + blocks[0].offset, receive,
+                          receive_bytes);
+               return true;
+             });
+}
+
+Called Communicator::all_to_all(const OperationShape& shape, const void* send,
+                                std::vector<Block> send_blocks, void* receive,
+                                std::vector<Block> receive_blocks, const CallOptions& options) {
+  return run(
+      shape, options,
+      [this, send, send_blocks = std::move(send_blocks), receive,
+       receive_blocks = std::move(receive_blocks)](const OperationCall& call) {
+        if (spanning_ != nullptr) {
+          return spanning_->all_to_all(call, send, send_blocks, receive, receive_blocks);
+        }
+        if (local_ != nullptr) {
+          return shared_all_to_all(*local_, call, send, send_blocks, receive, receive_blocks);
+        }
+        copy_local(static_cast<const char*>(send) + send_blocks[0].offset,
+                   static_cast<char*>(receive) + receive_blocks[0].offset, send_blocks[0].bytes);
+        return true;
+      });
+}
+
+Called Communicator::scan(const void* send, void* receive, std::size_t count, Dtype dtype,
+                          ReduceOp op, const CallOptions& options) {
+  OperationShape shape = shaped(Operation::kScan, dtype, count);
+  shape.op = op;
+  ReduceRule how = rule(dtype, op, options);
+  how.divisor = static_cast<std::uint32_t>(rank_ + 1);
+  return run(shape, options, [this, send, receive, count, how](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->scan(call, how, send, receive, count);
+    if (local_ != nullptr) return shared_scan(*local_, call, how, send, receive, count);
+    reduce_alone(how, send, receive, count);
+    return true;
+  });
+}
+
+// ---- Groups -----------------------------------------------------------------------------------
+
+namespace {
+
+// Long enough for the path of a segment.
+constexpr std::size_t kTextBytes = 192;
+
+Error error_of(const Outcome& outcome) {
+  return Error{static_cast<Code>(outcome.code), outcome.failure.text};
+}
+
+}  // namespace
+
+std::string Communicator::child_name(std::int32_t color) {
+  std::string name = name_ + "/" + std::to_string(children_);
+  if (color >= 0) name += "." + std::to_string(color);
+  // Names travel in fields of fixed size.
+  if (name.size() > 48) {
+    const std::string whole = name;
+    name = "group-" + std::to_string(std::hash<std::string>()(whole));
+  }
+  return name;
+}
+
+bool Communicator::exchange_text(const OperationCall& call, const std::string& own,
+                                 std::vector<std::string>& all) {
+  const auto members = static_cast<std::size_t>(local_size());
+  std::vector<char> send(kTextBytes, 0);
+  std::vector<char> receive(kTextBytes * members, 0);
+  std::memcpy(send.data(), own.data(), std::min(own.size(), kTextBytes - 1));
+  std::vector<Block> blocks;
+  for (std::size_t member = 0; member < members; ++member) {
+    blocks.push_back({member * kTextBytes, kTextBytes});
+  }
+  if (local_ == nullptr) {
+    receive = send;
+  } else if (!shared_all_gather(*local_, call, send.data(), receive.data(), blocks)) {
+    return false;
+  }
+  all.clear();
+  for (std::size_t member = 0; member < members; ++member) {
+    all.emplace_back(receive.data() + member * kTextBytes);
+  }
+  return true;
+}
+
+// Every local rank of this communicator takes part, also those who are in no new group: they only
+// keep the exchanges in step. `local_ranks`: of the new group on this host; empty: not in it.
+Result<std::unique_ptr<SharedSegment>> Communicator::share_segment(
+    const std::vector<std::int32_t>& local_ranks) {
+  const bool takes_part = local_ranks.size() > 1;
+  const auto members = static_cast<std::uint32_t>(local_ranks.size());
+  const bool is_maker = takes_part && local_ranks.front() == rank_;
+  std::unique_ptr<SharedSegment> segment;
+  Error last{Code::kInternal, "share memory"};
+  // First without a name; where a rank may not open the other's descriptor, under one.
+  for (const bool is_named : {false, true}) {
+    if (is_maker) {
+      Result<std::unique_ptr<SharedSegment>> made =
+          is_named ? SharedSegment::create_named(members) : SharedSegment::create(members);
+      if (made.ok()) {
+        segment = std::move(made).value();
+      } else {
+        last = made.error();
+      }
+    }
+    std::vector<std::string> paths;
+    std::vector<std::string> results;
+    const Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
+      const std::string own_path = is_maker && segment != nullptr ? segment->path() : "";
+      if (!exchange_text(call, own_path, paths)) return false;
+      if (takes_part && !is_maker) {
+        const auto maker = std::find(local_ranks_.begin(), local_ranks_.end(), local_ranks.front());
+        const std::string& path = paths[static_cast<std::size_t>(maker - local_ranks_.begin())];
+        Result<std::unique_ptr<SharedSegment>> attached = SharedSegment::attach_path(path, members);
+        if (attached.ok()) {
+          segment = std::move(attached).value();
+        } else {
+          last = attached.error();
+        }
+      }
+      return exchange_text(call, takes_part && segment == nullptr ? last.message : "", results);
+    });
+    if (called.outcome.code != 0) return error_of(called.outcome);
+    if (segment != nullptr) segment->unlink_name();
+    const auto failed = std::find_if(results.begin(), results.end(),
+                                     [](const std::string& result) { return !result.empty(); });
+    if (failed == results.end()) return segment;
+    last =
+        Error{Code::kResourceExhausted, "make a group of communicator " + name_ + ": " + *failed};
+    segment.reset();
+  }
+  return last;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::make_child(
+    const std::string& name, const std::vector<std::int32_t>& ranks) {
+  const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  std::vector<Seat> seats;
+  std::vector<std::int32_t> local;
+  const std::uint32_t host = seats_[static_cast<std::size_t>(rank_)].host;
+  if (place != ranks.end()) {
+    for (const std::int32_t rank : ranks) {
+      seats.push_back(seats_[static_cast<std::size_t>(rank)]);
+      if (seats.back().host == host) local.push_back(rank);
+    }
+  }
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(share_segment(local));
+  if (place == ranks.end()) return std::unique_ptr<Communicator>();
+  const auto self = static_cast<std::int32_t>(place - ranks.begin());
+  LocalPart part = make_local_part(job_, name, seats, self, std::move(segment));
+  return std::make_unique<Communicator>(job_, name, std::move(seats), self, std::move(part.alarm),
+                                        std::move(part.group), timeout_);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::make_group(
+    std::span<const std::int32_t> ranks) {
+  OperationShape shape = plain(Operation::kGroup);
+  const std::vector<std::size_t> list(ranks.begin(), ranks.end());
+  shape.count = counts_fingerprint(list);
+  ++children_;
+  const Called called = run(shape, {}, [this](const OperationCall& call) { return meet(call); });
+  if (called.outcome.code != 0) return error_of(called.outcome);
+  return make_child(child_name(-1), std::vector<std::int32_t>(ranks.begin(), ranks.end()));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, std::int32_t key) {
+  ++children_;
+  struct Choice {
+    std::int32_t color;
+    std::int32_t key;
+  };
+  const Choice own = {color, key};
+  std::vector<Choice> choices(seats_.size());
+  std::vector<Block> blocks;
+  for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
+    blocks.push_back({rank * sizeof(Choice), sizeof(Choice)});
+  }
+  const Called called = all_gather(plain(Operation::kSplit), &own, choices.data(), blocks, {});
+  if (called.outcome.code != 0) return error_of(called.outcome);
+  std::vector<std::int32_t> ranks;
+  for (std::int32_t rank = 0; rank < size() && color >= 0; ++rank) {
+    if (choices[static_cast<std::size_t>(rank)].color == color) ranks.push_back(rank);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](std::int32_t left, std::int32_t right) {
+    return choices[static_cast<std::size_t>(left)].key <
+           choices[static_cast<std::size_t>(right)].key;
+  });
+  return make_child(child_name(color), ranks);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,174 @@
+// A communicator: this process's seat in a group of ranks, and its collectives. Values are checked
+// before they come here (ivycomm.cc); what can fail here breaks the communicator.
+//
+// Which way an operation takes is decided by where its ranks are, never by time:
+//   one rank           copies
+//   one host           comm/collectives/shared_*: shared memory
+//   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts
+//
+// Thread: any; operations are carried out one at a time, in the order of the calls. Lifetime: no
+// call may be under way when it is destroyed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/collectives/spanning_collectives.h"
+#include "comm/failure.h"
+#include "comm/fingerprint.h"
+#include "comm/point_to_point.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/shared_group.h"
+#include "comm/transports/tcp_mesh.h"
+#include "comm/work.h"
+#include "proto/status.h"
+
+namespace ivy::comm {
+
+class Job;
+
+// Where a rank of the communicator is.
+struct Seat {
+  std::int32_t world_rank = 0;
+  std::int32_t pid = 0;
+  std::uint32_t host = 0;  // Of the job, equal for ranks that share memory.
+  std::string host_name;
+  std::string address;  // Of its listener; empty where all ranks are on one host.
+};
+
+struct CallOptions {
+  std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
+  bool is_async = false;
+  double factor = 1;  // PREMUL_SUM.
+};
+
+// What a call gave: an outcome, or (is_async) work under way.
+struct Called {
+  Outcome outcome;
+  std::shared_ptr<Work> work;
+};
+
+class Communicator {
+ public:
+  // `local` is null where no other rank of it is on this host. `job` outlives it.
+  Communicator(Job& job, std::string name, std::vector<Seat> seats, std::int32_t rank,
+               std::unique_ptr<Alarm> alarm, std::unique_ptr<SharedGroup> local,
+               std::chrono::nanoseconds timeout);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  const std::string& name() const { return name_; }
+  std::int32_t rank() const { return rank_; }
+  std::int32_t size() const { return static_cast<std::int32_t>(seats_.size()); }
+  std::int32_t local_rank() const { return local_rank_; }
+  std::int32_t local_size() const { return static_cast<std::int32_t>(local_ranks_.size()); }
+  std::int32_t node_rank() const { return node_rank_; }
+  std::int32_t node_count() const { return node_count_; }
+  std::int32_t world_rank(std::int32_t rank) const;
+  Job& job() const { return job_; }
+
+  // ---- Operations. Counts are elements; see ivycomm.h for what each does. `send` == `receive` (or
+  // its place in it) is in place. ----
+  Called barrier(const CallOptions& options);
+  Called all_reduce(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
+                    const CallOptions& options);
+  Called reduce(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
+                std::int32_t root, const CallOptions& options);
+  Called broadcast(void* buffer, std::size_t count, Dtype dtype, std::int32_t root,
+                   const CallOptions& options);
+  // `blocks`: of every rank, in bytes.
+  Called all_gather(const OperationShape& shape, const void* send, void* receive,
+                    std::vector<Block> blocks, const CallOptions& options);
+  Called reduce_scatter(const OperationShape& shape, const void* send, void* receive,
+                        std::vector<std::size_t> counts, const CallOptions& options);
+  Called gather(const OperationShape& shape, const void* send, std::size_t send_bytes,
+                void* receive, std::vector<Block> blocks, const CallOptions& options);
+  Called scatter(const OperationShape& shape, const void* send, std::vector<Block> blocks,
+                 void* receive, std::size_t receive_bytes, const CallOptions& options);
+  Called all_to_all(const OperationShape& shape, const void* send, std::vector<Block> send_blocks,
+                    void* receive, std::vector<Block> receive_blocks, const CallOptions& options);
+  Called scan(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
+              const CallOptions& options);
+
+  // Several all_reduces as one: the parts one after the other.
+  Called all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
+                              std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
+                              const CallOptions& options);
+
+  // ---- Messages. Not in order with the collectives. ----
+  // Blocks until all are done.
+  Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
+                            const CallOptions& options);
+  void post_message(const std::shared_ptr<MessageRequest>& request);
+
+  // ---- Groups. Collective; null: this rank is in none. ----
+  Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
+  Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
+
+  // Breaks it here and on every other rank, unless it is broken already.
+  void abort(const std::string& reason);
+  // Nothing: it is whole.
+  std::optional<Failure> failure();
+
+ private:
+  template <class Body>
+  Called run(const OperationShape& shape, const CallOptions& options, Body body);
+  template <class Body>
+  Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
+  Outcome broken(const Failure& failure);
+  PointToPoint& messages();
+  std::vector<TcpPeer> tcp_peers() const;
+  void span_hosts();
+  bool meet(const OperationCall& call);
+  bool all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                     void* receive, std::size_t count);
+  bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                         void* receive, const std::vector<std::size_t>& counts);
+  ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
+  bool exchange_text(const OperationCall& call, const std::string& own,
+                     std::vector<std::string>& all);
+  Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
+                                                   const std::vector<std::int32_t>& ranks);
+  Result<std::unique_ptr<SharedSegment>> share_segment(
+      const std::vector<std::int32_t>& local_ranks);
+  std::string child_name(std::int32_t color);
+
+  Job& job_;
+  const std::string name_;
+  const std::vector<Seat> seats_;
+  const std::int32_t rank_;
+  std::vector<std::int32_t> local_ranks_;  // Ranks of this host, in order.
+  std::int32_t local_rank_ = 0;
+  std::int32_t node_rank_ = 0;
+  std::int32_t node_count_ = 1;
+  const std::chrono::nanoseconds timeout_;
+  const std::unique_ptr<Alarm> alarm_;
+
+  std::mutex turn_;                                // Guards what is below: one operation at a time.
+  const std::unique_ptr<SharedGroup> local_;       // Null: alone on this host.
+  const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
+  std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
+  std::unique_ptr<SpanningGroup> spanning_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t children_ = 0;
+
+  std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> is_broken_{false};
+
+  std::mutex messages_mutex_;
+  std::unique_ptr<PointToPoint> messages_;  // Null: never used. Guarded by messages_mutex_.
+
+  WorkQueue queue_;  // Last: ends first.
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,47 @@
+// Why a communicator is broken: one record, the same on every rank that tells it. It travels
+// between processes in shared memory and on the wire, so it is plain bytes of fixed size.
+//
+// Thread: any; a value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace ivy::comm {
+
+// Numbered as ivy_failure_kind.
+enum class FailureKind : std::uint32_t {
+  kNone = 0,
+  kRankDied = 1,
+  kHostLost = 2,
+  kMismatch = 3,
+  kTimeout = 4,
+  kAborted = 5,
+  kTransport = 6,
+  kOther = 7,
+};
+
+struct Failure {
+  FailureKind kind = FailureKind::kNone;
+  std::int32_t code = 0;   // ivy_code
+  std::int32_t rank = -1;  // World rank to blame.
+  std::int32_t pid = 0;
+  std::int32_t signal = 0;
+  std::int32_t exit_code = -1;
+  std::uint64_t sequence = 0;  // Of the operation in which it was found.
+  char host[64] = {};
+  char operation[32] = {};
+  char text[512] = {};  // Ends with NUL; cut where it is too long.
+
+  bool is_set() const { return kind != FailureKind::kNone; }
+};
+static_assert(std::is_trivially_copyable_v<Failure>);
+
+void set_text(Failure& failure, std::string_view text);
+void set_host(Failure& failure, std::string_view host);
+void set_operation(Failure& failure, std::string_view operation);
+Failure make_failure(FailureKind kind, std::string_view text);
+
+}  // namespace ivy::comm

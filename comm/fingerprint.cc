@@ -1,0 +1,98 @@
+#include "comm/fingerprint.h"
+
+namespace ivy::comm {
+namespace {
+
+bool reduces(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce:
+    case Operation::kReduce:
+    case Operation::kReduceScatter:
+    case Operation::kReduceScatterV:
+    case Operation::kScan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_data(Operation operation) {
+  switch (operation) {
+    case Operation::kNone:
+    case Operation::kBarrier:
+    case Operation::kGroup:
+    case Operation::kSplit:
+    case Operation::kInit:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool has_uneven_counts(Operation operation) {
+  switch (operation) {
+    case Operation::kAllGatherV:
+    case Operation::kReduceScatterV:
+    case Operation::kGatherV:
+    case Operation::kScatterV:
+    case Operation::kAllToAllV:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string root_text(const OperationShape& shape) {
+  if (shape.root < 0) return "";
+  const bool from_root = shape.operation == Operation::kBroadcast ||
+                         shape.operation == Operation::kScatter ||
+                         shape.operation == Operation::kScatterV;
+  return std::string(from_root ? " from" : " to") + " rank " + std::to_string(shape.root);
+}
+
+}  // namespace
+
+Fingerprint fingerprint_of(const OperationShape& shape) {
+  Fingerprint fingerprint;
+  fingerprint.words[0] = static_cast<std::uint64_t>(shape.operation) |
+                         static_cast<std::uint64_t>(shape.dtype) << 8 |
+                         static_cast<std::uint64_t>(shape.op) << 16 |
+                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
+  fingerprint.words[1] = shape.count;
+  return fingerprint;
+}
+
+OperationShape shape_of(const Fingerprint& fingerprint) {
+  OperationShape shape;
+  shape.operation = static_cast<Operation>(fingerprint.words[0] & 0xff);
+  shape.dtype = static_cast<Dtype>(fingerprint.words[0] >> 8 & 0xff);
+  shape.op = static_cast<ReduceOp>(fingerprint.words[0] >> 16 & 0xff);
+  shape.root = static_cast<std::int32_t>(fingerprint.words[0] >> 32);
+  shape.count = fingerprint.words[1];
+  return shape;
+}
+
+std::string describe(const OperationShape& shape) {
+  std::string text(comm_status::name_of(shape.operation));
+  if (reduces(shape.operation)) text += "(" + std::string(reduce_op_name(shape.op)) + ")";
+  if (!has_data(shape.operation)) return text;
+  if (has_uneven_counts(shape.operation)) {
+    text += " of " + std::string(dtype_name(shape.dtype));
+    if (shape.count != 0) text += " (counts #" + std::to_string(shape.count & 0xffffff) + ")";
+  } else {
+    text += " of " + std::to_string(shape.count) + " " + std::string(dtype_name(shape.dtype));
+  }
+  return text + root_text(shape);
+}
+
+std::uint64_t counts_fingerprint(std::span<const std::size_t> counts) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const std::size_t count : counts) {
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+      hash = (hash ^ (static_cast<std::uint64_t>(count) >> shift & 0xff)) * 0x100000001b3U;
+    }
+  }
+  return hash;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,42 @@
+// What an operation is, in two words that ranks compare before they touch each other's data: a
+// mismatch is found at once and shown with both sides. Nothing is hashed away except the counts of
+// the *_v operations, so that the words can be turned back into text.
+//
+// Pure; thread: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "comm/reduce/element.h"
+#include "proto/operation.h"
+
+namespace ivy::comm {
+
+using Operation = comm_status::Operation;
+
+struct OperationShape {
+  Operation operation = Operation::kNone;
+  Dtype dtype = Dtype::kU8;
+  ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
+  std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
+  std::uint64_t count = 0;       // Elements of one rank; of *_v: a hash of all counts, or 0.
+};
+
+struct Fingerprint {
+  std::uint64_t words[2] = {0, 0};
+  bool operator==(const Fingerprint&) const = default;
+};
+
+Fingerprint fingerprint_of(const OperationShape& shape);
+OperationShape shape_of(const Fingerprint& fingerprint);
+
+// "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
+std::string describe(const OperationShape& shape);
+
+// Stands for an array of counts in OperationShape::count (64-bit FNV-1a over the values).
+std::uint64_t counts_fingerprint(std::span<const std::size_t> counts);
+
+}  // namespace ivy::comm

@@ -1,0 +1,320 @@
+#include "comm/job.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "comm/alarms.h"
+#include "comm/ivycomm.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::atomic<std::uint32_t> joins{0};
+
+Result<std::string> read_token(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file || token.empty()) {
+    return Error{Code::kFailedPrecondition, "the job's token file cannot be read",
+                 "was the program started by another user, or after the job had ended?"};
+  }
+  return token;
+}
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string own_host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Equal where memory can be shared: one kernel, and one host of the job (pretended hosts are
+// several).
+std::string own_host_key(const Identity& identity) {
+  return first_line_of("/proc/sys/kernel/random/boot_id") + "/" + identity.host_key;
+}
+
+// What pretended hosts share: the processors.
+std::string machine_of(const std::string& host_key) {
+  return host_key.substr(0, host_key.find('/'));
+}
+
+std::uint32_t processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return static_cast<std::uint32_t>(CPU_COUNT(&set));
+}
+
+// One line per field; the host's name is last and may hold anything but a newline.
+std::string encode_seat(const std::string& host_key, const std::string& address) {
+  return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
+         "\n" + address + "\n" + own_host_name();
+}
+
+struct SeatText {
+  std::string abi;
+  std::string pid;
+  std::string host_key;
+  std::string address;
+  std::string host_name;
+};
+
+SeatText decode_seat(const std::string& text) {
+  std::istringstream lines(text);
+  SeatText seat;
+  std::getline(lines, seat.abi);
+  std::getline(lines, seat.pid);
+  std::getline(lines, seat.host_key);
+  std::getline(lines, seat.address);
+  std::getline(lines, seat.host_name);
+  return seat;
+}
+
+}  // namespace
+
+std::vector<std::int32_t> local_ranks(const std::vector<Seat>& seats, std::int32_t self) {
+  std::vector<std::int32_t> ranks;
+  const std::uint32_t host = seats[static_cast<std::size_t>(self)].host;
+  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
+    if (seats[rank].host == host) ranks.push_back(static_cast<std::int32_t>(rank));
+  }
+  return ranks;
+}
+
+LocalPart make_local_part(const Job& job, const std::string& communicator,
+                          const std::vector<Seat>& seats, std::int32_t self,
+                          std::unique_ptr<SharedSegment> segment) {
+  LocalPart part;
+  part.alarm = job.make_alarm(communicator, seats, self);
+  if (segment == nullptr) return part;
+  SharedGroupOptions options;
+  options.communicator = communicator;
+  options.host = seats[static_cast<std::size_t>(self)].host_name;
+  for (const std::int32_t rank : local_ranks(seats, self)) {
+    const Seat& seat = seats[static_cast<std::size_t>(rank)];
+    if (rank == self) options.self = static_cast<std::uint32_t>(options.members.size());
+    options.members.push_back({rank, seat.world_rank, seat.pid});
+  }
+  options.has_processor_each = job.has_processor_each();
+  part.group =
+      std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
+  return part;
+}
+
+Job::Job(Identity identity, milliseconds timeout)
+    : identity_(std::move(identity)),
+      timeout_(timeout),
+      joined_(joins.fetch_add(1)),
+      rows_(comm_status::kCommunicators, false) {}
+
+Job::~Job() {
+  if (control_ != nullptr) control_->leave(milliseconds(500));
+}
+
+std::string Job::key(const std::string& name) const {
+  return "ivycomm/" + std::to_string(joined_) + "/" + name;
+}
+
+Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
+  std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
+  const Identity& who = job->identity_;
+  if (who.meeting == Meeting::kAlone) return job;
+  store::ClientOptions options;
+  options.address = who.store_address;
+  options.job_id = who.job_id;
+  options.token = IVY_TRY(read_token(who.token_file));
+  options.generation = who.generation;
+  options.rank = who.rank;
+  options.connect_timeout = std::min(timeout, milliseconds(60'000));
+  Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
+  if (!client.ok())
+    return client.error().context("connect to the job's store at " + who.store_address);
+  job->store_ = std::move(client).value();
+  if (who.spans_hosts) {
+    PeerCredentials credentials;
+    credentials.job_id = who.job_id;
+    credentials.token = options.token;
+    credentials.generation = who.generation;
+    credentials.rank = who.rank;
+    job->listener_ = IVY_TRY(PeerListener::listen(IVY_TRY(own_address_towards(who.store_address)),
+                                                  std::move(credentials)));
+  }
+  if (who.control_path.empty()) return job;
+  control::Attach attach;
+  attach.rank = who.rank;
+  attach.generation = who.generation;
+  attach.pid = getpid();
+  Result<std::unique_ptr<ControlClient>> control =
+      ControlClient::connect(who.control_path, attach, milliseconds(10'000));
+  if (!control.ok()) return control.error();
+  job->control_ = std::move(control).value();
+  job->control_->page().slot(job->control_->slot()).claim(who.rank, getpid());
+  return job;
+}
+
+Result<std::vector<Seat>> Job::exchange_seats() {
+  const std::string own_key = own_host_key(identity_);
+  ranks_on_machine_ = 0;
+  IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
+                        encode_seat(own_key, listener_ != nullptr ? listener_->address() : "")));
+  const Result<std::uint64_t> met =
+      store_->barrier(key("seats"), identity_.world_size, identity_.rank, timeout_);
+  if (!met.ok()) return met.error().context("wait for the other ranks");
+  std::vector<std::string> keys;
+  for (std::uint32_t rank = 0; rank < identity_.world_size; ++rank) {
+    keys.push_back(key("seat/" + std::to_string(rank)));
+  }
+  const std::vector<std::string> texts = IVY_TRY(store_->multi_get(keys));
+  std::vector<Seat> seats;
+  std::vector<std::string> hosts;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const SeatText text = decode_seat(texts[rank]);
+    if (text.abi != std::to_string(IVY_ABI_VERSION)) {
+      return Error{Code::kFailedPrecondition,
+                   "rank " + std::to_string(rank) + " on " + text.host_name +
+                       " has libivycomm of interface version " + text.abi + ", this rank of " +
+                       std::to_string(IVY_ABI_VERSION),
+                   "install one version on all hosts"};
+    }
+    const auto found = std::find(hosts.begin(), hosts.end(), text.host_key);
+    if (machine_of(text.host_key) == machine_of(own_key)) ++ranks_on_machine_;
+    Seat seat;
+    seat.world_rank = static_cast<std::int32_t>(rank);
+    seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
+    seat.host = static_cast<std::uint32_t>(found - hosts.begin());
+    seat.host_name = text.host_name;
+    seat.address = text.address;
+    if (found == hosts.end()) hosts.push_back(text.host_key);
+    seats.push_back(std::move(seat));
+  }
+  return seats;
+}
+
+// A rank that is bound to one processor is bound on purpose: then there is one for each.
+bool Job::has_processor_each() const {
+  const std::uint32_t own = processors();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return own >= ranks_on_machine_ || (own == 1 && online >= static_cast<long>(ranks_on_machine_));
+}
+
+Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
+    const std::vector<std::int32_t>& local) {
+  const auto members = static_cast<std::uint32_t>(local.size());
+  SegmentGeometry geometry;
+  geometry.member_count = members;
+  if (control_ != nullptr) {
+    control::Segment request;
+    request.name = "world#" + std::to_string(joined_);
+    request.bytes = geometry.total_bytes();
+    request.members = members;
+    return SharedSegment::adopt(IVY_TRY(control_->segment(request, milliseconds(30'000))), members);
+  }
+  // The first rank of the host makes it under a name, which goes as soon as all have it.
+  const std::string name = key("segment/" + std::to_string(local.front()));
+  const bool is_maker = static_cast<std::uint32_t>(local.front()) == identity_.rank;
+  std::unique_ptr<SharedSegment> segment;
+  if (is_maker) {
+    segment = IVY_TRY(SharedSegment::create_named(members));
+    IVY_CHECK(store_->set(name, segment->path()));
+  } else {
+    segment =
+        IVY_TRY(SharedSegment::attach_path(IVY_TRY(store_->wait_get(name, timeout_)), members));
+  }
+  const auto place =
+      std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));
+  const Result<std::uint64_t> met = store_->barrier(
+      name + "/attached", members, static_cast<std::uint32_t>(place - local.begin()), timeout_);
+  if (!met.ok()) return met.error().context("wait for the other ranks of this host");
+  segment->unlink_name();
+  return segment;
+}
+
+Result<std::unique_ptr<Communicator>> Job::make_world() {
+  std::vector<Seat> seats;
+  if (store_ == nullptr) {
+    Seat seat;
+    seat.pid = getpid();
+    seat.host_name = own_host_name();
+    seats.push_back(std::move(seat));
+  } else {
+    seats = IVY_TRY(exchange_seats());
+  }
+  const auto self = static_cast<std::int32_t>(identity_.rank);
+  const std::vector<std::int32_t> local = local_ranks(seats, self);
+  if (local.size() > kMembersMax) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
+                                               " ranks on one host are not supported"};
+  }
+  std::unique_ptr<SharedSegment> segment;
+  if (local.size() > 1) segment = IVY_TRY(share_world_segment(local));
+  LocalPart part = make_local_part(*this, "world", seats, self, std::move(segment));
+  return std::make_unique<Communicator>(*this, "world", std::move(seats), self,
+                                        std::move(part.alarm), std::move(part.group), timeout_);
+}
+
+std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
+                                       const std::vector<Seat>& seats, std::int32_t self) const {
+  if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
+  return make_process_alarm(seats, self);
+}
+
+void Job::report(const Failure& failure, const std::string& communicator) {
+  if (control_ == nullptr) return;
+  control::Report report;
+  switch (failure.kind) {
+    case FailureKind::kMismatch:
+      report.kind = control::ReportKind::kMismatch;
+      break;
+    case FailureKind::kTimeout:
+      report.kind = control::ReportKind::kTimeout;
+      break;
+    case FailureKind::kAborted:
+      report.kind = control::ReportKind::kAborted;
+      break;
+    case FailureKind::kTransport:
+      report.kind = control::ReportKind::kTransportLost;
+      break;
+    default:
+      return;  // The supervisor knows of deaths before we do.
+  }
+  report.blamed = static_cast<std::uint32_t>(failure.rank);
+  report.sequence = failure.sequence;
+  report.communicator = communicator;
+  report.text = failure.text;
+  control_->report(report);
+}
+
+std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {
+  if (control_ == nullptr) return std::nullopt;
+  const std::lock_guard lock(rows_mutex_);
+  const auto free = std::find(rows_.begin(), rows_.end(), false);
+  if (free == rows_.end()) return std::nullopt;
+  *free = true;
+  const auto row = static_cast<std::uint32_t>(free - rows_.begin());
+  control_->page().slot(control_->slot()).name_communicator(row, communicator);
+  return row;
+}
+
+void Job::give_back_row(std::uint32_t row) {
+  const std::lock_guard lock(rows_mutex_);
+  rows_[row] = false;
+}
+
+}  // namespace ivy::comm

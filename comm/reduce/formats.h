@@ -1,0 +1,133 @@
+// How elements in memory become lanes of vectors and lanes become elements. In an unnamed namespace
+// for the reason told in comm/reduce/vectors.h.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/reduce/small_float.h"
+#include "comm/reduce/vectors.h"
+
+namespace ivy::comm {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "bf16 pairs are little endian");
+
+// A format: memory is read and written in words of `Word`; one word holds the lanes of kVectors
+// vectors of type `Lanes`. Input and output of a kernel have the same Lanes and kVectors.
+
+template <class Isa, class T>
+struct Plain {
+  using Lanes = Vector<T, Isa::kBytes>;
+  using Word = Lanes;
+  static constexpr int kVectors = 1;
+  static constexpr std::size_t kElementBytes = sizeof(T);
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) { lanes[0] = word; }
+  static IVY_INLINE Word narrow(const Lanes* lanes) { return lanes[0]; }
+};
+
+template <class Isa>
+struct Bool {
+  using Lanes = Vector<std::uint8_t, Isa::kBytes>;
+  using Word = Lanes;
+  static constexpr int kVectors = 1;
+  static constexpr std::size_t kElementBytes = 1;
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) {
+    lanes[0] = word != 0 ? Lanes{} + std::uint8_t{1} : Lanes{};
+  }
+  static IVY_INLINE Word narrow(const Lanes* lanes) { return lanes[0]; }
+};
+
+template <class Isa>
+struct F16 {
+  using Lanes = Vector<float, Isa::kBytes>;
+  using Word = Vector<std::uint16_t, Isa::kBytes / 2>;
+  static constexpr int kVectors = 1;
+  static constexpr std::size_t kElementBytes = 2;
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) { lanes[0] = Isa::widen_f16(word); }
+  static IVY_INLINE Word narrow(const Lanes* lanes) { return Isa::narrow_f16(lanes[0]); }
+};
+
+// The upper half of each lane is the rounded bf16; a NaN is already the one that survives this.
+template <class F32>
+IVY_INLINE BitsOf<F32> rounded_to_bf16(F32 value) {
+  const BitsOf<F32> bits = (BitsOf<F32>)value;
+  return bits + 0x7fffu + ((bits >> 16) & 1u);
+}
+
+template <class Isa>
+struct Bf16 {
+  using Lanes = Vector<float, Isa::kBytes>;
+  using Word = Vector<std::uint16_t, Isa::kBytes / 2>;
+  static constexpr int kVectors = 1;
+  static constexpr std::size_t kElementBytes = 2;
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) {
+    lanes[0] = (Lanes)(__builtin_convertvector(word, BitsOf<Lanes>) << 16);
+  }
+  static IVY_INLINE Word narrow(const Lanes* lanes) {
+    return __builtin_convertvector(rounded_to_bf16(lanes[0]) >> 16, Word);
+  }
+};
+
+// bf16 to bf16: elements at even places in one vector, at odd places in the other, which takes no
+// shuffle.
+template <class Isa>
+struct Bf16Pairs {
+  using Lanes = Vector<float, Isa::kBytes>;
+  using Word = Vector<std::uint32_t, Isa::kBytes>;
+  static constexpr int kVectors = 2;
+  static constexpr std::size_t kElementBytes = 2;
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) {
+    lanes[0] = (Lanes)(word << 16);
+    lanes[1] = (Lanes)(word & 0xffff0000u);
+  }
+  static IVY_INLINE Word narrow(const Lanes* lanes) {
+    return (rounded_to_bf16(lanes[0]) >> 16) | (rounded_to_bf16(lanes[1]) & 0xffff0000u);
+  }
+};
+
+// Widened by way of f16, which holds every value of both formats: e5m2 is its upper half; e4m3 has
+// an exponent of one bit less, so its bits are put where f16 reads them as 2^-8 times the value.
+struct E5m2 {
+  using Codec = E5m2Codec;
+  static constexpr float kFactor = 1;
+  template <class U16>
+  static IVY_INLINE U16 f16_of(U16 code) {
+    return code << 8;
+  }
+};
+
+struct E4m3 {
+  using Codec = E4m3Codec;
+  static constexpr float kFactor = 256;
+  template <class U16>
+  static IVY_INLINE U16 f16_of(U16 code) {
+    constexpr std::uint16_t kAbsolute = 0x7f;
+    constexpr std::uint16_t kSign = 0x80;
+    const U16 absolute = code & kAbsolute;
+    const U16 bits = absolute == kAbsolute ? U16{} + std::uint16_t{0x7e00} : absolute << 7;
+    return bits | (code & kSign) << 8;
+  }
+};
+
+template <class Isa, class Kind>
+struct Fp8 {
+  using Lanes = Vector<float, Isa::kBytes>;
+  using Word = Vector<std::uint8_t, Isa::kBytes / 4>;
+  static constexpr int kVectors = 1;
+  static constexpr std::size_t kElementBytes = 1;
+  using Halfway = Vector<std::uint16_t, Isa::kBytes / 2>;
+  static IVY_INLINE void widen(const Word& word, Lanes* lanes) {
+    lanes[0] = Isa::widen_f16(Kind::f16_of(__builtin_convertvector(word, Halfway)));
+    if constexpr (Kind::kFactor != 1) lanes[0] *= Kind::kFactor;
+  }
+  // In two steps: GCC 12 converts by a factor of four lane by lane.
+  static IVY_INLINE Word narrow(const Lanes* lanes) {
+    const Halfway halfway = __builtin_convertvector(Kind::Codec::narrow(lanes[0]), Halfway);
+    return __builtin_convertvector(halfway, Word);
+  }
+};
+
+}  // namespace
+}  // namespace ivy::comm

@@ -1,0 +1,62 @@
+// Between reduce.cc and the kernels of each instruction set: which function reduces what. Tests and
+// benchmarks use it to run an instruction set of their choice; everybody else calls
+// comm/reduce/reduce.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/reduce/reduce.h"
+
+namespace ivy::comm {
+
+// From the least to the best; a machine has either kNeon or the two AVXs.
+enum class InstructionSet : std::uint8_t { kScalar, kNeon, kAvx2, kAvx512 };
+
+// What one kernel is asked for; the type, the operation and the forms are in the choice of the
+// kernel.
+struct KernelCall {
+  const void* const* inputs = nullptr;
+  std::size_t input_count = 0;
+  void* output = nullptr;
+  void* second_output = nullptr;  // Or null.
+  std::size_t count = 0;          // Of lanes: a complex element is two.
+  const double* factors = nullptr;
+  std::uint32_t divisor = 1;
+  bool streaming = false;
+};
+using Kernel = void (*)(const KernelCall& call);
+
+// What the file of one instruction set offers. `find` answers null for what it does not have: then
+// the scalar kernel does it.
+struct KernelSet {
+  Kernel (*find)(Dtype dtype, ReduceOp op, Form input_form, Form output_form);
+  void (*copy_streaming)(void* to, const void* from, std::size_t bytes);
+  void (*copy_twice)(void* to, bool streaming, void* second, const void* from, std::size_t bytes);
+};
+
+extern const KernelSet kScalarKernels;
+extern const KernelSet kNeonKernels;  // Only linked on aarch64.
+extern const KernelSet kAvx2Kernels;  // Only linked on x86-64, as the next.
+extern const KernelSet kAvx512Kernels;
+
+struct KernelTable {
+  const char* name = nullptr;
+  KernelSet set = {};
+  Kernel kernels[kDtypeCount][kReduceOpCount][2][2] =
+      {};  // [input form][output form]; null: refused.
+};
+
+// The table of one instruction set, built at the first call; null where this machine cannot run it.
+// Any thread.
+const KernelTable* kernel_table(InstructionSet instruction_set);
+
+// reduce(), copy() and copy_twice() of reduce.h with the kernels of one table.
+void reduce_with(const KernelTable& table, const Reduction& reduction, const void* const* inputs,
+                 std::size_t input_count, void* output, void* second_output, std::size_t count);
+void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
+               Stores stores);
+void copy_twice_with(const KernelTable& table, void* to, Stores stores, void* second,
+                     const void* from, std::size_t bytes);
+
+}  // namespace ivy::comm

@@ -1,0 +1,83 @@
+// Reduction and copy kernels: pure functions over memory, chosen once per process for the machine's
+// instruction set (AVX-512, AVX2 with F16C, NEON, scalar).
+//
+// Rules that every instruction set follows to the bit, so that ranks on unequal machines agree:
+// - Inputs are combined in the order in which they are given, element by element; the result does
+// not
+//   depend on the number of elements, their alignment or the place where a vector is cut.
+// - f16, bf16 and fp8 are widened to f32, combined there, and rounded once at the end (to nearest,
+//   ties to even; fp8 saturates). f32 and f64 are combined in their own type, without fused
+//   multiply-add. Complex products are (ac - bd) + (ad + bc)i, each term rounded by itself.
+// - Integers wrap. bool: SUM, MAX and BOR are "or", PRODUCT, MIN and BAND are "and", AVG is "or";
+//   results are 0 or 1.
+// - MIN and MAX give NaN where any input is NaN; of two zeros MIN takes the negative one, MAX the
+// positive one.
+// - AVG divides once, at the end: floating point by multiplication with 1/divisor in the
+// accumulator's
+//   type; complex numbers part by part; integers sum in a wider type (64 bit; 128 bit for 64-bit
+//   elements) and truncate towards zero.
+//
+// A reduction that is done in two levels (inside each host, then between hosts) keeps its
+// intermediate results as partials: of partial_bytes(dtype, op) bytes per element, so that still
+// only the last step rounds.
+//
+// The processor's rounding is to nearest, and subnormal numbers are as the process has them: where
+// one rank flushes them to zero and another does not, f32 and f64 results differ.
+//
+// Thread: any. No allocation, no exceptions, no system calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/reduce/element.h"
+
+namespace ivy::comm {
+
+enum class Stores : std::uint8_t {
+  kCached,
+  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the
+               // cache.
+};
+
+// What the inputs or the output of one reduction are made of.
+enum class Form : std::uint8_t {
+  kElement,  // As the user has it.
+  kPartial,  // Between two levels.
+};
+
+struct Reduction {
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  Form input_form = Form::kElement;
+  Form output_form = Form::kElement;
+  // AVG with output_form kElement: how many elements went into each sum, over all levels.
+  std::uint32_t divisor = 1;
+  // PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's type;
+  // of a complex number both parts are multiplied), else null.
+  const double* factors = nullptr;
+  Stores stores =
+      Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
+};
+
+// f16, bf16 and fp8 with SUM, AVG, PRODUCT or PREMUL_SUM: 4 (f32); AVG of 8- to 32-bit integers: 8;
+// AVG of 64-bit integers: 16; all else: element_bytes.
+std::size_t partial_bytes(Dtype dtype, ReduceOp op);
+
+// output[i] = op over k of inputs[k][i], for i < count; second_output, unless null, gets the same.
+// input_count >= 1; with one input this converts (and scales, and divides). `output` and
+// `second_output` may each be exactly one of the inputs when the forms are equal; no other overlap.
+// Pointers need no alignment. Preconditions (asserted): is_reducible, and factors where the
+// operation wants them.
+void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
+            void* output, void* second_output, std::size_t count);
+
+// memcpy, and memcpy to two places with one read of the source. No overlap.
+void copy(void* to, const void* from, std::size_t bytes, Stores stores);
+void copy_twice(void* to, Stores stores, void* second, const void* from, std::size_t bytes);
+
+// "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser
+// one (tests, and machines that throttle); a name that is none of these chooses nothing.
+const char* kernel_name();
+
+}  // namespace ivy::comm

@@ -1,0 +1,107 @@
+// Vectors as the kernels see them. They are those of the compiler (GCC and Clang, `vector_size`),
+// so that one text serves every instruction set; an `Isa` says how wide they are and does the few
+// things that want an instruction by name:
+//
+//   kBytes                      the width of its vectors
+//   kFewInputs                  whether 2, 3 and 4 inputs have loops of their own
+//   widen_f16, narrow_f16       half a vector of f16 bits <-> a vector of f32
+//   store_streaming(to, word)   where the word's width has such a store; `to` is aligned
+//   fence()                     after the last streaming store
+//   copy_part(to, from, bytes)  memcpy of 1 to kBytes bytes
+//
+// Everything here is in an unnamed namespace: each instruction set's file compiles its own, with
+// its own flags, and the linker must never hand one file's code to another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#define IVY_INLINE inline __attribute__((always_inline))
+
+namespace ivy::comm {
+namespace {
+
+// Vectors that one block accumulates at a time.
+inline constexpr int kBlockVectors = 4;
+// From this many bytes on, unaligned stores cost more than a few elements done by themselves.
+inline constexpr std::size_t kAlignFromBytes = 4096;
+inline constexpr std::size_t kLineBytes = 64;
+
+template <class T, std::size_t bytes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(bytes)));
+};
+template <class T, std::size_t bytes>
+using Vector = typename VectorOf<T, bytes>::type;
+
+template <class V>
+using LaneOf = std::remove_cvref_t<decltype(std::declval<V>()[0])>;
+
+template <class V>
+inline constexpr int kLanes = sizeof(V) / sizeof(LaneOf<V>);
+
+template <std::size_t bytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+  using type = std::uint64_t;
+};
+
+// The vector of unsigned lanes of the same width; a cast keeps the bits.
+template <class V>
+using BitsOf = Vector<typename UnsignedOf<sizeof(LaneOf<V>)>::type, sizeof(V)>;
+
+template <class V>
+inline constexpr bool kIsFloating = std::is_floating_point_v<LaneOf<V>>;
+
+// The one NaN that results have: positive, quiet, no payload. Machines and even the order in which
+// a compiler puts operands choose among NaNs differently; results must not.
+template <class V>
+IVY_INLINE V with_one_nan(V value) {
+  if constexpr (kIsFloating<V>) {
+    constexpr auto kNan = sizeof(LaneOf<V>) == 4 ? 0x7fc00000 : 0x7ff8000000000000;
+    const V nan = (V)(BitsOf<V>{} + static_cast<LaneOf<BitsOf<V>>>(kNan));
+    return value == value ? value : nan;
+  } else {
+    return value;
+  }
+}
+
+// x - 0 is x for every x, also for -0, where x + 0 would not be.
+template <class V>
+IVY_INLINE V splat(LaneOf<V> lane) {
+  return lane - V{};
+}
+
+// Not memcpy: of that, GCC 12 makes moves of 16 bytes where the vector has 32.
+template <class Word>
+struct Unaligned {
+  typedef Word type __attribute__((aligned(1), may_alias));
+};
+
+template <class Word>
+IVY_INLINE Word load(const std::byte* from) {
+  return *reinterpret_cast<const typename Unaligned<Word>::type*>(from);
+}
+
+template <class Word>
+IVY_INLINE void store(std::byte* to, const Word& word) {
+  *reinterpret_cast<typename Unaligned<Word>::type*>(to) = word;
+}
+
+}  // namespace
+}  // namespace ivy::comm

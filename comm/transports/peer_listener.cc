@@ -1,0 +1,354 @@
+#include "comm/transports/peer_listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "proto/handshake.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::size_t kNameBytes = 64;
+constexpr std::size_t kChannelBytes = kNameBytes + 4;
+constexpr int kSocketBuffer = 4 << 20;
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+std::pair<std::string, std::string> split_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  std::string host = text.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  return {host, colon == std::string::npos ? "" : text.substr(colon + 1)};
+}
+
+Result<SocketAddress> numeric_address(const std::string& host, const std::string& port) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (failed != 0) {
+    return Error{Code::kUnavailable, "find address " + host + ": " + gai_strerror(failed)};
+  }
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address;
+}
+
+std::string address_text(const SocketAddress& address) {
+  char host[NI_MAXHOST] = {};
+  char port[NI_MAXSERV] = {};
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host,
+              sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  const std::string name = host;
+  return (name.find(':') != std::string::npos ? "[" + name + "]" : name) + ":" + port;
+}
+
+void set_options(int socket) {
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
+  setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
+}
+
+// Waits until the socket is ready for `events`, at most until `end`.
+bool wait_for(int socket, short events, steady_clock::time_point end) {
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waiting = {socket, events, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+bool write_all(int socket, std::string_view bytes, steady_clock::time_point end) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket, POLLOUT, end)) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool read_all(int socket, std::string& bytes, std::size_t count, steady_clock::time_point end) {
+  bytes.resize(count);
+  std::size_t have = 0;
+  while (have < count) {
+    const ssize_t got = recv(socket, bytes.data() + have, count - have, 0);
+    if (got > 0) {
+      have += static_cast<std::size_t>(got);
+    } else if (got == 0) {
+      return false;
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket, POLLIN, end)) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string encode_channel(const PeerChannel& channel) {
+  std::string bytes(kChannelBytes, '\0');
+  std::memcpy(bytes.data(), channel.communicator.data(),
+              std::min(channel.communicator.size(), kNameBytes - 1));
+  for (std::size_t i = 0; i < 4; ++i) {
+    bytes[kNameBytes + i] = static_cast<char>(channel.channel >> (8 * i) & 0xff);
+  }
+  return bytes;
+}
+
+PeerChannel decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
+  PeerChannel channel;
+  channel.peer_rank = peer_rank;
+  channel.communicator = std::string(bytes.data(), strnlen(bytes.data(), kNameBytes));
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto byte = static_cast<unsigned char>(bytes[kNameBytes + i]);
+    channel.channel |= static_cast<std::uint32_t>(byte) << (8 * i);
+  }
+  return channel;
+}
+
+}  // namespace
+
+// An incoming connection that has not shown all yet: first the hello, then proof and channel.
+struct PeerListener::Greeting {
+  int socket = -1;
+  steady_clock::time_point end;
+  std::string received;
+  std::string hello;
+  std::string challenge;
+  std::uint32_t rank = 0;
+
+  std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
+};
+
+PeerListener::PeerListener(int socket, int wake, std::string address, PeerCredentials credentials)
+    : socket_(socket),
+      wake_(wake),
+      address_(std::move(address)),
+      credentials_(std::move(credentials)) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+PeerListener::~PeerListener() {
+  is_ending_.store(true);
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+  thread_.join();
+  for (const auto& [channel, socket] : arrived_) close(socket);
+  close(socket_);
+  close(wake_);
+}
+
+Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
+                                                           PeerCredentials credentials) {
+  SocketAddress where = IVY_TRY(numeric_address(address, "0"));
+  const int socket =
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
+  if (bind(socket, where.get(), where.length) != 0 || ::listen(socket, 1024) != 0) {
+    const int failed = errno;
+    close(socket);
+    return errno_error(Code::kUnavailable, "listen on " + address + " for other ranks", failed);
+  }
+  where.length = sizeof where.storage;
+  getsockname(socket, where.get(), &where.length);
+  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return std::unique_ptr<PeerListener>(
+      new PeerListener(socket, wake, address_text(where), std::move(credentials)));
+}
+
+// False: the connection is over with (closed, or handed on).
+bool PeerListener::advance(Greeting& greeting) {
+  while (true) {
+    const std::size_t missing = greeting.wanted() - greeting.received.size();
+    char bytes[512];
+    const ssize_t got = recv(greeting.socket, bytes, std::min(missing, sizeof bytes), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return true;
+    if (got <= 0) break;
+    greeting.received.append(bytes, static_cast<std::size_t>(got));
+    if (greeting.received.size() < greeting.wanted()) continue;
+    if (greeting.hello.empty()) {
+      const Result<HandshakeHello> hello = decode_hello(greeting.received);
+      if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
+          hello->generation != credentials_.generation) {
+        break;
+      }
+      greeting.rank = hello->rank;
+      greeting.hello = std::exchange(greeting.received, {});
+      greeting.challenge =
+          make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
+                         std::string(kEpochBytes, '\0'));
+      // A fresh socket's buffer takes these few bytes at once.
+      if (!write_all(greeting.socket, greeting.challenge, steady_clock::now())) break;
+      continue;
+    }
+    const std::string_view all = greeting.received;
+    if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
+                     credentials_.token)
+             .ok()) {
+      break;
+    }
+    const PeerChannel channel = decode_channel(all.substr(kProofBytes), greeting.rank);
+    const std::lock_guard lock(mutex_);
+    // A second connection for the same channel would be a peer's mistake: the first one stays.
+    if (!arrived_.emplace(channel, greeting.socket).second) break;
+    has_arrived_.notify_all();
+    return false;
+  }
+  close(greeting.socket);
+  return false;
+}
+
+void PeerListener::run() {
+  std::vector<Greeting> greetings;
+  while (!is_ending_.load()) {
+    std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {socket_, POLLIN, 0}};
+    if (greetings.size() >= kGreetingsMax) waiting[1].fd = -1;
+    for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
+    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : 1000);
+    const auto now = steady_clock::now();
+    std::vector<Greeting> kept;
+    for (std::size_t i = 0; i < greetings.size(); ++i) {
+      Greeting& greeting = greetings[i];
+      if (waiting[i + 2].revents != 0) {
+        if (advance(greeting)) kept.push_back(std::move(greeting));
+      } else if (now >= greeting.end) {
+        close(greeting.socket);
+      } else {
+        kept.push_back(std::move(greeting));
+      }
+    }
+    greetings.swap(kept);
+    while (greetings.size() < kGreetingsMax) {
+      const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (socket < 0) break;
+      set_options(socket);
+      Greeting greeting;
+      greeting.socket = socket;
+      greeting.end = now + kGreetingTime;
+      if (advance(greeting)) greetings.push_back(std::move(greeting));
+    }
+  }
+  for (const Greeting& greeting : greetings) close(greeting.socket);
+}
+
+Result<int> PeerListener::dial(const std::string& address, const PeerChannel& channel,
+                               milliseconds at_most) {
+  const auto end = steady_clock::now() + at_most;
+  const auto [host, port] = split_address(address);
+  SocketAddress where = IVY_TRY(numeric_address(host, port));
+  const int socket =
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  set_options(socket);
+  const auto give_up = [&](const std::string& why) {
+    close(socket);
+    return Error{Code::kUnavailable, "connect to rank " + std::to_string(channel.peer_rank) +
+                                         " at " + address + ": " + why};
+  };
+  if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
+    return give_up(strerror(errno));
+  }
+  if (!wait_for(socket, POLLOUT, end)) return give_up("no answer");
+  int failed = 0;
+  socklen_t length = sizeof failed;
+  getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
+  if (failed != 0) return give_up(strerror(failed));
+  HandshakeHello hello;
+  hello.purpose = "peer";
+  hello.job_id = credentials_.job_id;
+  hello.generation = credentials_.generation;
+  hello.rank = credentials_.rank;
+  hello.pid = static_cast<std::uint32_t>(getpid());
+  hello.nonce = random_bytes(kNonceBytes);
+  const std::string hello_bytes = encode_hello(hello);
+  std::string challenge;
+  if (!write_all(socket, hello_bytes, end) || !read_all(socket, challenge, kChallengeBytes, end)) {
+    return give_up("it hung up on the greeting");
+  }
+  if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
+    return give_up("it does not know the job's token");
+  }
+  const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
+  if (!write_all(socket, proof + encode_channel(channel), end)) return give_up("it hung up");
+  return socket;
+}
+
+int PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  const auto is_here = [&] { return arrived_.count(channel) != 0; };
+  if (!has_arrived_.wait_for(lock, at_most, is_here)) return -1;
+  const auto found = arrived_.find(channel);
+  const int socket = found->second;
+  arrived_.erase(found);
+  return socket;
+}
+
+void PeerListener::forget(const std::string& communicator) {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = arrived_.begin(); entry != arrived_.end();) {
+    if (entry->first.communicator != communicator) {
+      ++entry;
+      continue;
+    }
+    close(entry->second);
+    entry = arrived_.erase(entry);
+  }
+}
+
+Result<std::string> own_address_towards(const std::string& address) {
+  const auto [host, port] = split_address(address);
+  SocketAddress where = IVY_TRY(numeric_address(host, port));
+  // Connecting a datagram socket sends nothing; it only asks the routing table.
+  const int socket = ::socket(where.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  SocketAddress own;
+  own.length = sizeof own.storage;
+  const bool is_known = connect(socket, where.get(), where.length) == 0 &&
+                        getsockname(socket, own.get(), &own.length) == 0;
+  const int failed = errno;
+  close(socket);
+  if (!is_known) return errno_error(Code::kUnavailable, "find the way to " + address, failed);
+  return split_address(address_text(own)).first;
+}
+
+}  // namespace ivy::comm

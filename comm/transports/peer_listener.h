@@ -1,0 +1,87 @@
+// Connections between ranks of different hosts: one listening socket per process, on the address by
+// which the others reach this host, and connections that are made when they are first needed.
+//
+// Every connection begins with the handshake of proto/handshake (purpose "peer"): both ends prove
+// that they know the job's token before anything else is read. Then the dialler says for which
+// communicator and channel it is. A thread accepts and greets; whoever shows no proof within
+// kGreetingTime, or is one too many, is closed.
+//
+// Thread: any. Lifetime: outlives every mesh.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy::comm {
+
+inline constexpr std::chrono::seconds kGreetingTime{10};
+inline constexpr std::size_t kGreetingsMax = 256;  // Under way at once, per process.
+
+struct PeerCredentials {
+  std::string job_id;
+  std::string token;
+  std::uint32_t generation = 0;
+  std::uint32_t rank = 0;  // Own, in the job.
+};
+
+// Which connection between two ranks.
+struct PeerChannel {
+  std::string communicator;     // At most 63 bytes.
+  std::uint32_t peer_rank = 0;  // The other one's, in the job.
+  std::uint32_t channel = 0;
+  auto key() const { return std::tie(communicator, peer_rank, channel); }
+  bool operator<(const PeerChannel& other) const { return key() < other.key(); }
+};
+
+class PeerListener {
+ public:
+  // Listens on that numeric address and any port. Unavailable: the address is not this host's.
+  static Result<std::unique_ptr<PeerListener>> listen(const std::string& address,
+                                                      PeerCredentials credentials);
+  ~PeerListener();
+  PeerListener(const PeerListener&) = delete;
+  PeerListener& operator=(const PeerListener&) = delete;
+
+  // "10.0.0.1:4123", "[fd00::1]:4123"
+  const std::string& address() const { return address_; }
+
+  // Dials a peer's listener and greets it. A non-blocking socket; the caller closes it.
+  Result<int> dial(const std::string& address, const PeerChannel& channel,
+                   std::chrono::milliseconds at_most);
+  // The connection that the peer has dialled; -1: not there after that time.
+  int take(const PeerChannel& channel, std::chrono::milliseconds at_most);
+  // Closes what was dialled for that communicator and never taken.
+  void forget(const std::string& communicator);
+
+ private:
+  PeerListener(int socket, int wake, std::string address, PeerCredentials credentials);
+  void run();
+  struct Greeting;
+  bool advance(Greeting& greeting);
+
+  const int socket_;
+  const int wake_;
+  const std::string address_;
+  const PeerCredentials credentials_;
+  std::mutex mutex_;
+  std::condition_variable has_arrived_;
+  std::map<PeerChannel, int> arrived_;  // Guarded by mutex_.
+  std::atomic<bool> is_ending_{false};
+  std::thread thread_;
+};
+
+// The address of this host by which it reaches `address` ("10.0.0.9:4123"): where peers find it.
+Result<std::string> own_address_towards(const std::string& address);
+
+}  // namespace ivy::comm

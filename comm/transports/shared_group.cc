@@ -1,0 +1,306 @@
+#include "comm/transports/shared_group.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/transports/futex.h"
+#include "comm/transports/relax.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// A processor's pause takes 5 to 150 ns by its model, so it is measured once.
+std::uint32_t rounds_in(std::chrono::microseconds time) {
+  static const double nanoseconds_per_round = [] {
+    constexpr int kRounds = 2000;
+    double best = 1e9;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto start = steady_clock::now();
+      for (int round = 0; round < kRounds; ++round) relax();
+      const std::chrono::duration<double, std::nano> took = steady_clock::now() - start;
+      best = std::min(best, took.count() / kRounds);
+    }
+    return std::max(best, 1.0);
+  }();
+  return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 /
+                                    nanoseconds_per_round);
+}
+
+// Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
+// meanwhile.
+constexpr int kYields = 16;
+// A sleeper looks around at least this often, whatever it was promised.
+constexpr milliseconds kSleepSlice{200};
+
+std::string seconds_text(nanoseconds time) {
+  const auto tenths = std::chrono::duration_cast<milliseconds>(time).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+SharedGroup::SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOptions options,
+                         Alarm* alarm)
+    : segment_(std::move(segment)),
+      header_(segment_->header()),
+      options_(std::move(options)),
+      alarm_(alarm),
+      size_(static_cast<std::uint32_t>(options_.members.size())),
+      self_(options_.self),
+      spins_(options_.has_processor_each ? rounds_in(options_.spin) : 0),
+      known_entry_(size_, 0),
+      known_drained_(size_, 0) {
+  own().pid = options_.members[self_].pid;
+  own().attached.store(kIsHere, std::memory_order_release);
+}
+
+SharedGroup::~SharedGroup() { own().attached.store(kHasLeft, std::memory_order_release); }
+
+bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline) {
+  shape_ = shape;
+  sequence_ = sequence;
+  deadline_ = &deadline;
+  if (number_ > 0) {
+    // The entry that is written next has the place of the one before the last.
+    for (std::uint32_t member = 0; member < size_; ++member) {
+      if (member == self_ || known_entry_[member] >= number_) continue;
+      if (!await_entry_of(member, number_)) return false;
+    }
+  }
+  ++number_;
+  return true;
+}
+
+void SharedGroup::publish_entry() {
+  EntryLine& entry = own_entry();
+  const Fingerprint fingerprint = fingerprint_of(shape_);
+  entry.fingerprint[0] = fingerprint.words[0];
+  entry.fingerprint[1] = fingerprint.words[1];
+  publish(entry.sequence, number_);
+}
+
+bool SharedGroup::await_entries() {
+  for (std::uint32_t step = 1; step < size_; ++step) {
+    const std::uint32_t member = self_ + step < size_ ? self_ + step : self_ + step - size_;
+    if (!await_entry(member)) return false;
+  }
+  return true;
+}
+
+bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
+  const EntryLine& theirs = segment_->member(member).entry[number & 1];
+  if (!await_at_least(theirs.sequence, number, member)) return false;
+  const EntryLine& ours = own().entry[number & 1];
+  if (theirs.fingerprint[0] != ours.fingerprint[0] ||
+      theirs.fingerprint[1] != ours.fingerprint[1]) {
+    break_with(mismatch_failure(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
+                                Fingerprint{{ours.fingerprint[0], ours.fingerprint[1]}}));
+    return false;
+  }
+  known_entry_[member] = number;
+  return true;
+}
+
+std::uint64_t SharedGroup::take_chunks(std::uint64_t count) {
+  return std::exchange(next_chunk_, next_chunk_ + count);
+}
+
+bool SharedGroup::await_room(std::uint64_t chunk) {
+  if (chunk < kSlots) return true;
+  const std::uint64_t needed = chunk - kSlots + 1;
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    if (member == self_ || known_drained_[member] >= needed) continue;
+    const std::atomic<std::uint64_t>& drained = segment_->member(member).progress.drained;
+    if (!await_at_least(drained, needed, member)) return false;
+    known_drained_[member] = drained.load(std::memory_order_relaxed);
+  }
+  return true;
+}
+
+bool SharedGroup::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const {
+  for (std::uint32_t round = 0; round < spins_; ++round) {
+    relax();
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+    // This line is shared by all and written once, at the end: the look costs nothing.
+    if (header_.failure_state.load(std::memory_order_relaxed) != 0) return false;
+  }
+  for (int round = 0; round < kYields; ++round) {
+    sched_yield();
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+  }
+  return false;
+}
+
+void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  SleepLine& line = own().sleep;
+  const std::atomic<std::uint32_t>* news = alarm_ != nullptr ? alarm_->word() : nullptr;
+  const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
+  const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
+  line.asleep.store(1, std::memory_order_relaxed);
+  // Sequentially consistent, against the fence of wake_sleepers(): either the publisher sees the
+  // sleeper, or the sleeper sees what was published.
+  header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool is_over = counter.load(std::memory_order_acquire) >= value ||
+                       header_.failure_state.load(std::memory_order_acquire) != 0;
+  if (!is_over) {
+    nanoseconds at_most = std::min<nanoseconds>(kSleepSlice, deadline_->left());
+    if (alarm_ != nullptr) at_most = std::min<nanoseconds>(at_most, alarm_->poll_interval());
+    if (at_most > nanoseconds::zero()) {
+      futex_wait({&line.doorbell, bell}, {news, news_before}, at_most);
+    }
+  }
+  header_.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  line.asleep.store(0, std::memory_order_relaxed);
+}
+
+bool SharedGroup::may_go_on(std::uint32_t member) {
+  if (header_.failure_state.load(std::memory_order_acquire) != 0) return false;
+  if (alarm_ != nullptr) {
+    std::optional<Failure> bad_news = alarm_->look();
+    if (bad_news) {
+      add_operation(*bad_news);
+      break_with(*bad_news);
+      return false;
+    }
+  }
+  if (deadline_->left() <= nanoseconds::zero()) {
+    break_with(timeout_failure(member));
+    return false;
+  }
+  return true;
+}
+
+bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                               std::uint32_t member) {
+  deadline_->since();
+  while (!spin(counter, value)) {
+    // A rank that died or left after it had done its part harms nobody who waits for that part.
+    if (!may_go_on(member)) return counter.load(std::memory_order_acquire) >= value;
+    sleep(counter, value);
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+  }
+  return true;
+}
+
+void SharedGroup::ring_doorbells() {
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    SleepLine& line = segment_->member(member).sleep;
+    if (member == self_ || line.asleep.load(std::memory_order_relaxed) == 0) continue;
+    line.doorbell.fetch_add(1, std::memory_order_release);
+    futex_wake_all(line.doorbell);
+  }
+}
+
+void SharedGroup::mail_sleep(std::uint32_t bell, nanoseconds at_most) {
+  SleepLine& line = segment_->member(self_).mail;
+  line.asleep.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header_.failure_state.load(std::memory_order_acquire) == 0) {
+    futex_wait({&line.doorbell, bell}, {}, at_most);
+  }
+  line.asleep.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SharedGroup::ring_mail(std::uint32_t member) {
+  SleepLine& line = segment_->member(member).mail;
+  // Counted in every case: a look that began before this must not be followed by a sleep.
+  line.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  if (line.asleep.load(std::memory_order_seq_cst) != 0) futex_wake_all(line.doorbell);
+}
+
+void SharedGroup::break_with(const Failure& failure) {
+  auto none = static_cast<std::uint32_t>(FailureState::kNone);
+  if (!header_.failure_state.compare_exchange_strong(
+          none, static_cast<std::uint32_t>(FailureState::kBeingWritten))) {
+    return;
+  }
+  header_.failure = failure;
+  header_.failure_state.store(static_cast<std::uint32_t>(FailureState::kPublished),
+                              std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    SleepLine& line = segment_->member(member).sleep;
+    line.doorbell.fetch_add(1, std::memory_order_release);
+    futex_wake_all(line.doorbell);
+    ring_mail(member);
+  }
+}
+
+std::optional<Failure> SharedGroup::failure() const {
+  // The one who claimed the record may be interrupted while it writes, or die: a moment, not for
+  // ever.
+  for (int round = 0; round < 1000; ++round) {
+    const auto state =
+        static_cast<FailureState>(header_.failure_state.load(std::memory_order_acquire));
+    if (state == FailureState::kNone) return std::nullopt;
+    if (state == FailureState::kPublished) return header_.failure;
+    sched_yield();
+  }
+  return make_failure(FailureKind::kOther, "communicator " + options_.communicator +
+                                               " is broken; the rank that knew why died");
+}
+
+void SharedGroup::add_operation(Failure& failure) const {
+  if (failure.sequence == 0) {
+    set_text(failure, std::string(failure.text) + " during " + describe(shape_) + ", operation " +
+                          std::to_string(sequence_) + " of communicator " + options_.communicator);
+  }
+  failure.sequence = sequence_;
+  set_operation(failure, comm_status::name_of(shape_.operation));
+}
+
+Failure SharedGroup::timeout_failure(std::uint32_t member) const {
+  std::string missing;
+  int missing_count = 0;
+  for (std::uint32_t other = 0; other < size_; ++other) {
+    if (other == self_) continue;
+    const EntryLine& entry = segment_->member(other).entry[number_ & 1];
+    if (entry.sequence.load(std::memory_order_acquire) >= number_) continue;
+    if (++missing_count <= 8) {
+      missing += (missing.empty() ? "" : ", ") + std::to_string(options_.members[other].rank);
+    }
+  }
+  if (missing_count > 8) missing += ", ...";
+  std::string text = describe(shape_) + ", operation " + std::to_string(sequence_) +
+                     " of communicator " + options_.communicator + " on " + options_.host +
+                     ": no progress for " + seconds_text(steady_clock::now() - deadline_->since()) +
+                     "; ";
+  if (missing_count == 0) {
+    text += "every rank of this host is in it, and rank " +
+            std::to_string(options_.members[member].rank) + " does not go on";
+  } else {
+    text += (missing_count == 1 ? "rank " : "ranks ") + missing + " did not enter it";
+  }
+  Failure failure = make_failure(FailureKind::kTimeout, text);
+  failure.rank = options_.members[member].world_rank;
+  failure.pid = segment_->member(member).pid;
+  failure.sequence = sequence_;
+  set_host(failure, options_.host);
+  set_operation(failure, comm_status::name_of(shape_.operation));
+  return failure;
+}
+
+Failure SharedGroup::mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
+                                      const Fingerprint& ours) const {
+  const std::string text =
+      "operation " + std::to_string(sequence_) + " of communicator " + options_.communicator +
+      " differs between ranks: rank " + std::to_string(options_.members[self_].rank) + " calls " +
+      describe(shape_of(ours)) + ", rank " + std::to_string(options_.members[member].rank) +
+      " calls " + describe(shape_of(theirs));
+  Failure failure = make_failure(FailureKind::kMismatch, text);
+  failure.rank = options_.members[member].world_rank;
+  failure.sequence = sequence_;
+  set_host(failure, options_.host);
+  set_operation(failure, comm_status::name_of(shape_.operation));
+  return failure;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,188 @@
+// The ranks of one host in one communicator, meeting in shared memory: entries (what each is in),
+// chunk counters, and the wait for both. Collectives stand on this; it moves no data itself.
+//
+// Vocabulary: a *member* is a rank by its index on this host. Each operation begins with every
+// member's *entry*: its number, its fingerprint and a few bytes. Small operations put their data in
+// the entry or in the member's eager area of that number's parity; larger ones fill *slots* with
+// *chunks*. Chunks are counted through the communicator's life, equally by all members, whether a
+// member has data in a chunk or not.
+//
+// Reuse of memory, which makes every wait that is not written here unnecessary:
+//   entry and eager area of operation k   are free again when every member has entered k + 1,
+//                                          which begin() of operation k + 2 waits for;
+//   slot of chunk c                        is free again when every member has drained chunk c,
+//                                          which await_room(c + kSlots) waits for.
+// (A member enters k + 1 only after it has read what it needs of k.)
+//
+// Waiting: spin while there is a processor for every member, then yield, then futex. A publisher
+// wakes only those who said that they sleep.
+//
+// Every bool result: false means that the communicator is broken, and failure() says why; the
+// caller returns at once. Thread: one at a time (the communicator's lock); break_with() and
+// failure(): any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/failure.h"
+#include "comm/fingerprint.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/shared_segment.h"
+
+namespace ivy::comm {
+
+// How a member is called in messages.
+struct MemberName {
+  std::int32_t rank = 0;        // In the communicator.
+  std::int32_t world_rank = 0;  // In the job.
+  std::int32_t pid = 0;
+};
+
+struct SharedGroupOptions {
+  std::string communicator;  // Its name in messages.
+  std::string host;
+  std::vector<MemberName> members;  // In local order.
+  std::uint32_t self = 0;           // Index into members.
+  bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
+  std::chrono::microseconds spin{1000};
+};
+
+// When an operation is given up. The clock is read at the first wait that takes longer, not before.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
+  // Since when the operation waits.
+  std::chrono::steady_clock::time_point since() {
+    if (!since_) since_ = std::chrono::steady_clock::now();
+    return *since_;
+  }
+  std::chrono::nanoseconds left() {
+    const auto waited = std::chrono::steady_clock::now() - since();
+    return timeout_ - waited;
+  }
+
+ private:
+  std::chrono::nanoseconds timeout_;
+  std::optional<std::chrono::steady_clock::time_point> since_;
+};
+
+class SharedGroup {
+ public:
+  // `alarm` may be null and outlives this.
+  SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOptions options, Alarm* alarm);
+  ~SharedGroup();
+  SharedGroup(const SharedGroup&) = delete;
+  SharedGroup& operator=(const SharedGroup&) = delete;
+
+  std::uint32_t size() const { return size_; }
+  std::uint32_t self() const { return self_; }
+  std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
+
+  // ---- One operation ----
+  // Starts the next operation: afterwards this member may write its payload and its eager area.
+  // `sequence` is the communicator's number, for messages.
+  bool begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline);
+  std::uint8_t* own_payload() { return own_entry().payload; }
+  std::uint8_t* own_eager() { return segment_->eager(self_, number_); }
+  void publish_entry();
+  // Until that member (every member) is in this operation; compares fingerprints.
+  bool await_entry(std::uint32_t member) {
+    if (known_entry_[member] >= number_) return true;
+    return await_entry_of(member, number_);
+  }
+  bool await_entries();
+  const std::uint8_t* payload(std::uint32_t member) const {
+    return segment_->member(member).entry[number_ & 1].payload;
+  }
+  const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
+
+  // ---- Chunks ----
+  // The number of the next `count` chunks' first one; every member takes the same.
+  std::uint64_t take_chunks(std::uint64_t count);
+  std::uint8_t* slot(std::uint32_t member, std::uint64_t chunk) const {
+    return segment_->slot(member, chunk);
+  }
+  bool await_room(std::uint64_t chunk);
+  void publish_filled(std::uint64_t chunk) { publish(own().progress.filled, chunk + 1); }
+  void publish_reduced(std::uint64_t chunk) { publish(own().progress.reduced, chunk + 1); }
+  void publish_drained(std::uint64_t chunk) { publish(own().progress.drained, chunk + 1); }
+  bool await_filled(std::uint32_t member, std::uint64_t chunk) {
+    return await_at_least(segment_->member(member).progress.filled, chunk + 1, member);
+  }
+  bool await_reduced(std::uint32_t member, std::uint64_t chunk) {
+    return await_at_least(segment_->member(member).progress.reduced, chunk + 1, member);
+  }
+
+  // ---- Messages. Any thread. ----
+  // Has that member ended its communicator? What it had sent before is still there.
+  bool has_left(std::uint32_t member) const {
+    return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
+  }
+  RingEntry& ring(std::uint32_t from, std::uint32_t to) const { return segment_->ring(from, to); }
+  // Before a look at the rings; mail_sleep() returns at once if anything came since.
+  std::uint32_t mail_bell() const {
+    return segment_->member(self_).mail.doorbell.load(std::memory_order_acquire);
+  }
+  void mail_sleep(std::uint32_t bell, std::chrono::nanoseconds at_most);
+  // Something was written to, or read from, a ring between this member and that one.
+  void ring_mail(std::uint32_t member);
+
+  // ---- Ends ----
+  // Breaks the communicator for every member of this host, unless it is broken already, and wakes
+  // them.
+  void break_with(const Failure& failure);
+  // Of this host's members; nothing: it is whole.
+  std::optional<Failure> failure() const;
+
+ private:
+  MemberBlock& own() { return segment_->member(self_); }
+  EntryLine& own_entry() { return own().entry[number_ & 1]; }
+  void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    counter.store(value, std::memory_order_release);
+    wake_sleepers();
+  }
+  void wake_sleepers() {
+    // The store above must be seen before the sleepers are looked for; see sleep().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells();
+  }
+  bool await_at_least(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                      std::uint32_t member) {
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+    return await_slowly(counter, value, member);
+  }
+  bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                    std::uint32_t member);
+  bool await_entry_of(std::uint32_t member, std::uint64_t number);
+  bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const;
+  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  bool may_go_on(std::uint32_t member);
+  void ring_doorbells();
+  void add_operation(Failure& failure) const;
+  Failure timeout_failure(std::uint32_t member) const;
+  Failure mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
+                           const Fingerprint& ours) const;
+
+  const std::unique_ptr<SharedSegment> segment_;
+  SegmentHeader& header_;
+  const SharedGroupOptions options_;
+  Alarm* const alarm_;
+  const std::uint32_t size_;
+  const std::uint32_t self_;
+  const std::uint32_t spins_;  // Rounds of the processor's pause.
+
+  std::uint64_t number_ = 0;    // Of this group's operation.
+  std::uint64_t sequence_ = 0;  // Of the communicator's operation.
+  std::uint64_t next_chunk_ = 0;
+  OperationShape shape_;
+  Deadline* deadline_ = nullptr;              // Of the operation under way.
+  std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
+  std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
+};
+
+}  // namespace ivy::comm

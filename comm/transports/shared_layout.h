@@ -1,0 +1,112 @@
+// What stands where in the memory that one communicator's ranks of one host share.
+//
+//   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
+//   ...
+//
+// Every line has one writer (the member whose block it is in), except the failure record, which the
+// first finder claims, and the doorbells. Counters only grow, so nothing is ever reset and an old
+// value cannot be taken for a new one. Data of a member: two eager areas, by the parity of the
+// operation's number, then kSlots slots for the chunks of larger operations.
+//
+// Pure layout; the memory model is written at each field.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/failure.h"
+
+namespace ivy::comm {
+
+inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
+inline constexpr std::uint32_t kSegmentVersion = 1;
+inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
+
+// Two cache lines: processors fetch lines in pairs.
+inline constexpr std::size_t kLineBytes = 128;
+// What fits beside the sequence number and the fingerprint in the entry's first cache line.
+inline constexpr std::size_t kInlineBytes = 40;
+// Up to here an operation is one exchange: everybody writes, then everybody reads.
+inline constexpr std::size_t kEagerBytes = 16 * 1024;
+// One chunk of a larger operation; several slots of all members fit into the second-level caches.
+inline constexpr std::size_t kSlotBytes = 128 * 1024;
+inline constexpr std::size_t kSlots = 4;
+
+// What a member is in: written before `sequence` is stored with release order.
+struct alignas(kLineBytes) EntryLine {
+  std::atomic<std::uint64_t> sequence;  // Of the operation, from 1.
+  std::uint64_t fingerprint[2];
+  std::uint8_t payload[kInlineBytes];
+};
+static_assert(offsetof(EntryLine, payload) + kInlineBytes == 64);
+
+// How far a member is with the chunks of the communicator's life, each count stored with release
+// order after the memory that it speaks of.
+struct alignas(kLineBytes) ProgressLine {
+  std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
+  std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
+  std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
+};
+
+struct alignas(kLineBytes) SleepLine {
+  std::atomic<std::uint32_t> asleep;    // 1: this member may be in futex_wait on its doorbell.
+  std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
+};
+
+inline constexpr std::uint32_t kIsHere = 1;
+inline constexpr std::uint32_t kHasLeft = 2;
+
+struct MemberBlock {
+  EntryLine entry[2];  // By the parity of the operation's number.
+  ProgressLine progress;
+  SleepLine sleep;                                          // In collectives.
+  SleepLine mail;                                           // In messages; `asleep` counts threads.
+  alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
+  std::int32_t pid;
+};
+
+// Where the ring from one member to another is: entry [from][to].
+struct RingEntry {
+  std::atomic<std::uint32_t> state;  // 1: made; stored with release order behind the rest.
+  std::int32_t pid;
+  std::int32_t descriptor;  // Of the maker: /proc/PID/fd/DESCRIPTOR.
+  std::uint32_t zero;
+};
+
+enum class FailureState : std::uint32_t { kNone = 0, kBeingWritten = 1, kPublished = 2 };
+
+struct SegmentHeader {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint32_t member_count;
+  std::uint32_t slot_bytes;
+  std::uint64_t total_bytes;
+  // Members that sleep or are about to; read after every publication.
+  alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
+  // Claimed by compare-exchange from kNone; `failure` is valid once it is kPublished.
+  alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
+  Failure failure;
+};
+
+struct SegmentGeometry {
+  std::uint32_t member_count = 1;
+
+  std::size_t member_offset(std::size_t member) const {
+    return round_up(sizeof(SegmentHeader), 4096) + member * sizeof(MemberBlock);
+  }
+  std::size_t ring_offset(std::size_t from, std::size_t to) const {
+    return member_offset(member_count) + (from * member_count + to) * sizeof(RingEntry);
+  }
+  std::size_t data_offset(std::size_t member) const {
+    return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
+  }
+  std::size_t total_bytes() const { return data_offset(member_count); }
+
+  static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlots * kSlotBytes;
+  static constexpr std::size_t round_up(std::size_t value, std::size_t step) {
+    return (value + step - 1) / step * step;
+  }
+};
+
+}  // namespace ivy::comm

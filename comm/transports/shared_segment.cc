@@ -1,0 +1,177 @@
+#include "comm/transports/shared_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace ivy::comm {
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+// Reserves every page now: a full memory is an error here, and SIGBUS at the first touch otherwise.
+Result<void> reserve(int descriptor, std::size_t bytes) {
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
+    return errno_error(Code::kResourceExhausted,
+                       "set shared memory to " + std::to_string(bytes) + " bytes", errno);
+  }
+  const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (failed != 0) {
+    Error error =
+        errno_error(Code::kResourceExhausted,
+                    "reserve " + std::to_string(bytes) + " bytes of shared memory", failed);
+    error.fix = "give the job or container more memory, or run fewer workers on this host";
+    return error;
+  }
+  return {};
+}
+
+std::string random_name() {
+  std::uint64_t numbers[2] = {};
+  if (getrandom(numbers, sizeof numbers, 0) != sizeof numbers) {
+    numbers[0] = static_cast<std::uint64_t>(getpid());
+  }
+  return "ivycomm-" + std::to_string(getpid()) + "-" + std::to_string(numbers[0]) +
+         std::to_string(numbers[1]);
+}
+
+}  // namespace
+
+SharedSegment::SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count)
+    : memory_(memory), descriptor_(descriptor) {
+  geometry_.member_count = member_count;
+}
+
+SharedSegment::~SharedSegment() {
+  unlink_name();
+  munmap(memory_, geometry_.total_bytes());
+  close(descriptor_);
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::map(int descriptor,
+                                                          std::uint32_t member_count) {
+  Descriptor owned(descriptor);
+  SegmentGeometry geometry;
+  geometry.member_count = member_count;
+  struct stat status = {};
+  if (fstat(owned.get(), &status) != 0 ||
+      static_cast<std::size_t>(status.st_size) < geometry.total_bytes()) {
+    return Error{Code::kDataLoss, "the shared memory has " + std::to_string(status.st_size) +
+                                      " bytes where " + std::to_string(geometry.total_bytes()) +
+                                      " belong"};
+  }
+  void* memory =
+      mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, owned.get(), 0);
+  if (memory == MAP_FAILED) {
+    return errno_error(Code::kResourceExhausted, "map shared memory", errno);
+  }
+  return std::unique_ptr<SharedSegment>(
+      new SharedSegment(static_cast<std::uint8_t*>(memory), owned.release(), member_count));
+}
+
+void SharedSegment::write_header() {
+  // The kernel's pages are zero, which is what every atomic of the layout begins with.
+  SegmentHeader& header = this->header();
+  header.version = kSegmentVersion;
+  header.member_count = geometry_.member_count;
+  header.slot_bytes = kSlotBytes;
+  header.total_bytes = geometry_.total_bytes();
+  header.magic = kSegmentMagic;
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t member_count) {
+  SegmentGeometry geometry;
+  geometry.member_count = member_count;
+  Descriptor descriptor(memfd_create("ivycomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (descriptor.get() < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
+  IVY_CHECK(reserve(descriptor.get(), geometry.total_bytes()));
+  fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor.release(), member_count));
+  segment->write_header();
+  return segment;
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t member_count) {
+  SegmentGeometry geometry;
+  geometry.member_count = member_count;
+  const std::string name = random_name();
+  Descriptor descriptor(
+      shm_open(("/" + name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (descriptor.get() < 0) {
+    return errno_error(Code::kResourceExhausted, "shm_open /" + name, errno);
+  }
+  const Result<void> reserved = reserve(descriptor.get(), geometry.total_bytes());
+  if (!reserved.ok()) {
+    shm_unlink(("/" + name).c_str());
+    return reserved.error();
+  }
+  Result<std::unique_ptr<SharedSegment>> segment = map(descriptor.release(), member_count);
+  if (!segment.ok()) {
+    shm_unlink(("/" + name).c_str());
+    return segment;
+  }
+  (*segment)->name_ = name;
+  (*segment)->write_header();
+  return segment;
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::attach(int descriptor,
+                                                             std::uint32_t member_count) {
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
+  const SegmentHeader& header = segment->header();
+  if (header.magic != kSegmentMagic || header.version != kSegmentVersion ||
+      header.member_count != member_count || header.slot_bytes != kSlotBytes) {
+    return Error{Code::kDataLoss,
+                 "the shared memory is not a segment of this version for " +
+                     std::to_string(member_count) + " ranks",
+                 "let every rank load the same libivycomm"};
+  }
+  return segment;
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::string& path,
+                                                                  std::uint32_t member_count) {
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return errno_error(Code::kUnavailable, "open " + path, errno);
+  return attach(descriptor, member_count);
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor,
+                                                            std::uint32_t member_count) {
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
+  // Everyone writes the same values, so it does not matter who is first.
+  segment->write_header();
+  return segment;
+}
+
+std::string SharedSegment::path() const {
+  if (!name_.empty()) return "/dev/shm/" + name_;
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
+}
+
+void SharedSegment::unlink_name() {
+  if (name_.empty()) return;
+  shm_unlink(("/" + name_).c_str());
+  name_.clear();
+}
+
+}  // namespace ivy::comm

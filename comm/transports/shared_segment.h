@@ -1,0 +1,66 @@
+// The mapping of one communicator's shared memory in this process.
+//
+// Lifetime: the memory is the kernel's and goes with the last mapping; it has a name only between
+// create_named() and unlink_name(). Thread: any; const after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "comm/transports/shared_layout.h"
+#include "proto/status.h"
+
+namespace ivy::comm {
+
+class SharedSegment {
+ public:
+  // Memory without a name for that many members, zeroed, its pages reserved, its header written.
+  // The descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
+  static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
+  // The same under a POSIX shared memory name of our own making, for peers that cannot be handed a
+  // descriptor: name() until unlink_name().
+  static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count);
+  // A segment that another process made. Takes the descriptor. DataLoss: not ours, or another
+  // version.
+  static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
+  static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
+                                                            std::uint32_t member_count);
+  // As create() in memory that somebody else reserved (the supervisor): every member calls it, and
+  // the first to come writes the header.
+  static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, std::uint32_t member_count);
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
+
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(memory_); }
+  MemberBlock& member(std::size_t index) const {
+    return *reinterpret_cast<MemberBlock*>(memory_ + geometry_.member_offset(index));
+  }
+  RingEntry& ring(std::size_t from, std::size_t to) const {
+    return *reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to));
+  }
+  std::uint8_t* eager(std::size_t index, std::uint64_t sequence) const {
+    return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;
+  }
+  std::uint8_t* slot(std::size_t index, std::uint64_t chunk) const {
+    return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes + chunk % kSlots * kSlotBytes;
+  }
+  std::uint32_t member_count() const { return geometry_.member_count; }
+  // Where another process of this user can open it: "/proc/PID/fd/N", or the POSIX name's file.
+  std::string path() const;
+  void unlink_name();
+
+ private:
+  SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count);
+  static Result<std::unique_ptr<SharedSegment>> map(int descriptor, std::uint32_t member_count);
+  void write_header();
+
+  std::uint8_t* memory_;
+  int descriptor_;
+  SegmentGeometry geometry_;
+  std::string name_;  // Without the leading slash; empty: none.
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,99 @@
+// Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
+// thread that is in the operation. Connections are made when two ranks first have something for
+// each other: the lower rank dials.
+//
+// Every message begins with a header that says which operation it belongs to; a receiver compares
+// it before a byte of the data touches its memory. Both sides know from the operation who sends
+// what to whom, so there are no tags and nothing unexpected.
+//
+// clang-format off
+//   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
+// clang-format on
+//
+// A lost connection is a hint: for kVerdictTime the alarm is asked who died, so that the root cause
+// is named and not the neighbour who hung up next.
+//
+// Thread: one at a time (the communicator's lock). false: broken, failure() says why.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/failure.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/peer_listener.h"
+
+namespace ivy::comm {
+
+struct TcpPeer {
+  std::int32_t rank = 0;  // In the communicator.
+  std::int32_t world_rank = 0;
+  std::int32_t pid = 0;
+  std::string host;
+  std::string address;  // Of its listener.
+};
+
+// One message to or from a rank of the communicator.
+struct Outgoing {
+  std::int32_t to = 0;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t step = 0;  // Which of the operation's messages: the receiver expects the same.
+};
+struct Incoming {
+  std::int32_t from = 0;
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t step = 0;
+};
+
+struct TcpMeshOptions {
+  std::string communicator;
+  std::int32_t self = 0;       // Rank in the communicator.
+  std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
+  std::chrono::microseconds spin{50};
+};
+
+class TcpMesh {
+ public:
+  // `listener` and `alarm` outlive it.
+  TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm);
+  ~TcpMesh();
+  TcpMesh(const TcpMesh&) = delete;
+  TcpMesh& operator=(const TcpMesh&) = delete;
+
+  // Sends and receives all of it, both ways at once; messages of one pair in the order given.
+  // `group` (or null) is looked at for failures that others of this host have found.
+  bool exchange(const OperationCall& call, std::span<const Outgoing> outgoing,
+                std::span<const Incoming> incoming, const SharedGroup* group);
+
+  // Why exchange() returned false; nothing: another of this host's ranks knows.
+  const std::optional<Failure>& failure() const { return failure_; }
+  // Hangs up on everybody; peers that wait for this rank are told so by their sockets.
+  void hang_up();
+  // Ends an exchange that is under way in another thread, soon. Any thread.
+  void interrupt();
+
+ private:
+  struct Connection;
+  class Exchange;
+  Connection* connection(std::int32_t rank);
+  bool connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
+  bool fail(const Failure& failure);
+  Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
+
+  PeerListener& listener_;
+  const TcpMeshOptions options_;
+  Alarm* const alarm_;
+  std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
+  std::optional<Failure> failure_;
+  const int interruption_;  // An eventfd, readable for ever once interrupt() was called.
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,102 @@
+#include "comm/work.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+#include "comm/ivycomm.h"
+
+namespace ivy::comm {
+
+using std::chrono::steady_clock;
+
+std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return outcome_.has_value(); };
+  if (at_most.count() < 0) {
+    is_done_.wait(lock, is_done);
+  } else {
+    is_done_.wait_for(lock, at_most, is_done);
+  }
+  return outcome_;
+}
+
+std::optional<Outcome> Work::test() {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+WorkTiming Work::timing() {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_) return {};
+  return {started_ - called_, ended_ - started_};
+}
+
+void Work::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = steady_clock::now();
+}
+
+void Work::finish(const Outcome& outcome) {
+  const std::lock_guard lock(mutex_);
+  ended_ = steady_clock::now();
+  if (started_ == steady_clock::time_point{}) started_ = ended_;
+  outcome_ = outcome;
+  is_done_.notify_all();
+}
+
+WorkQueue::~WorkQueue() {
+  std::deque<Task> abandoned;
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    abandoned.swap(tasks_);
+    thread.swap(thread_);
+    has_news_.notify_all();
+  }
+  for (Task& task : abandoned) {
+    const Failure failure =
+        make_failure(FailureKind::kAborted, "the communicator was ended before its turn came");
+    task.work->finish({failure.code, failure});
+  }
+  if (thread.joinable()) thread.join();
+}
+
+bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) {
+  const std::lock_guard lock(mutex_);
+  if (tasks_.size() >= kPendingMax) return false;
+  tasks_.push_back({std::move(work), std::move(body)});
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  if (!thread_.joinable()) {
+    // Signals are the program's: its handlers run in its own threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  has_news_.notify_all();
+  return true;
+}
+
+void WorkQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_news_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
+    if (is_ending_) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task.work->start();
+    const Outcome outcome = task.body();
+    // First the count, then the word to the one who waits: its next call finds the queue idle.
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    task.work->finish(outcome);
+    lock.lock();
+  }
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,112 @@
+#include "comm/reduce/element.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "comm/reduce/reduce.h"
+#include "tests/comm/kernels_under_test.h"
+
+namespace ivy::comm {
+namespace {
+
+TEST(ElementTest, SizesAndNames) {
+  EXPECT_EQ(1u, element_bytes(Dtype::kI8));
+  EXPECT_EQ(2u, element_bytes(Dtype::kBf16));
+  EXPECT_EQ(4u, element_bytes(Dtype::kF32));
+  EXPECT_EQ(8u, element_bytes(Dtype::kC64));
+  EXPECT_EQ(16u, element_bytes(Dtype::kC128));
+  EXPECT_EQ(1u, element_bytes(Dtype::kF8E5m2));
+  EXPECT_EQ("f32", dtype_name(Dtype::kF32));
+  EXPECT_EQ("f8e4m3", dtype_name(Dtype::kF8E4m3));
+  EXPECT_EQ("sum", reduce_op_name(ReduceOp::kSum));
+  EXPECT_EQ("premul_sum", reduce_op_name(ReduceOp::kPremulSum));
+  std::set<std::string_view> names;
+  for (const Dtype dtype : all_dtypes()) names.insert(dtype_name(dtype));
+  EXPECT_EQ(kDtypeCount, names.size());
+}
+
+TEST(ElementTest, WhatCanBeReduced) {
+  // One row per operation, in the order of Dtype: integers, f16 bf16 f32 f64, bool, complex, fp8.
+  const std::string rows[kReduceOpCount] = {
+      "11111111"
+      "1111"
+      "1"
+      "11"
+      "11",  // sum
+      "11111111"
+      "1111"
+      "1"
+      "11"
+      "11",  // avg
+      "11111111"
+      "1111"
+      "1"
+      "11"
+      "11",  // product
+      "11111111"
+      "1111"
+      "1"
+      "00"
+      "11",  // min
+      "11111111"
+      "1111"
+      "1"
+      "00"
+      "11",  // max
+      "11111111"
+      "0000"
+      "1"
+      "00"
+      "00",  // band
+      "11111111"
+      "0000"
+      "1"
+      "00"
+      "00",  // bor
+      "11111111"
+      "0000"
+      "1"
+      "00"
+      "00",  // bxor
+      "00000000"
+      "1111"
+      "0"
+      "11"
+      "11",  // premul_sum
+  };
+  for (const ReduceOp op : all_ops()) {
+    std::string row;
+    for (const Dtype dtype : all_dtypes()) row += is_reducible(dtype, op) ? '1' : '0';
+    EXPECT_EQ(rows[static_cast<std::size_t>(op)], row) << reduce_op_name(op);
+  }
+}
+
+TEST(ElementTest, EveryReducibleChoiceHasAKernelEverywhere) {
+  for (const KernelTable* const table : kernel_tables()) {
+    for (std::size_t dtype = 0; dtype < kDtypeCount; ++dtype) {
+      for (std::size_t op = 0; op < kReduceOpCount; ++op) {
+        const bool wanted = is_reducible(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op));
+        for (std::size_t forms = 0; forms < 4; ++forms) {
+          EXPECT_EQ(wanted, table->kernels[dtype][op][forms / 2][forms % 2] != nullptr)
+              << table->name << " " << dtype << " " << op << " " << forms;
+        }
+      }
+    }
+  }
+}
+
+TEST(ElementTest, Partials) {
+  EXPECT_EQ(4u, partial_bytes(Dtype::kF16, ReduceOp::kSum));
+  EXPECT_EQ(2u, partial_bytes(Dtype::kF16, ReduceOp::kMax));
+  EXPECT_EQ(4u, partial_bytes(Dtype::kF8E4m3, ReduceOp::kPremulSum));
+  EXPECT_EQ(8u, partial_bytes(Dtype::kI8, ReduceOp::kAvg));
+  EXPECT_EQ(16u, partial_bytes(Dtype::kU64, ReduceOp::kAvg));
+  EXPECT_EQ(8u, partial_bytes(Dtype::kU64, ReduceOp::kSum));
+  EXPECT_EQ(1u, partial_bytes(Dtype::kBool, ReduceOp::kAvg));
+  EXPECT_EQ(16u, partial_bytes(Dtype::kC128, ReduceOp::kAvg));
+}
+
+}  // namespace
+}  // namespace ivy::comm
