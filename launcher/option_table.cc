@@ -208,6 +208,9 @@ constexpr OptionEntry kTable[] = {
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kOurs,
      "no store of ivyrun's: rank 0's framework serves on MASTER_PORT"},
+    {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
+     "on hosts with several workers torch speaks to the store through one process of its own host: "
+     "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},
     {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
      "how hosts are reached (default auto: by their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
@@ -241,7 +244,7 @@ constexpr OptionEntry kTable[] = {
      "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
     {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
      "write it before the host: -H user@host"},
-    {"wal", "--store-proxy", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
+    {"wal", "", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
 
     // ---- Diagnosis.
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,24 @@ Result<int> listen_at(const std::string& address, std::uint16_t port) {
   return error;
 }
 
+Result<int> listen_at_path(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "leaf: " + path + " is too long for a socket"};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno_error(Code::kUnavailable, "leaf: open a socket", errno);
+  unlink(path.c_str());
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const Error error = errno_error(Code::kUnavailable, "leaf: listen on " + path, errno);
+  close(fd);
+  return error;
+}
+
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
@@ -90,8 +109,10 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
         control_(loop) {}
 
   Result<void> listen() {
+    if (!request_.unix_path.empty())
+      add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
     for (const std::string& address : request_.addresses) {
-      add_listener(IVY_TRY(listen_at(address, request_.port)), false);
+      if (request_.port != 0) add_listener(IVY_TRY(listen_at(address, request_.port)), false);
       if (request_.torch_port != 0)
         add_listener(IVY_TRY(listen_at(address, request_.torch_port)), true);
     }
@@ -121,10 +142,11 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     pid_ = 0;
     if (over_) return;
     over_ = true;
+    const std::string name = request_.root.empty() ? "the store" : "this host's leaf of the store";
     handlers_.lost(WIFSIGNALED(wait_status)
-                       ? "the store was killed by signal " + std::to_string(WTERMSIG(wait_status)) +
+                       ? name + " was killed by signal " + std::to_string(WTERMSIG(wait_status)) +
                              " (" + strsignal(WTERMSIG(wait_status)) + ")"
-                       : "the store ended with exit code " +
+                       : name + " ended with exit code " +
                              std::to_string(WEXITSTATUS(wait_status)));
   }
 
@@ -148,7 +170,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   }
 
   std::vector<std::string> arguments(int control_fd) {
-    std::vector<std::string> words = {"ivy-rendezvous",  "serve",
+    std::vector<std::string> words = {"ivy-rendezvous",  request_.root.empty() ? "serve" : "leaf",
                                       "--job",           request_.job_id,
                                       "--token-file",    request_.token_file,
                                       "--generation",    std::to_string(generation_),
@@ -157,6 +179,10 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     for (Listener& listener : listeners_) {
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
+    }
+    if (!request_.root.empty()) {
+      words.insert(words.end(), {"--root", request_.root});
+      return words;
     }
     // Never without a list: to the store that means that everybody may come.
     std::vector<std::string> peers = request_.torch_peers;

@@ -3,6 +3,8 @@
 //
 //   listening --a client--> serving --ended by itself--> lost
 //
+// A host's leaf is kept in the same way: `ivy-node rendezvous leaf`, born with its first client.
+//
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that a stop leaves it to the last worker; it dies with the supervisor.
 //
@@ -31,6 +33,10 @@ struct StoreRequest {
   std::uint16_t torch_port = 0;          // Reserved before; 0: no torch dialect.
   std::vector<std::string> torch_peers;  // Who may use it besides this host.
   std::uint32_t stall_seconds = 0;       // 0: never says who waits for whom by itself.
+  // A leaf instead of the store: the native address of the store behind it, and a Unix socket of
+  // the native dialect. `port` is 0 then.
+  std::string root;
+  std::string unix_path;
 };
 
 class StoreProcess {

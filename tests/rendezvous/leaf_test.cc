@@ -292,7 +292,9 @@ TEST(LeafFlightTest, GoesOnWithoutTheOneWhoseRequestItWas) {
     const RequestId other = script.ask(second, Get{"k", kNever});
     script.settle();
     if (how == How::kLeaves) script.leaf.leave(first);
-    if (how == How::kCancels) EXPECT_EQ(script.answer(first, Cancel{leader}), "done");
+    if (how == How::kCancels) {
+      EXPECT_EQ(script.answer(first, Cancel{leader}), "done");
+    }
     if (how == How::kTimesOut) script.pass(2 * kSecond);
     script.settle();
     EXPECT_EQ(script.word(leader), how == How::kLeaves ? "-" : how == How::kCancels ? "!1" : "!4");

@@ -1,4 +1,5 @@
-"""An unmodified torch as a client of our store: every call of TCPStore that this torch has.
+"""An unmodified torch as a client of our store: every call of TCPStore that this torch has, at the
+store itself and through a host's leaf.
 
 Run with the interpreter whose torch is meant, Debian's or another: IVY_TORCH_PYTHON names it.
 """
@@ -12,6 +13,7 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("IVY_BIN", "build/bin")).resolve().parent
 SERVER = BUILD / "children" / "ivy_test_store"
+NODE = BUILD / "bin" / "ivy-node"
 PYTHON = os.environ.get("IVY_TORCH_PYTHON", "/usr/bin/python3")
 SLOW = int(os.environ.get("IVY_TEST_SLOW", "1"))
 CLIENT = pathlib.Path(__file__).parent / "torch_store.py"
@@ -35,7 +37,8 @@ class Store:
     def __init__(self):
         self.process = subprocess.Popen([SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
-        self.port = int(self.process.stdout.readline().split()[1].rsplit(":", 1)[1])
+        self.native, torch = self.process.stdout.readline().split()
+        self.port = int(torch.rsplit(":", 1)[1])
 
     def begin(self, generation):
         self.process.stdin.write(f"generation {generation}\n")
@@ -49,13 +52,47 @@ class Store:
         return done.stdout.split()
 
 
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(10 * SLOW) == 0
+        assert "disconnected" not in self.process.stderr.read()
+
+
+class Leaf(Store):
+    """Torch's clients at a leaf, which is the store's only client."""
+
+    def __init__(self, directory):
+        super().__init__()
+        (directory / "token").write_bytes(b"t" * 32)
+        self.leaf = subprocess.Popen(
+            [NODE, "rendezvous", "leaf", "--job", "0" * 32, "--token-file", directory / "token",
+             "--root", self.native, "--listen", "127.0.0.1:0", "--torch", "[::]:0"],
+            stdout=subprocess.PIPE, text=True)
+        self.leaf.stdout.readline()
+        self.port = int(self.leaf.stdout.readline().rsplit(":", 1)[1])
+
+    def end(self):
+        self.leaf.terminate()
+        assert self.leaf.wait(10 * SLOW) == 0
+        said = self.leaf.stdout.read()
+        assert said == "ready\n", said
+        super().end()
+
+
 @pytest.fixture
 def store():
     one = Store()
     yield one
-    one.process.stdin.close()
-    assert one.process.wait(10) == 0
-    assert "disconnected" not in one.process.stderr.read()
+    one.end()
+
+
+@pytest.fixture(params=["store", "leaf"])
+def either(request, tmp_path):
+    if request.param == "leaf" and not NODE.exists():
+        pytest.skip(f"{NODE} is not built")
+    one = Store() if request.param == "store" else Leaf(tmp_path)
+    yield one
+    one.end()
 
 
 SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_timeout",
@@ -64,17 +101,17 @@ SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_time
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_torch_is_served(store, scene):
-    said = store.client(scene)
+def test_torch_is_served(either, scene):
+    said = either.client(scene)
     if said[-1] == "lacking":
         pytest.skip(f"torch {said[0]} has no such call")
     assert said[-1] == scene
 
 
-def test_over_ipv6(store):
+def test_over_ipv6(either):
     if not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("this machine has no IPv6")
-    store.client("set_get", host="::1")
+    either.client("set_get", host="::1")
 
 
 def test_a_generation_starts_empty(store):
@@ -83,9 +120,9 @@ def test_a_generation_starts_empty(store):
     store.client("find_no_key")
 
 
-def test_process_group(store):
+def test_process_group(either):
     """Four ranks of an unmodified script: gloo's full mesh over our store."""
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(either.port),
            "WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True",
            "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [subprocess.Popen([PYTHON, CLIENT, "group"], env={**env, "RANK": str(rank)}, text=True,
