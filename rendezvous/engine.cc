@@ -387,7 +387,8 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   const auto found = state_->clients.find(client);
   IVY_ASSERT(found != state_->clients.end());
   State::Client& record = found->second;
-  state_->requests += 1;
+  // What a leaf's connection looks up by itself was no request.
+  state_->requests += record.info.is_leaf ? 0 : 1;
   // Who only asks who waits is nobody's peer.
   if (!std::holds_alternative<Why>(body)) {
     record.last_ns = now_ns;
@@ -496,6 +497,7 @@ std::size_t Engine::open_requests() const { return state_->waiters.size(); }
 std::size_t Engine::waiting_bytes() const { return state_->waiters.bytes(); }
 std::uint64_t Engine::changes() const { return state_->changes; }
 std::uint64_t Engine::requests() const { return state_->requests; }
+void Engine::count_request() { state_->requests += 1; }
 void Engine::end_watch(ClientId client, RequestId request) { state_->end_watches(client, request); }
 
 }  // namespace ivy::store

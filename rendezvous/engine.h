@@ -274,8 +274,9 @@ class Engine : public StoreFront {
   std::size_t waiting_bytes() const;
   // Grows with every write and every wait that was satisfied: whether the job gets on.
   std::uint64_t changes() const override;
-  // Requests that were applied.
+  // Requests that were applied, those of leaves for themselves (FOLLOW) included.
   std::uint64_t requests() const;
+  void count_request();
 
  private:
   struct State;

@@ -69,7 +69,8 @@ struct Leaf::State {
     std::string flight;              // Of these flights; empty: its own.
     std::vector<std::string> reads;  // Whose values may be kept.
     std::vector<std::string> writes;
-    std::string follows;  // The key of a check that asks to be told.
+    std::string follows;     // The key of a check of one key.
+    bool is_follow = false;  // It asks to be told as well.
     bool stays_open = false;
     bool is_silent = false;  // Nobody waits for its answer.
   };
@@ -94,6 +95,7 @@ struct Leaf::State {
   std::uint32_t send_request(ClientId from, Request& request, Open open);
   std::uint32_t upcoming_id();
   void follow(const std::string& key);
+  void leave_follows(ClientId gone);
 
   // ---- flights ----
   void fly(bool wants_value, const std::string& key, std::uint64_t deadline_ns);
@@ -120,6 +122,7 @@ struct Leaf::State {
   Result<void> take(const WireFrame& frame);
   Result<bool> take_marks(const Open& open, const decltype(Reply::body)& body, PayloadReader& in);
   void settle(std::uint32_t id, const Open& open, decltype(Reply::body) body, bool is_kept);
+  void end_check(const Open& asked, decltype(Reply::body)& body);
   void end_writes(const Open& open);
 
   template <class Body>
@@ -148,8 +151,9 @@ struct Leaf::State {
   std::set<std::pair<std::uint64_t, Name>> deadlines;  // Of those that share.
   std::unordered_map<std::string, Kept> kept;          // By name_of().
   std::size_t kept_bytes = 0;
-  std::unordered_map<std::string, int> checks;   // Missing so often in a row, by name_of().
-  std::unordered_map<std::string, int> writing;  // Writes that are under way, by name_of().
+  std::unordered_map<std::string, int> checks;         // Missing so often in a row, by name_of().
+  std::map<std::string, std::vector<Name>> following;  // Who asked while FOLLOW is under way.
+  std::unordered_map<std::string, int> writing;        // Writes that are under way, by name_of().
   std::uint64_t next_told_ns = 0;
   LeafCounts counts;
 
@@ -178,8 +182,16 @@ bool Leaf::State::answered_here(Check& check) {
     return true;
   }
   if (check.keys.size() != 1) return false;
-  const auto counted = checks.find(name_of(space, check.keys.front()));
-  if (counted == checks.end() || counted->second < limits.steady_checks) return false;
+  const std::string name = name_of(space, check.keys.front());
+  const auto counted = checks.find(name);
+  if (writing.contains(name) || counted == checks.end() || counted->second < limits.steady_checks)
+    return false;
+  // What is followed from now on is known to be missing for all who ask meanwhile.
+  if (const auto asked = following.find(name); asked != following.end()) {
+    asked->second.push_back({client, request});
+    return true;
+  }
+  following[name];
   follow(check.keys.front());
   return true;
 }
@@ -196,6 +208,7 @@ void Leaf::State::follow(const std::string& key) {
   asked.name = {client, request};
   asked.space = space;
   asked.follows = key;
+  asked.is_follow = true;
   by_name[asked.name] = id;
 }
 
@@ -489,21 +502,38 @@ void Leaf::State::settle(std::uint32_t id, const Open& asked, decltype(Reply::bo
     return;
   }
   by_name.erase(asked.name);
-  if (!asked.follows.empty()) {
-    const std::string name = name_of(asked.space, asked.follows);
-    const auto* number = std::get_if<Number>(&body);
-    const std::int64_t said = number == nullptr ? 1 : number->value;
-    if (said == kMissingAndFollowed) {
-      keep(name, std::nullopt);
-      body = Number{0};
-    } else if (said == kMissing) {
-      if (checks.size() >= kCountedChecks) checks.clear();
-      checks[name] += 1;
-    } else {
-      checks.erase(name);
-    }
-  }
+  if (!asked.follows.empty()) end_check(asked, body);
   answer_to(asked.name, std::move(body));
+}
+
+void Leaf::State::end_check(const Open& asked, decltype(Reply::body)& body) {
+  const std::string name = name_of(asked.space, asked.follows);
+  const auto* number = std::get_if<Number>(&body);
+  const std::int64_t said = number == nullptr ? 1 : number->value;
+  std::vector<Name> others;
+  if (const auto found = following.find(name); found != following.end() && asked.is_follow) {
+    others = std::move(found->second);
+    following.erase(found);
+  }
+  if (said == kMissingAndFollowed) {
+    keep(name, std::nullopt);
+    body = Number{0};
+    for (const Name& other : others) answer_to(other, Number{0});
+    return;
+  }
+  if (said == kMissing) {
+    if (checks.size() >= kCountedChecks) checks.clear();
+    checks[name] += 1;
+  } else {
+    checks.erase(name);
+  }
+  for (const Name& other : others) {
+    Request check = Check{{asked.follows}};
+    client = other.first;
+    request = other.second;
+    space = asked.space;
+    forward(check);
+  }
 }
 
 void Leaf::State::end_writes(const Open& asked) {
@@ -548,6 +578,7 @@ void Leaf::leave(ClientId client) {
   std::string payload;
   put_u32(payload, static_cast<std::uint32_t>(client));
   append_frame(unsent, {static_cast<std::uint8_t>(LeafOp::kLeave), 0}, payload);
+  state.leave_follows(client);
   const State::Name first{client, 0};
   for (auto at = state.flying.lower_bound(first);
        at != state.flying.end() && at->first.first == client;
@@ -557,12 +588,18 @@ void Leaf::leave(ClientId client) {
   }
   for (auto at = state.by_name.lower_bound(first);
        at != state.by_name.end() && at->first.first == client;) {
-    // A write that is under way still is.
-    if (const auto asked = state.open.find(at->second); asked != state.open.end())
-      state.end_writes(asked->second);
-    state.open.erase(at->second);
+    // Others may have a share in its answer.
+    const auto asked = state.open.find(at->second);
+    const bool is_shared = asked != state.open.end() && asked->second.is_follow;
+    if (asked != state.open.end()) state.end_writes(asked->second);
+    if (!is_shared) state.open.erase(at->second);
     at = state.by_name.erase(at);
   }
+}
+
+void Leaf::State::leave_follows(ClientId gone) {
+  for (auto& [name, others] : following)
+    std::erase_if(others, [&](const Name& other) { return other.first == gone; });
 }
 
 void Leaf::describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t>) {
@@ -643,6 +680,7 @@ void Leaf::begin_generation(std::uint32_t generation, Replies& out) {
   state.flying.clear();
   state.flights.clear();
   state.deadlines.clear();
+  state.following.clear();
   state.open.clear();
   state.kept.clear();
   state.kept_bytes = 0;

@@ -237,6 +237,7 @@ Result<void> LeafDialect::State::follow(const FrameHead& head, PayloadReader& in
   const std::uint8_t space = in.u8();
   std::string key(in.text());
   if (!in.done() || space >= kFollowed.size()) return damaged("a key to follow is damaged");
+  engine.count_request();
   Replies replies;
   engine.apply(own[space], next_watch++, Check{{key}}, now_ns, replies);
   const auto* number = std::get_if<Number>(&replies.front().body);

@@ -395,6 +395,40 @@ TEST(LeafCheckTest, WhoSetsTheKeyHereSeesItAtOnce) {
   EXPECT_EQ(script.word(check), "#1");
 }
 
+// Eight ranks whose heartbeats beat at the same moment.
+TEST(LeafCheckTest, ChecksAtTheSameMomentFollowOnce) {
+  for (const bool first_leaves : {false, true}) {
+    LeafScript script;
+    std::vector<ClientId> ranks;
+    for (int rank = 0; rank < 8; ++rank) ranks.push_back(script.join({}, Space::kTorch));
+    for (const ClientId rank : ranks) script.ask(rank, Check{{"k"}});
+    script.settle();
+    script.forwarded();
+    std::vector<RequestId> checks;
+    for (const ClientId rank : ranks) checks.push_back(script.ask(rank, Check{{"k"}}));
+    script.up();
+    if (first_leaves) script.leaf.leave(ranks.front());
+    script.leaf.leave(ranks.back());
+    script.settle();
+    EXPECT_EQ(script.forwarded(), 1u);
+    for (std::size_t i = 1; i + 1 < ranks.size(); ++i) EXPECT_EQ(script.word(checks[i]), "#0");
+    EXPECT_EQ(script.word(checks.back()), "-");
+  }
+}
+
+// The key comes while they ask to be told: nobody may hear that it is missing.
+TEST(LeafCheckTest, AKeyThatComesMeanwhileIsSeen) {
+  LeafScript script;
+  const ClientId first = script.join({}, Space::kTorch);
+  const ClientId second = script.join({}, Space::kTorch);
+  for (int i = 0; i < 3; ++i) script.answer(first, Check{{"k"}});
+  script.ask(first, Check{{"k"}});
+  script.at_the_store(Set{"k", "1"}, Space::kTorch);
+  const RequestId check = script.ask(second, Check{{"k"}});
+  script.settle();
+  EXPECT_EQ(script.word(check), "#1");
+}
+
 TEST(LeafCheckTest, AQueueOfThatNameEndsItToo) {
   LeafScript script;
   const ClientId client = script.join({}, Space::kTorch);
