@@ -224,8 +224,8 @@ def measure(options, directory):
             finally:
                 job.end()
         without, leaves = (count / workers for count in counts)
-        print(f"| {name} | {without:.2f} | {leaves:.2f} | {without / max(leaves, 1e-9):.1f} |",
-              flush=True)
+        ratio = f"{without / leaves:.1f}" if leaves else "none are left"
+        print(f"| {name} | {without:.2f} | {leaves:.2f} | {ratio} |", flush=True)
 
 
 def main():
