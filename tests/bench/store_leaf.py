@@ -184,17 +184,19 @@ def check_steadily(job, seconds, warm):
 def make_group(job, python):
     before = job.store.count()
     ranks = []
-    for rank in range(job.workers):
-        host, port = job.at(rank).torch.rsplit(":", 1)
-        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(job.workers), "MASTER_ADDR": host,
-               "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True",
-               "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        ranks.append(subprocess.Popen([python, "-c", GROUP], env=env))
     try:
+        for rank in range(job.workers):
+            host, port = job.at(rank).torch.rsplit(":", 1)
+            env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(job.workers),
+                   "MASTER_ADDR": host, "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True",
+                   "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo",
+                   "OMP_NUM_THREADS": "1"}
+            ranks.append(subprocess.Popen([python, "-c", GROUP], env=env))
         codes = [rank.wait(1800) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
+            rank.wait()
     assert not any(codes), codes
     return job.store.count() - before
 
