@@ -147,6 +147,7 @@ class Job {
   std::unique_ptr<Output> make_output();
   void schedule_job_socket();
   void open_job_socket();
+  Result<void> listen_for_ivyctl();
   ctl::JobDescription description() const;
   Result<void> signal_by_request(int signal);
   Result<void> stop_by_request(const ctl::StopJob& stop);
@@ -159,7 +160,9 @@ class Job {
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
   // ---- taking a job over (job_resume.cc) ----
+  // Says so when it cannot be written.
   void write_record();
+  Result<void> save_record();
   void renew_record();
   void resume_job();
   void restore_plan(const ctl::JobRecord& record);
@@ -167,6 +170,8 @@ class Job {
   void on_taken_over(std::size_t index, const TakenOver& taken);
   void host_answered();
   void give_up_resuming(const std::string& why);
+  void leave_to_the_other();
+  void end_without_the_job();
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;

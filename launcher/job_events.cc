@@ -19,7 +19,7 @@ constexpr milliseconds kGatherFailures{3'000};
 std::string step_of(LinkFailure failure) {
   switch (failure) {
     case LinkFailure::kUnresolved:
-      return "resolving the name";
+      return "name lookup";
     case LinkFailure::kUnreachable:
       return "connecting";
     case LinkFailure::kRefused:
@@ -148,8 +148,11 @@ void Job::hosts_did_not_come_up(const std::string& what) {
                       (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
                       (what.empty() ? "" : " " + what);
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause =
-        group.names.size() == 1 ? group.down.message : replace_all(group.pattern, "%h", names);
+    diagnostic.cause = group.down.message;
+    if (group.names.size() > 1) {
+      const std::string cause = replace_all(group.pattern, "the name %h has", "the names %h have");
+      diagnostic.cause = replace_all(cause, "%h", names);
+    }
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
     diagnostics.push_back(std::move(diagnostic));

@@ -2,8 +2,10 @@
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
 //                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]]
-//   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT [--torch
-//   ADDRESS:PORT]
+//   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT
+//                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
+//
+// torch cannot authenticate: its socket is for loopback and the listed addresses only.
 //
 // and the role `ivy-rendezvous leaf` (leaf_serve.h): the same options, and --root ADDRESS:PORT, the
 // store's native socket. SIGUSR1 to either: it says how many requests it has served.

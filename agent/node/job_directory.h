@@ -5,14 +5,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "proto/status.h"
 
 namespace ivy {
-
-// 32 lower-case hexadecimal digits: safe as a part of a path.
-bool is_job_id(std::string_view text);
 
 // Below the job directory; the launcher tells the workers.
 inline constexpr const char* kLeafSocket = "leaf.sock";
@@ -26,7 +22,7 @@ struct JobDirectory {
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };
 
-// Makes /tmp/ivyrun-UID (else /dev/shm/ivyrun-UID, else $XDG_RUNTIME_DIR/ivyrun) and the job's own
+// Makes the first of job_parents() (proto/user_places.h) that can be made and the job's own
 // directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused.
 // AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
 // supervisor are both dead (nobody holds their lock).

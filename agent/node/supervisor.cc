@@ -731,6 +731,9 @@ void Supervisor::on_tick() {
 void Supervisor::wait_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
+    // Nobody has come yet who could be told why, or who would say that he has heard it.
+    const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
+    if (signal == SIGTERM && !has_begun) return finish();
     if (signal == SIGTERM) order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();
