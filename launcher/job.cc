@@ -163,6 +163,7 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
   if (const std::string* path = find_variable(request_.caller, "PATH"))
     hello.set_search_path(*path);
   hello.set_reserve_port(index == 0);
+  hello.set_reserve_leaf_port(options_.store_proxy && hosts_.size() > 1);
   hello.set_port_low(options_.port_low);
   hello.set_port_high(options_.port_high);
   hello.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
@@ -355,7 +356,8 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     if (!plan.ok()) return refuse_input(plan.error());
     Command& command = commands.emplace_back();
     *command.mutable_start()->mutable_plan() = std::move(plan).value();
-    command.mutable_start()->set_is_last(restarts_.max_restarts() == 0);
+    command.mutable_start()->set_is_last(restarts_.max_restarts() == 0 &&
+                                         !keeps_store_for_others(planned));
     command.mutable_start()->set_max_restarts(static_cast<std::uint32_t>(restarts_.max_restarts()));
     if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
     return refuse_input(Error{Code::kResourceExhausted,
@@ -639,14 +641,23 @@ Command Job::start_again() const {
   return command;
 }
 
+// Its own workers may be done long before those of other hosts, who still use the store.
+bool Job::keeps_store_for_others(const PlannedHost& host) const {
+  return plan_.store_port != 0 && plan_.hosts.size() > 1 && host.node_rank == 0;
+}
+
 void Job::restart_workers() {
   ++generation_;
   make_worker_records();
   started_at_ns_ = monotonic_ns();
   // Before any host hears of it: who takes the job over must not be behind its hosts.
   if (outlives_launcher()) write_record();
-  const Command command = start_again();
-  for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);
+  Command command = start_again();
+  const bool is_last = command.start_again().is_last();
+  for (const PlannedHost& planned : plan_.hosts) {
+    command.mutable_start_again()->set_is_last(is_last && !keeps_store_for_others(planned));
+    hosts_[planned.host_index].session->send(command);
+  }
 }
 
 // ---- The end ------------------------------------------------------------------------------------
@@ -703,7 +714,8 @@ Outcome Job::say_summary() {
   const std::vector<WorkerEnd> ends = worker_ends();
   Outcome outcome = judge(ends, launcher_end_);
   std::string text;
-  if (plan_.hosts.size() > 1) {
+  // With --store-proxy a worker that looks for the store on its own host is right.
+  if (plan_.hosts.size() > 1 && !options_.store_proxy) {
     const auto hint = overwritten_master_address(
         ends,
         {plan_.hosts.front().name, plan_.master_address, plan_.master_port, plan_.store_port != 0});

@@ -104,6 +104,7 @@ class Job {
   void open_sessions();
   void check_addresses();
   void open_store();
+  bool keeps_store_for_others(const PlannedHost& host) const;
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
   void make_worker_records();

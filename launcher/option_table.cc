@@ -211,6 +211,9 @@ constexpr OptionEntry kTable[] = {
     {"wal", "--store-wal", "DIR", kNetwork, kHonoured, kOurs,
      "keep what the store has acknowledged in a log below DIR on the first host: a store that is "
      "killed is started again, and the job goes on"},
+    {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
+     "on hosts with several workers torch speaks to the store through one process of its own host: "
+     "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},
     {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
      "how hosts are reached (default auto: by their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
@@ -244,7 +247,6 @@ constexpr OptionEntry kTable[] = {
      "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
     {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
      "write it before the host: -H user@host"},
-    {"store-proxy", "", "", kNetwork, kLater, kOurs, "rank 0's framework hosts the store"},
 
     // ---- Diagnosis.
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,

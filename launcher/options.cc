@@ -248,6 +248,7 @@ void bind_network(Binder& binder, Options& options) {
   binder.text("master-addr", options.master_addr);
   binder.on("no-store", options.no_store);
   binder.text("wal", options.wal);
+  binder.on("store-proxy", options.store_proxy);
   binder.value("port-range", [&](const std::string& text) -> Result<void> {
     std::tie(options.port_low, options.port_high) = IVY_TRY(parse_port_range(text));
     return {};
@@ -450,6 +451,9 @@ Result<void> settle_output(const Binder& binder, const Scanned& scanned, const R
   if (!options.wal.empty() && options.no_store)
     return usage_error(binder.shown("wal") + " and " + binder.shown("no-store") +
                            " contradict each other: there is no store whose log could be kept",
+  if (options.store_proxy && options.no_store)
+    return usage_error(binder.shown("store-proxy") + " and " + binder.shown("no-store") +
+                           " contradict each other: without a store there is nothing to pass on to",
                        "keep one of them");
   if (is_given("master-port") && is_given("port-range"))
     return usage_error(binder.shown("master-port") + " and " + binder.shown("port-range") +

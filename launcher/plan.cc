@@ -287,6 +287,19 @@ void choose_master(Planner& planner, JobPlan& plan) {
                    "another --port-range or --master-port");
 }
 
+void choose_leaves(Planner& planner, JobPlan& plan) {
+  if (plan.store_port == 0 || plan.hosts.size() < 2) return;
+  for (PlannedHost& host : plan.hosts) {
+    host.has_leaf = host.workers.size() > 1;
+    if (!host.has_leaf || !planner.options.store_proxy) continue;
+    const HostFacts& facts = planner.facts(host.host_index);
+    host.leaf_port = static_cast<std::uint16_t>(facts.leaf_port());
+    if (host.leaf_port == 0)
+      planner.refuse("IVY-P009", kExitRefused, "no port could be reserved for --store-proxy",
+                     host.name, facts.reserved_port_error(), "another --port-range");
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts) {
@@ -327,6 +340,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     plan.arguments = worker_arguments(options, planner.facts(plan.hosts.front().host_index));
     check_plan(options, answers, plan, refusals);
     choose_master(planner, plan);
+    choose_leaves(planner, plan);
     warn_shared_accelerators(planner, plan);
   }
   return plan;

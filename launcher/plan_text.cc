@@ -125,9 +125,17 @@ std::string plan_table(const Options& options, const JobPlan& plan,
     out += "         and 127.0.0.1, the same ports\n";
   if (plan.store_port != 0)
     out += "listens: " + address + ":" + std::to_string(plan.store_port) +
-           " (the store, for clients that know the job's token; nothing else listens)\n";
+           " (the store, for clients that know the job's token)\n";
   if (plan.store_port != 0 && !options.wal.empty())
     out += "log of the store: below " + options.wal + " on " + first.name + "\n";
+  for (const PlannedHost& host : plan.hosts) {
+    if (host.has_leaf)
+      out += "listens: a Unix socket in the job's directory on " + host.name +
+             (host.leaf_port == 0 ? ""
+                                  : " and 127.0.0.1:" + std::to_string(host.leaf_port) +
+                                        ", MASTER_ADDR and MASTER_PORT there (--store-proxy)") +
+             ": the store's leaf\n";
+  }
   out += "reserved: " + address + ":" + std::to_string(plan.coordinator_port) +
          " (for the coordinator of JAX and Keras, opened by rank 0)\n";
   if (options.max_restarts > 0)

@@ -157,6 +157,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const std::string node = std::to_string(host.node_rank);
   const std::string nodes = std::to_string(plan.hosts.size());
   const std::string coordinator = address_and_port(plan, plan.coordinator_port);
+  const bool has_proxy = host.leaf_port != 0;
   const EnvVariable variables[] = {
       {"WORLD_SIZE", world},
       {"LOCAL_WORLD_SIZE", local_world},
@@ -165,8 +166,8 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"GROUP_WORLD_SIZE", nodes},
       {"ROLE_NAME", "default"},
       {"ROLE_WORLD_SIZE", world},
-      {"MASTER_ADDR", plan.master_address},
-      {"MASTER_PORT", std::to_string(plan.master_port)},
+      {"MASTER_ADDR", has_proxy ? "127.0.0.1" : plan.master_address},
+      {"MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
       // True: every rank is a client of our store. False: rank 0 serves on the port that is
@@ -185,7 +186,11 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
   for (const EnvVariable& variable : generation_variables(inputs.generation))
     set_variable(out, variable.name, variable.value);
-  if (plan.store_port != 0) set_variable(out, "IVY_STORE", address_and_port(plan, plan.store_port));
+  if (plan.store_port == 0) return;
+  const HostFacts& facts = answer_of(inputs, host).facts;
+  set_variable(out, "IVY_STORE",
+               host.has_leaf ? "unix:" + facts.job_directory() + "/leaf.sock"
+                             : address_and_port(plan, plan.store_port));
 }
 
 void add_worker(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker,
@@ -326,6 +331,8 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     share.set_ranks(static_cast<std::uint32_t>(other.workers.size()));
   }
   plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
+  if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
+  plan.set_leaf_serves_torch(host.leaf_port != 0);
   copy_variables(environment, plan.mutable_environment());
   add_unset(plan);
   for (const PlannedWorker& worker : host.workers) {

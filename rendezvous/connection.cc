@@ -2,18 +2,23 @@
 
 #include <utility>
 
+#include "rendezvous/leaf_dialect.h"
+
 namespace ivy::store {
 namespace {
 
 constexpr std::string_view kPurpose = "store";
+constexpr std::string_view kLeafPurpose = "leaf";
 
 class NativeConnection : public Connection {
  public:
-  NativeConnection(Engine& engine, const StoreIdentity& store, std::string address)
-      : engine_(engine), store_(store), address_(std::move(address)) {}
+  NativeConnection(StoreFront& engine, const StoreIdentity& store, std::string address,
+                   Engine* for_leaves)
+      : engine_(engine), store_(store), address_(std::move(address)), for_leaves_(for_leaves) {}
 
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
     if (dialect_ != nullptr) return dialect_->receive(bytes, now_ns, out);
+    if (leaf_ != nullptr) return leaf_->receive(bytes, now_ns, out);
     greeting_.append(bytes);
     if (challenge_.empty() && greeting_.size() >= kHelloBytes) IVY_CHECK(take_hello());
     if (!challenge_.empty() && greeting_.size() >= kHelloBytes + kProofBytes)
@@ -24,24 +29,43 @@ class NativeConnection : public Connection {
   }
 
   Result<void> reply(const Reply& reply) override {
-    dialect_->reply(reply, unsent);
+    if (leaf_ != nullptr) {
+      leaf_->reply(reply, unsent);
+    } else {
+      dialect_->reply(reply, unsent);
+    }
     return {};
   }
-  bool has_more() const override { return dialect_ != nullptr && dialect_->has_more(); }
+  bool has_more() const override {
+    if (leaf_ != nullptr) return leaf_->has_more();
+    return dialect_ != nullptr && dialect_->has_more();
+  }
   bool overflow(const Reply& reply) override {
+    if (leaf_ != nullptr) return false;
     engine_.end_watch(reply.client, reply.request);
     dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
                     unsent);
     return true;
   }
-  ClientId client() const override { return dialect_ == nullptr ? 0 : dialect_->client(); }
-  bool is_authenticated() const override { return dialect_ != nullptr; }
+  ClientId client() const override {
+    if (leaf_ != nullptr) return leaf_->client();
+    return dialect_ == nullptr ? 0 : dialect_->client();
+  }
+  bool is_authenticated() const override { return dialect_ != nullptr || leaf_ != nullptr; }
+  std::vector<ClientId> take_joined() override {
+    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_joined();
+  }
+  std::vector<ClientId> take_left() override {
+    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_left();
+  }
+  std::size_t client_count() const override { return leaf_ == nullptr ? 1 : leaf_->client_count(); }
 
  private:
   Result<void> take_hello() {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
     // Another purpose has another key: a greeting meant for a peer must not be answered here.
-    if (hello_.purpose != kPurpose) {
+    const bool is_leaf = hello_.purpose == kLeafPurpose && for_leaves_ != nullptr;
+    if (hello_.purpose != kPurpose && !is_leaf) {
       return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
     }
     if (hello_.job_id != store_.job_id) {
@@ -57,6 +81,7 @@ class NativeConnection : public Connection {
     const std::string_view arrived = greeting_;
     IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
+    if (hello_.purpose == kLeafPurpose) return welcome_leaf(now_ns, out);
     ClientInfo info;
     info.generation = hello_.generation;
     if (hello_.rank != kNoRank) info.rank = hello_.rank;
@@ -64,12 +89,7 @@ class NativeConnection : public Connection {
     info.address = address_;
     Result<std::unique_ptr<NativeDialect>> dialect =
         NativeDialect::make(engine_, std::move(info), now_ns);
-    // The welcome, or why there is none: reply number 0.
-    std::string refusal;
-    if (!dialect.ok()) put_text(refusal, dialect.error().message);
-    const auto kind =
-        dialect.ok() ? std::uint8_t{0} : static_cast<std::uint8_t>(dialect.error().code);
-    append_frame(unsent, {kind, 0}, refusal);
+    put_welcome(dialect.ok() ? nullptr : &dialect.error());
     if (!dialect.ok()) return dialect.error();
     dialect_ = std::move(*dialect);
     const std::string rest(arrived.substr(kHelloBytes + kProofBytes));
@@ -77,18 +97,40 @@ class NativeConnection : public Connection {
     return rest.empty() ? Result<void>() : dialect_->receive(rest, now_ns, out);
   }
 
-  Engine& engine_;
+  Result<void> welcome_leaf(std::uint64_t now_ns, Replies& out) {
+    Result<std::unique_ptr<LeafDialect>> leaf =
+        LeafDialect::make(*for_leaves_, hello_.generation, address_, now_ns);
+    put_welcome(leaf.ok() ? nullptr : &leaf.error());
+    if (!leaf.ok()) return leaf.error();
+    leaf_ = std::move(*leaf);
+    const std::string rest = greeting_.substr(kHelloBytes + kProofBytes);
+    greeting_ = {};
+    return rest.empty() ? Result<void>() : leaf_->receive(rest, now_ns, out);
+  }
+
+  // The welcome, or why there is none: reply number 0.
+  void put_welcome(const Error* refusal) {
+    std::string text;
+    if (refusal != nullptr) put_text(text, refusal->message);
+    const auto kind =
+        refusal == nullptr ? std::uint8_t{0} : static_cast<std::uint8_t>(refusal->code);
+    append_frame(unsent, {kind, 0}, text);
+  }
+
+  StoreFront& engine_;
   const StoreIdentity& store_;
   const std::string address_;
   std::string greeting_;  // At most what one read brings beyond hello and proof.
   HandshakeHello hello_;
   std::string challenge_;
   std::unique_ptr<NativeDialect> dialect_;
+  Engine* const for_leaves_;
+  std::unique_ptr<LeafDialect> leaf_;
 };
 
 class TorchConnection : public Connection {
  public:
-  TorchConnection(Engine& engine, std::string address)
+  TorchConnection(StoreFront& engine, std::string address)
       : dialect_(engine, engine.generation(), std::move(address)) {}
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
     return dialect_.receive(bytes, now_ns, out);
@@ -106,12 +148,12 @@ class TorchConnection : public Connection {
 
 }  // namespace
 
-std::unique_ptr<Connection> make_native_connection(Engine& engine, const StoreIdentity& store,
-                                                   std::string address) {
-  return std::make_unique<NativeConnection>(engine, store, std::move(address));
+std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
+                                                   std::string address, Engine* for_leaves) {
+  return std::make_unique<NativeConnection>(engine, store, std::move(address), for_leaves);
 }
 
-std::unique_ptr<Connection> make_torch_connection(Engine& engine, std::string address) {
+std::unique_ptr<Connection> make_torch_connection(StoreFront& engine, std::string address) {
   return std::make_unique<TorchConnection>(engine, std::move(address));
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/handshake.h"
 #include "proto/status.h"
@@ -39,13 +40,19 @@ class Connection {
   // 0: not yet a client of the engine.
   virtual ClientId client() const = 0;
   virtual bool is_authenticated() const = 0;
+  // A leaf's: the clients of the engine that it speaks for besides that one, as they come and go.
+  virtual std::vector<ClientId> take_joined() { return {}; }
+  virtual std::vector<ClientId> take_left() { return {}; }
+  virtual std::size_t client_count() const { return 1; }
 
   // Bytes for the client; the owner takes from the front what it has sent.
   std::string unsent;
 };
 
-std::unique_ptr<Connection> make_native_connection(Engine& engine, const StoreIdentity& store,
-                                                   std::string address);
-std::unique_ptr<Connection> make_torch_connection(Engine& engine, std::string address);
+// `for_leaves`: the engine that leaves speak to; null where none may come.
+std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
+                                                   std::string address,
+                                                   Engine* for_leaves = nullptr);
+std::unique_ptr<Connection> make_torch_connection(StoreFront& engine, std::string address);
 
 }  // namespace ivy::store

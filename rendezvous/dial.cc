@@ -117,7 +117,7 @@ class Attempt {
 
   std::string hello_bytes() const {
     HandshakeHello hello;
-    hello.purpose = "store";
+    hello.purpose = target_.purpose;
     hello.job_id = target_.job_id;
     hello.generation = target_.generation;
     hello.rank = target_.rank.value_or(kNoRank);

@@ -25,6 +25,7 @@ struct DialTarget {
   std::string token;
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
+  std::string purpose = "store";  // Or "leaf"; see proto/handshake.h.
 };
 
 // "10.0.0.1:4123", "[fd00::1%eth0]:4123", "unix:/path": numeric, nothing is looked up.

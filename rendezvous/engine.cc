@@ -7,6 +7,7 @@
 
 #include "rendezvous/engine_state.h"
 #include "rendezvous/explanation.h"
+#include "rendezvous/write_once.h"
 
 namespace ivy::store {
 namespace {
@@ -33,7 +34,7 @@ const char* name_of(const Request& request) {
   constexpr std::array<const char*, std::variant_size_v<Request>> kNames = {
       "set",    "get",       "wait",         "check",      "add",       "compare_set", "append",
       "delete", "multi_get", "multi_set",    "queue_push", "queue_pop", "queue_len",   "list",
-      "count",  "barrier",   "add_and_wait", "watch",      "cancel"};
+      "count",  "barrier",   "add_and_wait", "watch",      "cancel",    "why"};
   return kNames[request.index()];
 }
 
@@ -57,6 +58,7 @@ const std::string& first_key_of(const Request& request) {
                  [](const Watch& watch) -> const std::string& { return watch.prefix; },
                  [](const Barrier& barrier) -> const std::string& { return barrier.name; },
                  [](const Cancel&) -> const std::string& { return none; },
+                 [](const Why&) -> const std::string& { return none; },
                  [](const auto& keyed) -> const std::string& { return keyed.key; }},
       request);
 }
@@ -121,6 +123,7 @@ Result<void> Engine::State::put(const std::string& key, std::string value) {
   IVY_CHECK(check_entry(key, value));
   IVY_CHECK(room_in_log(key.size() + value.size()));
   auto& values = contents().values;
+  if (auto& once = contents().set_once; !once.empty()) once.erase(key);
   const auto found = values.find(key);
   if (found == values.end()) {
     const std::size_t cost = key.size() + value.size() + kKeyOverheadBytes;
@@ -199,9 +202,29 @@ void Engine::State::settle(WaiterId id_of_waiter, const std::string& key) {
 void Engine::State::tell_watches(const std::string& key, Changed::What what,
                                  const std::string& value) {
   for (const WatchEntry& watch : contents().watches) {
-    if (watch.exact ? key != watch.prefix : !std::string_view(key).starts_with(watch.prefix))
-      continue;
+    if (!std::string_view(key).starts_with(watch.prefix)) continue;
     answer_to(watch.client, watch.request, Changed{what, key, value});
+  }
+  tell_exact_watches(key, what, value, false);
+}
+
+// One-shot ones are told of a queue as well: it makes the key exist, though it is no value.
+void Engine::State::tell_exact_watches(const std::string& key, Changed::What what,
+                                       const std::string& value, bool only_one_shot) {
+  auto& exact = contents().exact_watches;
+  for (auto [at, end] = exact.equal_range(key); at != end;) {
+    if (only_one_shot && !at->second.one_shot) {
+      ++at;
+      continue;
+    }
+    answer_to(at->second.client, at->second.request, Changed{what, key, value});
+    if (!at->second.one_shot) {
+      ++at;
+      continue;
+    }
+    if (const auto of = clients.find(at->second.client); of != clients.end())
+      of->second.watches -= 1;
+    at = exact.erase(at);
   }
 }
 
@@ -254,11 +277,13 @@ void Engine::State::begin_wait(Waiter waiter) {
 void Engine::State::end_watches(ClientId of, std::optional<RequestId> only) {
   const auto found = clients.find(of);
   if (found == clients.end() || found->second.watches == 0) return;
-  std::vector<WatchEntry>& there =
-      spaces[static_cast<std::size_t>(found->second.info.space)].watches;
-  found->second.watches -= std::erase_if(there, [&](const WatchEntry& watch) {
+  Contents& there = spaces[static_cast<std::size_t>(found->second.info.space)];
+  const auto is_theirs = [&](const WatchEntry& watch) {
     return watch.client == of && (!only || watch.request == *only);
-  });
+  };
+  found->second.watches -= std::erase_if(there.watches, is_theirs);
+  found->second.watches -= std::erase_if(
+      there.exact_watches, [&](const auto& entry) { return is_theirs(entry.second); });
 }
 
 // A member of a barrier that goes away has not arrived.
@@ -328,6 +353,7 @@ std::size_t cost_of(const Reply& reply) {
           [](const Compared& compared) { return compared.current ? compared.current->size() : 0; },
           [](const Changed& changed) { return changed.key.size() + changed.value.size(); },
           [](const Error& error) { return error.message.size(); },
+          [](const Popped& popped) { return popped.item ? popped.item->size() : 0; },
           [](const auto&) { return std::size_t{8}; }},
       reply.body);
 }
@@ -366,9 +392,14 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   const auto found = state_->clients.find(client);
   IVY_ASSERT(found != state_->clients.end());
   State::Client& record = found->second;
-  record.last_ns = now_ns;
-  record.last_op = name_of(body);
-  record.last_key = first_key_of(body);
+  // What a leaf's connection looks up by itself was no request.
+  state_->requests += record.info.is_leaf ? 0 : 1;
+  // Who only asks who waits is nobody's peer.
+  if (!std::holds_alternative<Why>(body)) {
+    record.last_ns = now_ns;
+    record.last_op = name_of(body);
+    record.last_key = first_key_of(body);
+  }
   if (record.info.generation != state_->generation) {
     out.push_back({client, request,
                    Error{Code::kFailedPrecondition,
@@ -425,17 +456,47 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
 
 std::uint32_t Engine::generation() const { return state_->generation; }
 
-Picture Engine::picture(ClientId asker) const {
+Picture Engine::State::picture(ClientId asker) {
   Picture picture;
-  for (const WaiterId waiting : state_->waiters.all())
-    picture.waiting.push_back(state_->describe(waiting));
-  for (const auto& [id, client] : state_->clients) {
-    if (id == asker && client.last_op == std::string_view(kConnected)) continue;
-    std::string last = client.last_op;
-    if (!client.last_key.empty()) last += " " + client.last_key;
-    picture.clients.push_back({client.info, client.last_ns, std::move(last)});
+  for (const WaiterId waiting : waiters.all()) {
+    picture.waiting.push_back(describe(waiting));
+    for (const Companion& companion : waiters.find(waiting)->companions) {
+      const auto found = clients.find(companion.client);
+      if (found == clients.end()) continue;
+      Waiting& same = picture.waiting.emplace_back(picture.waiting.back());
+      same.client = found->second.info;
+      same.since_ns = companion.since_ns;
+    }
+  }
+  for (const auto& [known, other] : clients) {
+    if (other.info.is_leaf) continue;
+    if (known == asker && other.last_op == std::string_view(kConnected)) continue;
+    std::string last = other.last_op;
+    if (!other.last_key.empty()) last += " " + other.last_key;
+    picture.clients.push_back({other.info, other.last_ns, std::move(last)});
   }
   return picture;
+}
+
+Picture Engine::picture(ClientId asker) const { return state_->picture(asker); }
+
+void Engine::State::serve(Why&&) {
+  std::string text = explain(picture(client), now_ns);
+  answer(Value{std::move(text)});
+}
+
+const std::string* Engine::lasting_value(Space space, const std::string& key) const {
+  const State::Contents& there = state_->spaces[static_cast<std::size_t>(space)];
+  const auto found = there.values.find(key);
+  if (found == there.values.end()) return nullptr;
+  const bool lasts =
+      space == Space::kTorch ? write_once_by_name(key) : there.set_once.contains(key);
+  return lasts ? &found->second : nullptr;
+}
+
+void Engine::set_companions(ClientId client, RequestId request, std::vector<Companion> companions) {
+  if (const WaiterId waiting = state_->waiters.find(client, request); waiting != 0)
+    state_->waiters.find(waiting)->companions = std::move(companions);
 }
 
 std::size_t Engine::bytes() const { return state_->bytes; }
@@ -443,6 +504,8 @@ std::size_t Engine::key_count() const { return state_->keys; }
 std::size_t Engine::open_requests() const { return state_->waiters.size(); }
 std::size_t Engine::waiting_bytes() const { return state_->waiters.bytes(); }
 std::uint64_t Engine::changes() const { return state_->changes; }
+std::uint64_t Engine::requests() const { return state_->requests; }
+void Engine::count_request() { state_->requests += 1; }
 void Engine::end_watch(ClientId client, RequestId request) { state_->end_watches(client, request); }
 
 }  // namespace ivy::store

@@ -29,143 +29,28 @@
 #include "proto/status.h"
 #include "proto/store_wire.h"
 #include "rendezvous/journal.h"
+#include "rendezvous/requests.h"
 
 namespace ivy::store {
 
-using ClientId = std::uint64_t;
-using RequestId = std::uint64_t;  // Unique among a client's open requests.
-
-enum class Space : std::uint8_t { kNative, kTorch, kPmi };
-
-struct ClientInfo {
-  Space space = Space::kNative;
-  std::uint32_t generation = 0;
-  std::optional<std::uint32_t> rank;
-  std::uint32_t pid = 0;  // 0: unknown.
-  std::string address;    // Where it connected from, for messages.
+// What connections put their requests to: the engine, or a leaf in front of one (leaf.h), which
+// answers later what an engine answers at once. Everything is said where Engine declares it.
+class StoreFront {
+ public:
+  virtual ~StoreFront() = default;
+  virtual Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) = 0;
+  virtual void leave(ClientId client) = 0;
+  virtual void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) = 0;
+  virtual void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
+                     Replies& out) = 0;
+  virtual std::uint64_t advance(std::uint64_t now_ns, Replies& out) = 0;
+  virtual void end_watch(ClientId client, RequestId request) = 0;
+  virtual void begin_generation(std::uint32_t generation, Replies& out) = 0;
+  virtual std::uint32_t generation() const = 0;
+  virtual std::uint64_t changes() const = 0;
+  // False: what it was asked has not left yet; nobody is read until it has.
+  virtual bool takes_more() const { return true; }
 };
-
-// ---- Requests -----------------------------------------------------------------------------------
-// deadline_ns: on the clock of `now`; kNever waits for ever.
-inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
-
-struct Set {
-  std::string key, value;
-  bool once = false;  // AlreadyExists unless the value is the same.
-};
-struct Get {
-  std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
-};
-struct Wait {
-  std::vector<std::string> keys;
-  std::uint64_t deadline_ns = kNever;
-};
-struct Check {
-  std::vector<std::string> keys;
-};
-struct Add {
-  std::string key;
-  std::int64_t delta =
-      0;  // InvalidArgument on a value that is no number, or when it would overflow.
-};
-struct CompareSet {
-  std::string key;
-  std::optional<std::string> expected;  // Nothing: must be missing.
-  std::string desired;
-};
-struct Append {
-  std::string key, value;
-};
-struct Delete {
-  std::string key;
-};
-struct MultiGet {
-  std::vector<std::string> keys;
-};
-struct MultiSet {
-  std::vector<std::pair<std::string, std::string>> entries;
-};
-struct QueuePush {
-  std::string key, value;
-};
-struct QueuePop {
-  std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
-};
-struct QueueLength {
-  std::string key;
-};
-struct List {
-  std::string prefix;
-  std::uint32_t limit = 0;
-  std::string after;
-};
-struct Count {
-  std::string prefix;
-};
-struct Barrier {
-  std::string name;
-  std::uint32_t size = 0;    // May change between rounds; within one it is the first member's.
-  std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
-  std::uint64_t call = 0;    // Of this arrival: asked again after its round, it is answered again.
-  std::uint64_t deadline_ns = kNever;
-};
-struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
-  std::string key;
-  std::int64_t at_least = 0;
-};
-struct Watch {
-  std::string prefix;
-  bool exact = false;  // Of this key only.
-};
-struct Cancel {
-  RequestId request = 0;
-};
-
-using Request =
-    std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet, MultiSet,
-                 QueuePush, QueuePop, QueueLength, List, Count, Barrier, AddAndWait, Watch, Cancel>;
-
-// ---- Replies ------------------------------------------------------------------------------------
-struct Done {};
-struct Value {
-  std::string bytes;
-};
-struct Values {
-  std::vector<std::string> bytes;
-};
-struct Number {
-  std::int64_t value = 0;
-};
-struct Compared {
-  bool stored = false;
-  std::optional<std::string> current;  // Nothing: missing.
-};
-struct Keys {
-  std::vector<std::string> keys;
-  bool more = false;
-};
-struct Changed {  // A watch's; the request stays open. A session whose client does not read sends
-                  // one kOverflow instead and cancels the watch.
-  enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
-  What what = What::kSet;
-  std::string key, value;
-};
-
-struct Reply {
-  ClientId client = 0;
-  RequestId request = 0;
-  std::variant<Done, Value, Values, Number, Compared, Keys, Changed, Error> body;
-};
-using Replies = std::vector<Reply>;
-
-// A connection's turn ends when what it has caused costs this much; it is given another one
-// (has_more) when its replies have left. So no client fills the memory or holds up the others by
-// sending much at once. A request costs kRequestCost and the bytes of the replies.
-inline constexpr std::size_t kTurnBytes = 1u << 20;
-inline constexpr std::size_t kRequestCost = 256;
-std::size_t cost_of(const Reply& reply);
 
 // ---- Who waits for whom -------------------------------------------------------------------------
 struct Waiting {
@@ -190,37 +75,51 @@ struct EngineLimits {
   std::size_t store_bytes = kMaxStoreBytes;
   std::size_t keys = kMaxKeys;
   std::size_t waits_per_client = 4096;
-  std::size_t watches_per_client = 1024;  // Every write looks at all of them.
+  std::size_t watches_per_client = 1024;      // Every write looks at all of them.
+  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: a write finds its own.
   // Keys that requests wait for, kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
 };
 
-class Engine {
+class Engine : public StoreFront {
  public:
   explicit Engine(EngineLimits limits = {});
-  ~Engine();
+  ~Engine() override;
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // A client is there. FailedPrecondition when its generation is not the present one.
-  Result<ClientId> join(ClientInfo info, std::uint64_t now_ns);
+  Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) override;
   // It is gone: its waits are forgotten, its watches end; what it wrote stays.
-  void leave(ClientId client);
+  void leave(ClientId client) override;
   // Learned later (torch's ping tells a pid).
-  void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank);
+  void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) override;
 
   // Every reply that this request causes, its own and those of clients that waited for it, in the
   // order in which they must be sent. A client's requests are answered in order unless they wait.
-  void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns, Replies& out);
+  void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
+             Replies& out) override;
   // Answers what is due with DeadlineExceeded, which names the missing keys and how long. The next
   // time at which something will be due, or kNever.
-  std::uint64_t advance(std::uint64_t now_ns, Replies& out);
+  std::uint64_t advance(std::uint64_t now_ns, Replies& out) override;
 
   // As a Cancel of it, without an answer.
-  void end_watch(ClientId client, RequestId request);
-  void begin_generation(std::uint32_t generation, Replies& out);
-  std::uint32_t generation() const;
+  void end_watch(ClientId client, RequestId request) override;
+  void begin_generation(std::uint32_t generation, Replies& out) override;
+  std::uint32_t generation() const override;
+
+  // Of leaves. The value of a key that will keep it until somebody removes it or writes it in
+  // another way: one that was set once, or one of those below in write_once_by_name(). Null: none
+  // such.
+  const std::string* lasting_value(Space space, const std::string& key) const;
+  // These wait for the same as that request, of another client, and have since then. Replaces what
+  // was said before of that request, and ends with it.
+  struct Companion {
+    ClientId client = 0;
+    std::uint64_t since_ns = 0;
+  };
+  void set_companions(ClientId client, RequestId request, std::vector<Companion> companions);
 
   // Without `asker`, who asks for it, when it has asked for nothing else: it is nobody's peer.
   Picture picture(ClientId asker = 0) const;
@@ -229,7 +128,10 @@ class Engine {
   std::size_t open_requests() const;
   std::size_t waiting_bytes() const;
   // Grows with every write and every wait that was satisfied: whether the job gets on.
-  std::uint64_t changes() const;
+  std::uint64_t changes() const override;
+  // Requests that were applied, those of leaves for themselves (FOLLOW) included.
+  std::uint64_t requests() const;
+  void count_request();
 
   // From now on; nullptr: to nobody. It outlives the engine, or is taken away.
   void journal_to(Journal* journal);

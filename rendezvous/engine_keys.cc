@@ -18,6 +18,7 @@ void Engine::State::serve(Set&& request) {
   }
   const Result<void> stored = put(request.key, std::move(request.value));
   if (!stored.ok()) return answer(stored.error());
+  if (request.once) contents().set_once.insert(request.key);
   answer(Done{});
   tell_waiters(request.key);
 }
@@ -56,8 +57,11 @@ void Engine::State::serve(Add&& request) {
 void Engine::State::serve(CompareSet&& request) {
   const auto found = contents().values.find(request.key);
   const bool present = found != contents().values.end();
-  const bool equal = request.expected ? present && found->second == *request.expected : !present;
+  const bool fits_missing = !request.expected || (request.as_torch && request.expected->empty());
+  const bool equal =
+      present ? request.expected && found->second == *request.expected : fits_missing;
   if (!equal) {
+    if (request.as_torch && !present) return answer(Compared{false, std::move(request.expected)});
     return answer(Compared{false, present ? std::optional(found->second) : std::nullopt});
   }
   const Result<void> stored = put(request.key, request.desired);
@@ -82,6 +86,7 @@ void Engine::State::serve(Append&& request) {
     bytes += request.value.size();
     changes += 1;
     note({EffectKind::kAppend, space, request.key, request.value, 0, 0, {}});
+    contents().set_once.erase(request.key);
     found->second += request.value;
   }
   answer(Number{static_cast<std::int64_t>(length)});
@@ -96,6 +101,7 @@ void Engine::State::serve(Delete&& request) {
   keys -= 1;
   changes += 1;
   note({EffectKind::kErase, space, request.key, {}, 0, 0, {}});
+  contents().set_once.erase(request.key);
   values.erase(found);
   answer(Number{1});
   tell_watches(request.key, Changed::What::kDeleted, {});

@@ -21,6 +21,7 @@ void Engine::State::serve(QueuePush&& request) {
   std::deque<std::string>& queue = contents().queues[request.key];
   queue.push_back(std::move(request.value));
   answer(Number{static_cast<std::int64_t>(queue.size())});
+  if (queue.size() == 1) tell_exact_watches(request.key, Changed::What::kSet, {}, true);
   tell_queue(request.key);
 }
 
@@ -55,6 +56,11 @@ void Engine::State::tell_queue(const std::string& key) {
 void Engine::State::serve(QueuePop&& request) {
   auto& queues = contents().queues;
   const auto queue = queues.find(request.key);
+  if (request.counted) {
+    if (queue == queues.end()) return answer(Popped{});
+    const auto length = static_cast<std::int64_t>(queue->second.size());
+    return answer(Popped{length, take_front(queue)});
+  }
   if (queue == queues.end()) {
     if (!request.wait_until_ns) {
       return answer(Error{Code::kNotFound, "queue '" + shown_key(request.key) + "' is empty"});
@@ -163,23 +169,35 @@ void Engine::State::serve(Watch&& request) {
   const Result<void> sane = check_key(request.prefix);
   if (!sane.ok()) return answer(sane.error());
   Client& here = clients.find(client)->second;
-  if (here.watches >= limits.watches_per_client) {
-    return answer(Error{
-        Code::kResourceExhausted,
-        "this client has " + std::to_string(limits.watches_per_client) + " watches, its limit"});
+  const std::size_t limit = here.info.is_leaf ? limits.watches_per_leaf : limits.watches_per_client;
+  if (here.watches >= limit) {
+    return answer(Error{Code::kResourceExhausted,
+                        "this client has " + std::to_string(limit) + " watches, its limit"});
   }
   here.watches += 1;
-  contents().watches.push_back({client, id, std::move(request.prefix), request.exact});
+  if (request.exact) {
+    const auto found = contents().values.find(request.prefix);
+    const bool present = found != contents().values.end();
+    answer(Compared{false, present ? std::optional(found->second) : std::nullopt});
+    contents().exact_watches.emplace(request.prefix,
+                                     WatchEntry{client, id, request.prefix, request.one_shot});
+    return;
+  }
+  contents().watches.push_back({client, id, std::move(request.prefix), false});
   answer(Done{});
 }
 
-void Engine::State::serve(Cancel&& request) {
-  const WaiterId waiting = waiters.find(client, request.request);
-  if (waiting != 0) {
+void Engine::State::cancel(RequestId request) {
+  if (const WaiterId waiting = waiters.find(client, request); waiting != 0) {
     answer(*waiters.find(waiting), Error{Code::kCancelled, "cancelled by its client"});
     forget_wait(waiting);
   }
-  end_watches(client, request.request);
+  end_watches(client, request);
+}
+
+void Engine::State::serve(Cancel&& request) {
+  cancel(request.request);
+  for (const RequestId other : request.or_these) cancel(other);
   answer(Done{});
 }
 

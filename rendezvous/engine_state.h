@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -53,7 +54,7 @@ struct Engine::State {
     ClientId client = 0;
     RequestId request = 0;
     std::string prefix;
-    bool exact = false;
+    bool one_shot = false;
   };
   using Queues = std::map<std::string, std::deque<std::string>, std::less<>>;  // No empty one.
   struct Contents {
@@ -61,6 +62,8 @@ struct Engine::State {
     Queues queues;
     std::map<std::string, BarrierRound, std::less<>> barriers;
     std::vector<WatchEntry> watches;
+    std::unordered_multimap<std::string, WatchEntry> exact_watches;  // By key.
+    std::unordered_set<std::string> set_once;                        // Keys; see lasting_value().
   };
 
   explicit State(EngineLimits wanted) : limits(wanted) {}
@@ -85,6 +88,7 @@ struct Engine::State {
   void serve(AddAndWait&& request);
   void serve(Watch&& request);
   void serve(Cancel&& request);
+  void serve(Why&& request);
 
   // ---- small parts ----
   template <class Body>
@@ -120,11 +124,15 @@ struct Engine::State {
   void tell_queue(const std::string& key);
   void settle(WaiterId waiter, const std::string& key);
   void tell_watches(const std::string& key, Changed::What what, const std::string& value);
+  void tell_exact_watches(const std::string& key, Changed::What what, const std::string& value,
+                          bool only_one_shot);
+  void cancel(RequestId request);
   void begin_wait(Waiter waiter);
   void forget_wait(WaiterId waiter);
   void complete(const std::string& name, BarrierRound& barrier);
   Waiter waiter_here(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Waiting describe(WaiterId waiter);
+  Picture picture(ClientId asker);
   void end_watches(ClientId of, std::optional<RequestId> only);
 
   // ---- what outlives the process ----
@@ -148,6 +156,7 @@ struct Engine::State {
   std::uint64_t changes = 0;
   Journal* journal = nullptr;
   std::string effects;  // Of the request that is being served.
+  std::uint64_t requests = 0;
 
   // Of the request that is being served.
   ClientId client = 0;

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "rendezvous/explanation.h"
-
 namespace ivy::store {
 namespace {
 
@@ -113,7 +111,7 @@ void put_reply(Op op, const Reply& reply, std::string& out) {
 }  // namespace
 
 struct NativeDialect::State {
-  Engine& engine;
+  StoreFront& engine;
   ClientId client = 0;
   WireDecoder decoder{kMaxFrameBytes};
   bool turn_over = false;
@@ -128,7 +126,7 @@ NativeDialect::~NativeDialect() { state_->engine.leave(state_->client); }
 
 ClientId NativeDialect::client() const { return state_->client; }
 
-Result<std::unique_ptr<NativeDialect>> NativeDialect::make(Engine& engine, ClientInfo info,
+Result<std::unique_ptr<NativeDialect>> NativeDialect::make(StoreFront& engine, ClientInfo info,
                                                            std::uint64_t now_ns) {
   const ClientId client = IVY_TRY(engine.join(std::move(info), now_ns));
   auto state = std::make_unique<State>(State{.engine = engine, .client = client});
@@ -218,24 +216,25 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
   if (op == Op::kPing) {
     std::string text = text_of(in);
     if (!in.done()) return Error{Code::kDataLoss, "a damaged ping"};
-    out.push_back({client, id, Value{std::move(text)}});
+    Reply& reply = out.emplace_back();
+    reply.client = client;
+    reply.request = id;
+    reply.body = Value{std::move(text)};
     return {};
   }
   if (op == Op::kWhy) {
     if (!in.done()) return Error{Code::kDataLoss, "a damaged why"};
-    out.push_back({client, id, Value{explain(engine.picture(client), now_ns)}});
+    engine.apply(client, id, Why{}, now_ns, out);
     return {};
   }
   if (op == Op::kCancel) {
     const std::uint32_t cancelled = in.u32();
     if (!in.done()) return Error{Code::kDataLoss, "a damaged cancel"};
     // Only these wait; which of them it was, the client need not say.
-    for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch}) {
-      const std::size_t before = out.size();
-      engine.apply(client, id, Cancel{request_id(waits, cancelled)}, now_ns, out);
-      if (waits == Op::kWatch) break;
-      if (out.size() > before) out.pop_back();  // Its own answer is given once, at the end.
-    }
+    Cancel cancel;
+    for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch})
+      cancel.or_these.push_back(request_id(waits, cancelled));
+    engine.apply(client, id, std::move(cancel), now_ns, out);
     return {};
   }
   Result<Request> request = request_of(op, in, now_ns);

@@ -14,7 +14,7 @@ namespace ivy::store {
 
 class NativeDialect {
  public:
-  static Result<std::unique_ptr<NativeDialect>> make(Engine& engine, ClientInfo info,
+  static Result<std::unique_ptr<NativeDialect>> make(StoreFront& engine, ClientInfo info,
                                                      std::uint64_t now_ns);
   ~NativeDialect();  // Leaves the engine.
 

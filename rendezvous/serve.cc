@@ -23,10 +23,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
+#include "rendezvous/leaf_serve.h"
 #include "proto/listening_socket.h"
 #include "rendezvous/job_process.h"
 #include "rendezvous/job_server.h"
@@ -47,6 +49,7 @@ struct ServeOptions {
   std::vector<int> native_fds;
   std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
+  std::string root;    // ADDRESS:PORT of the store; set: this is a leaf.
   std::string listen;  // ADDRESS:PORT
   std::string torch;
   unsigned stall_seconds = 0;
@@ -61,6 +64,7 @@ struct ServeOptions {
 constexpr const char* kHelp =
     "usage: ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]\n"
     "       ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]\n"
+    "or:    ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job\n"
     "\n"
     "A store for one job, or for all jobs that have a token file in DIR (named by the job's id,\n"
     "32 bytes, mode 0400; a file that appears is served at once, a job whose file goes is over).\n"
@@ -135,6 +139,8 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     return take_number(name, value, options.adopt_fd);
   else if (name == "--wal")
     options.wal = value;
+  else if (name == "--root")
+    options.root = value;
   else if (name == "--generation")
     return take_number(name, value, options.generation);
   else if (name == "--control-fd")
@@ -152,7 +158,8 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
 
 Result<ServeOptions> parse(int argc, char** argv) {
   ServeOptions options;
-  if (argc < 1 || std::string_view(argv[0]) != "serve") return wrong("the only verb is serve");
+  const std::string_view verb = argc < 1 ? "" : argv[0];
+  if (verb != "serve" && verb != "leaf") return wrong("the verbs are serve and leaf");
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return wrong(std::string(argv[i]) + " needs a value");
     IVY_CHECK(take_option(argv[i], argv[i + 1], options));
@@ -169,6 +176,8 @@ Result<ServeOptions> parse(int argc, char** argv) {
   if (options.token_file.empty()) return wrong("--token-file is missing");
   if (options.listen.empty() && options.native_fds.empty() && options.adopt_fd < 0)
     return wrong("--listen is missing");
+  if ((verb == "leaf") == options.root.empty())
+    return wrong("--root, the store's address, belongs to leaf");
   return options;
 }
 
@@ -231,6 +240,7 @@ class RendezvousProcess {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
       if (!error) loop_.stop();
     });
+    count_when_asked();
     if (options_.control_fd >= 0) {
       control_.assign(options_.control_fd);
       wait_for_control();
@@ -253,6 +263,14 @@ class RendezvousProcess {
   }
 
  private:
+  void count_when_asked() {
+    asked_.async_wait([this](const boost::system::error_code& error, int) {
+      if (error) return;
+      say("log " + std::to_string(server_.request_count()) + " requests served");
+      count_when_asked();
+    });
+  }
+
   ServerOptions server_options(const std::string& token) {
     ServerOptions server;
     server.job_id = options_.job_id;
@@ -386,6 +404,7 @@ class RendezvousProcess {
   boost::asio::io_context loop_{1};
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
+  boost::asio::signal_set asked_{loop_, SIGUSR1};
   boost::asio::posix::stream_descriptor control_{loop_};
   boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
@@ -436,6 +455,26 @@ int serve_many(const ServeOptions& options) {
   return 0;
 }
 
+int run_as_leaf(const ServeOptions& options, const std::string& token) {
+  LeafStart start;
+  start.job_id = options.job_id;
+  start.token = token;
+  start.generation = options.generation;
+  start.root = options.root;
+  start.control_fd = options.control_fd;
+  start.native_fds = options.native_fds;
+  start.torch_fds = options.torch_fds;
+  for (const auto& [text, fds] : {std::pair(&options.listen, &start.native_fds),
+                                  std::pair(&options.torch, &start.torch_fds)}) {
+    if (text->empty()) continue;
+    const Result<int> fd = listen_on_text(*text);
+    if (!fd.ok()) return complain(fd.error());
+    fds->push_back(*fd);
+  }
+  const Result<int> code = run_leaf(std::move(start));
+  return code.ok() ? *code : complain(code.error());
+}
+
 }  // namespace
 
 int run_rendezvous(int argc, char** argv) {
@@ -454,6 +493,7 @@ int run_rendezvous(int argc, char** argv) {
   if (!options->tokens.empty()) return serve_many(*options);
   const Result<std::string> token = read_token(options->token_file, options->adopt_fd >= 0);
   if (!token.ok()) return complain(token.error());
+  if (!options->root.empty()) return run_as_leaf(*options, *token);
   RendezvousProcess process(*options, *token);
   const Result<void> listening = process.listen();
   if (!listening.ok()) {

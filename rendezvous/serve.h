@@ -11,6 +11,9 @@
 // torch cannot authenticate: its socket is for loopback and the listed addresses only.
 // --wal DIRECTORY in each of them: what was acknowledged outlives the process (wal_file.h).
 //
+// and the role `ivy-rendezvous leaf` (leaf_serve.h): the same options, and --root ADDRESS:PORT, the
+// store's native socket. SIGUSR1 to either: it says how many requests it has served.
+//
 // On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit". Up:
 // "ready", "log TEXT", "stall TEXT" (who waits for whom, when nothing has moved for
 // --stall-seconds), "end TEXT" (why it ends by itself). Its end ends the store. By hand, the same

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <list>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "rendezvous/connection.h"
@@ -87,8 +88,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   Core(boost::asio::io_context& loop, ServerOptions options)
       : loop_(loop),
         options_(std::move(options)),
-        store_{options_.job_id, options_.token, random_bytes(kEpochBytes)},
+        store_{options_.job_id, options_.token,
+               options_.epoch.empty() ? random_bytes(kEpochBytes) : options_.epoch},
         engine_(options_.engine),
+        front_(options_.front == nullptr ? engine_ : *options_.front),
         buffer_(std::make_unique<char[]>(kReadBytes)),
         ready_(loop, readiness_.descriptor()),
         timer_(loop),
@@ -96,6 +99,15 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     Replies none;
     engine_.begin_generation(options_.generation, none);
   }
+  void answer(Replies& replies) {
+    deliver(replies);
+    end_turn();
+  }
+  void go_on() {
+    for (const LinkPointer& link : links_) settle(link);
+    end_turn();
+  }
+  std::uint64_t request_count() const { return engine_.requests(); }
 
   ~Core() { ready_.release(); }  // The set closes it.
 
@@ -142,6 +154,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     std::list<std::shared_ptr<Link>>::iterator place;       // In links_.
     std::list<Link*>::iterator unauthenticated_place = {};  // While it is not authenticated.
     bool unauthenticated = false;
+    std::unordered_set<ClientId> speaks_for;  // A leaf's clients.
   };
   using LinkPointer = std::shared_ptr<Link>;
 
@@ -149,13 +162,19 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     return link.connection->unsent.size() - link.sent;
   }
   bool reads_its_replies(const Link& link) const {
-    return backlog(link) <= options_.limits.unread_pause_bytes;
+    return backlog(link) <= options_.limits.unread_pause_bytes && front_.takes_more();
   }
   bool may_go_on(const Link& link) const { return reads_its_replies(link) && !disk_is_behind(); }
   bool disk_is_behind() const {
     return wal_ != nullptr &&
            (wal_->pending_bytes() > kMaxUncommittedBytes || held_.bytes() > kMaxUncommittedBytes);
   }
+  // A leaf's replies are those of many.
+  std::size_t close_bytes(const Link& link) const {
+    return options_.limits.unread_close_bytes *
+           std::max<std::size_t>(1, link.connection->client_count());
+  }
+  void note_clients(Link& link);
 
   void wait_for_clients(Listener& listener);
   void take_clients(Listener& listener);
@@ -186,7 +205,8 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   boost::asio::io_context& loop_;
   const ServerOptions options_;
   StoreIdentity store_;
-  Engine engine_;
+  Engine engine_;  // Empty where there is another front.
+  StoreFront& front_;
   std::unique_ptr<WalFile> wal_;  // Only with keep_in.
   std::unique_ptr<stream_descriptor> disk_ready_;
   HeldReplies held_;
@@ -272,9 +292,11 @@ Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_stora
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
   const std::string peer = text_of(from, true);
-  auto link = std::make_shared<Link>(fd, dialect == Dialect::kNative
-                                             ? make_native_connection(engine_, store_, peer)
-                                             : make_torch_connection(engine_, peer));
+  auto link = std::make_shared<Link>(
+      fd, dialect == Dialect::kNative
+              ? make_native_connection(front_, store_, peer,
+                                       options_.front == nullptr ? &engine_ : nullptr)
+              : make_torch_connection(front_, peer));
   link->address = peer;
   link->dialect = dialect;
   link->since_ns = steady_ns();
@@ -377,11 +399,23 @@ void Server::Core::receive(const LinkPointer& link, std::string_view bytes) {
   authenticated(*link);
   if (const ClientId client = link->connection->client(); client != 0)
     by_client_[client] = link.get();
+  note_clients(*link);
   settle(link);
   deliver(replies);
   if (!served.ok()) {
     send_some(link);
     close(link, served.error().message);
+  }
+}
+
+void Server::Core::note_clients(Link& link) {
+  for (const ClientId joined : link.connection->take_joined()) {
+    by_client_[joined] = &link;
+    link.speaks_for.insert(joined);
+  }
+  for (const ClientId left : link.connection->take_left()) {
+    by_client_.erase(left);
+    link.speaks_for.erase(left);
   }
 }
 
@@ -409,7 +443,7 @@ void Server::Core::hand_out(Replies& replies) {
     const Result<void> taken = link->connection->reply(reply);
     if (!taken.ok()) {
       close(link, taken.error().message);
-    } else if (backlog(*link) > options_.limits.unread_close_bytes) {
+    } else if (backlog(*link) > close_bytes(*link)) {
       close(link, "it does not read: " + std::to_string(backlog(*link)) +
                       " bytes of replies wait for it");
     }
@@ -419,10 +453,11 @@ void Server::Core::hand_out(Replies& replies) {
 // What a turn of the loop leaves to be done: send what it has made, serve what had to wait for it.
 // Who still has more then gets another turn, behind everybody else's.
 void Server::Core::end_turn() {
+  if (stopped_) return;  // And `front` may be gone.
   Replies due;
-  const std::uint64_t next = engine_.advance(steady_ns(), due);
+  const std::uint64_t next = front_.advance(steady_ns(), due);
   deliver(due);
-  if (const std::uint64_t changes = engine_.changes(); changes != changes_) {
+  if (const std::uint64_t changes = front_.changes(); changes != changes_) {
     changes_ = changes;
     last_progress_ns_ = steady_ns();
   }
@@ -435,6 +470,7 @@ void Server::Core::end_turn() {
       self->end_turn();
     });
   }
+  if (options_.turn_ended) options_.turn_ended();
   // A wait of this turn may end before the next tick.
   if (!stopped_ && next < timer_ns_) set_timer(next);
 }
@@ -545,6 +581,7 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
   if (link->unauthenticated) unauthenticated_.erase(link->unauthenticated_place);
   link->unauthenticated = false;
   by_client_.erase(link->connection->client());
+  for (const ClientId client : link->speaks_for) by_client_.erase(client);
   links_.erase(link->place);
   ::close(link->fd);
   link->connection = std::make_unique<ClosedConnection>();
@@ -553,7 +590,7 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
 
 void Server::Core::begin_generation(std::uint32_t generation) {
   Replies replies;
-  engine_.begin_generation(generation, replies);
+  front_.begin_generation(generation, replies);
   hand_out(replies);  // They tell of nothing that the disk would have to keep.
   end_turn();
   std::vector<LinkPointer> former(links_.begin(), links_.end());
@@ -649,6 +686,9 @@ std::optional<std::uint64_t> Server::longest_wait_since_ns() const {
 std::uint64_t Server::last_progress_ns() const { return core_->last_progress_ns(); }
 bool Server::anybody_waits() const { return core_->anybody_waits(); }
 std::size_t Server::connection_count() const { return core_->connection_count(); }
+std::uint64_t Server::request_count() const { return core_->request_count(); }
+void Server::answer(Replies& replies) { core_->answer(replies); }
+void Server::go_on() { core_->go_on(); }
 void Server::stop() { core_->stop(); }
 
 std::string address_of(int fd) {

@@ -45,6 +45,13 @@ struct ServerOptions {
   // With a log on the disk (keep_in): it cannot be written any more. Every request that it would
   // have made lasting has been answered with an error, and nobody is served any more.
   std::function<void(const std::string&)> log_lost;
+  // A leaf's server (leaf_serve.cc): what its clients ask goes here, not to an engine of the
+  // server's own, and they are greeted with the epoch of the store behind it. It outlives the
+  // server.
+  StoreFront* front = nullptr;
+  std::string epoch;
+  // Behind each turn, when what it has caused has been said to `front`.
+  std::function<void()> turn_ended;
 };
 
 class Server {
@@ -65,6 +72,10 @@ class Server {
   void adopt(int fd, std::string_view arrived);
   // Everything of the generation before is forgotten, and its connections are closed.
   void begin_generation(std::uint32_t generation);
+  // Replies of `front` that came later than their request.
+  void answer(Replies& replies);
+  // `front` takes more again.
+  void go_on();
   // Who waits for whom now.
   std::string why() const;
   // When a reply was last sent to a client that had waited, or a request last changed something, on
@@ -74,6 +85,8 @@ class Server {
   // Since when somebody has waited, the longest; nothing when nobody does. Looks at every wait.
   std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const;
+  // Requests that were served since the start.
+  std::uint64_t request_count() const;
   void stop();
 
  private:

@@ -1,6 +1,7 @@
 #include "rendezvous/torch_dialect.h"
 
 #include <array>
+#include <deque>
 #include <map>
 #include <optional>
 #include <utility>
@@ -87,7 +88,7 @@ struct TorchDialect::State {
     std::size_t bytes = 0;
   };
 
-  State(Engine& engine_, std::uint32_t generation_, std::string address_)
+  State(StoreFront& engine_, std::uint32_t generation_, std::string address_)
       : engine(engine_), generation(generation_), address(std::move(address_)) {}
 
   void keep(std::string_view bytes);
@@ -100,9 +101,8 @@ struct TorchDialect::State {
     requests += 1;
     engine.apply(client, id, std::move(request), now_ns, out);
   }
-  void compare_set(std::uint64_t now_ns, Replies& out);
-  void queue_pop(std::uint64_t now_ns, Replies& out);
-  Result<void> watch(std::uint64_t now_ns, Replies& out);
+  Result<void> note_watch();
+  Result<void> watched_now(const Compared& present, std::string& bytes);
   Request request_of(TorchOp op);
   Result<void> encode(TorchOp op, const Reply& reply, std::string& bytes);
   Result<void> changed(const Changed& change, std::string& bytes);
@@ -123,7 +123,7 @@ struct TorchDialect::State {
            static_cast<unsigned char>(rest()[0]) == static_cast<unsigned>(TorchOp::kCancelWait);
   }
 
-  Engine& engine;
+  StoreFront& engine;
   const std::uint32_t generation;
   const std::string address;
   ClientId client = 0;
@@ -137,6 +137,7 @@ struct TorchDialect::State {
   bool has_more = false;  // Bytes that have arrived were left for another turn.
   std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
   std::size_t watched_bytes = 0;
+  std::deque<std::string> watches_asked;  // Those whose answer has not come, in order.
 };
 
 // ---- Bytes to requests --------------------------------------------------------------------------
@@ -297,14 +298,25 @@ Request TorchDialect::State::request_of(TorchOp op) {
         set.entries.emplace_back(text(i), text(i + 1));
       return set;
     }
+    case TorchOp::kCompareSet: {
+      std::string key = text(0);
+      std::string wanted = text(1);
+      return CompareSet{std::move(key), std::move(wanted), text(2), true};
+    }
     case TorchOp::kQueuePush:
       return QueuePush{text(0), text(1)};
+    case TorchOp::kQueuePop:
+      return QueuePop{text(0), std::nullopt, true};
     case TorchOp::kQueueLength:
       return QueueLength{text(0)};
     case TorchOp::kListKeys:
       return List{};
     case TorchOp::kBarrier:
       return AddAndWait{text(0), incoming.number};
+    case TorchOp::kCancelWait:
+      return Cancel{std::exchange(waiting, 0), {}};
+    case TorchOp::kWatchKey:
+      return Watch{text(0), true};
     default:
       return Count{};
   }
@@ -324,12 +336,6 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
       if (incoming.number != kValidateMagic) return damaged("a greeting with a wrong number");
       validated = true;
       return {};
-    case TorchOp::kCompareSet:
-      compare_set(now_ns, out);
-      return {};
-    case TorchOp::kCancelWait:
-      apply(op, Cancel{std::exchange(waiting, 0)}, now_ns, out);
-      return {};
     case TorchOp::kPing:
       engine.describe(client, static_cast<std::uint32_t>(incoming.number), std::nullopt);
       // The engine has no ping: the answer to an empty check comes at the right place among others.
@@ -337,17 +343,16 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
       if (std::holds_alternative<Number>(out.back().body))
         out.back().body = Number{incoming.number};
       return {};
-    case TorchOp::kQueuePop:
-      queue_pop(now_ns, out);
-      return {};
     case TorchOp::kWatchKey:
-      return watch(now_ns, out);
+      IVY_CHECK(note_watch());
+      break;
     default:
       break;
   }
   const std::size_t before = out.size();
   const RequestId id = upcoming_id(op);
-  apply(op, request_of(op), now_ns, out);
+  Request request = request_of(op);
+  apply(op, std::move(request), now_ns, out);
   for (std::size_t i = before; i < out.size(); ++i) {
     if (out[i].client == client && out[i].request == id) return {};
   }
@@ -355,59 +360,14 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
   return {};
 }
 
-// An empty expectation stands for a key that is missing, and for an empty value. Refused for a key
-// that is missing, the answer is what the client expected.
-void TorchDialect::State::compare_set(std::uint64_t now_ns, Replies& out) {
-  const std::string key = text(0);
-  std::string wanted = text(1);
-  std::string desired = text(2);
-  const std::size_t before = out.size();
-  const auto refused = [&] {
-    const auto* compared = std::get_if<Compared>(&out[before].body);
-    return compared != nullptr && !compared->stored;
-  };
-  if (wanted.empty()) {
-    apply(TorchOp::kCompareSet, CompareSet{key, std::nullopt, desired}, now_ns, out);
-    if (!refused() || !std::get<Compared>(out[before].body).current->empty()) return;
-    out.resize(before);  // It is there, and empty.
-  }
-  apply(TorchOp::kCompareSet, CompareSet{key, wanted, std::move(desired)}, now_ns, out);
-  if (!refused()) return;
-  auto& current = std::get<Compared>(out[before].body).current;
-  if (!current) current = std::move(wanted);
-}
-
-// The reply begins with how long the queue was; nothing follows when it was empty.
-void TorchDialect::State::queue_pop(std::uint64_t now_ns, Replies& out) {
-  const std::string key = text(0);
-  const std::size_t before = out.size();
-  apply(TorchOp::kQueueLength, QueueLength{key}, now_ns, out);
-  const auto* length = std::get_if<Number>(&out[before].body);
-  std::string answer;
-  put_number(answer, length == nullptr ? 0 : length->value);
-  out.resize(before);
-  apply(TorchOp::kQueuePop, QueuePop{key, std::nullopt}, now_ns, out);
-  // Anything but an empty queue is an error, such as that of a generation that has ended.
-  const auto* error = std::get_if<Error>(&out[before].body);
-  if (error != nullptr && error->code != Code::kNotFound) return;
-  if (const auto* item = std::get_if<Value>(&out[before].body)) put_bytes(answer, item->bytes);
-  out[before].body = Value{std::move(answer)};
-}
-
-Result<void> TorchDialect::State::watch(std::uint64_t now_ns, Replies& out) {
-  // Version 2.1 counts from here on in its own way: this is its DELETE_KEY. A client of 2.0 watches
-  // on a connection on which it does nothing else.
-  if (requests != watched.size() * 2) return damaged(kTorch21);
-  const std::string key = text(0);
+// Version 2.1 counts from here on in its own way: this is its DELETE_KEY. A client of 2.0 watches
+// on a connection on which it does nothing else.
+Result<void> TorchDialect::State::note_watch() {
+  if (requests != watched.size()) return damaged(kTorch21);
+  const std::string& key = incoming.texts[0];
   if (watched.contains(key)) return damaged("key '" + shown_key(key) + "' is watched twice");
-  const std::size_t before = out.size();
-  apply(TorchOp::kGet, Get{key, std::nullopt}, now_ns, out);
-  const auto* value = std::get_if<Value>(&out[before].body);
-  watched[key] = value == nullptr ? std::nullopt : std::optional(value->bytes);
-  watched_bytes += value == nullptr ? 0 : value->bytes.size();
-  out.resize(before);
-  IVY_CHECK(check_watched());
-  apply(TorchOp::kWatchKey, Watch{key, true}, now_ns, out);
+  watched[key];
+  watches_asked.push_back(key);
   return {};
 }
 
@@ -460,9 +420,12 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
     case TorchOp::kPing:
       put_u32(bytes, static_cast<std::uint32_t>(std::get<Number>(reply.body).value));
       return {};
-    case TorchOp::kQueuePop:
-      bytes += std::get<Value>(reply.body).bytes;
+    case TorchOp::kQueuePop: {
+      const auto& [length, item] = std::get<Popped>(reply.body);
+      put_number(bytes, length);
+      if (item) put_bytes(bytes, *item);
       return {};
+    }
     case TorchOp::kListKeys: {
       const auto& [keys, more] = std::get<Keys>(reply.body);
       if (more) return damaged("the store has too many keys to list them in one reply");
@@ -474,10 +437,18 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
       if (const auto* change = std::get_if<Changed>(&reply.body)) {
         return changed(*change, bytes);
       }
-      bytes.push_back(kKeyWatched);
-      return {};
+      return watched_now(std::get<Compared>(reply.body), bytes);
   }
   return damaged("a reply of no known kind");
+}
+
+Result<void> TorchDialect::State::watched_now(const Compared& present, std::string& bytes) {
+  watched[watches_asked.front()] = present.current;
+  watches_asked.pop_front();
+  watched_bytes += present.current ? present.current->size() : 0;
+  IVY_CHECK(check_watched());
+  bytes.push_back(kKeyWatched);
+  return {};
 }
 
 Result<void> TorchDialect::State::changed(const Changed& change, std::string& bytes) {
@@ -496,7 +467,7 @@ Result<void> TorchDialect::State::changed(const Changed& change, std::string& by
 
 // ---- TorchDialect -------------------------------------------------------------------------------
 
-TorchDialect::TorchDialect(Engine& engine, std::uint32_t generation, std::string address)
+TorchDialect::TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address)
     : state_(std::make_unique<State>(engine, generation, std::move(address))) {}
 
 TorchDialect::~TorchDialect() {

@@ -26,7 +26,7 @@ inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
 class TorchDialect {
  public:
   // Joins the engine, as a client of the torch space, when the first request is there.
-  TorchDialect(Engine& engine, std::uint32_t generation, std::string address);
+  TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address);
   ~TorchDialect();  // Leaves.
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;

@@ -38,6 +38,7 @@ struct Waiter {
   std::uint64_t deadline_ns = kNever;
   std::uint64_t since_ns = 0;
   std::unordered_set<std::string_view> missing;
+  std::vector<Engine::Companion> companions;
 };
 
 class Waiters {

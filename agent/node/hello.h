@@ -23,6 +23,7 @@ struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;
   std::optional<ReservedPort> store;
+  std::optional<ReservedPort> leaf;  // On every host, with --store-proxy: the leaf's torch dialect.
 };
 
 // `ports` keeps the ports that were asked for; those that it already holds are answered again.

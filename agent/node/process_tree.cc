@@ -132,8 +132,12 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
   const auto matches = [&process](const Identity& keeper) {
     return keeper.pid == process.pid && keeper.start_time == process.start_time;
   };
-  return matches(supervisor_) || matches(warden_) || matches(spared_);
+  return matches(supervisor_) || matches(warden_) ||
+         std::any_of(spared_.begin(), spared_.end(), matches);
 }
+
+// At most a handful; those that have ended match nobody.
+void ProcessTree::spare(pid_t pid) { spared_.push_back(identify(pid)); }
 
 std::vector<ProcessStat> ProcessTree::find() const {
   const std::vector<ProcessStat> all = read_all_processes();

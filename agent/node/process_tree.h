@@ -43,7 +43,7 @@ class ProcessTree final : public Containment {
   std::vector<JobProcess> members() const override;
   void signal_all(int signal) override;
   void kill_all() override;
-  void spare(pid_t pid) override { spared_ = identify(pid); }
+  void spare(pid_t pid) override;
   bool empty() override;  // Two passes in a row find nothing.
   void remove() override {}
   long out_of_memory_kills() const override;
@@ -62,7 +62,7 @@ class ProcessTree final : public Containment {
   std::string host_variable_;
   Identity supervisor_;
   Identity warden_;
-  Identity spared_;
+  std::vector<Identity> spared_;
 };
 
 }  // namespace ivy

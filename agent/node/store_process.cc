@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -37,6 +38,24 @@ constexpr const char* kAfterRestart =
 Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   const Result<int> fd = listen_tcp(address, port);
   return fd.ok() ? fd : fd.error().context("store");
+}
+
+Result<int> listen_at_path(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "leaf: " + path + " is too long for a socket"};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno_error(Code::kUnavailable, "leaf: open a socket", errno);
+  unlink(path.c_str());
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      ::listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const Error error = errno_error(Code::kUnavailable, "leaf: listen on " + path, errno);
+  close(fd);
+  return error;
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -94,8 +113,10 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   Result<void> listen() {
     IVY_CHECK(check_wal_directory(request_.wal_directory));
+    if (!request_.unix_path.empty())
+      add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
     for (const std::string& address : request_.addresses) {
-      add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
+      if (request_.port != 0) add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
       if (request_.torch_port != 0)
         add_listener(IVY_TRY(listen_for_store(address, request_.torch_port)), true);
     }
@@ -160,7 +181,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   }
 
   std::vector<std::string> arguments(int control_fd) {
-    std::vector<std::string> words = {"ivy-rendezvous",  "serve",
+    std::vector<std::string> words = {"ivy-rendezvous",  request_.root.empty() ? "serve" : "leaf",
                                       "--job",           request_.job_id,
                                       "--token-file",    request_.token_file,
                                       "--generation",    std::to_string(generation_),
@@ -169,6 +190,10 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     for (Listener& listener : listeners_) {
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
+    }
+    if (!request_.root.empty()) {
+      words.insert(words.end(), {"--root", request_.root});
+      return words;
     }
     // Without a list nobody but this host's loopback would be let in.
     std::vector<std::string> peers = request_.torch_peers;

@@ -9,6 +9,8 @@
 // disk is full, its log damaged) is lost all the same, and so is one that is killed again and
 // again. The log goes with the job.
 //
+// A host's leaf is kept in the same way: `ivy-node rendezvous leaf`, born with its first client.
+//
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that a stop leaves it to the last worker; it dies with the supervisor.
 //
@@ -38,6 +40,10 @@ struct StoreRequest {
   std::vector<std::string> torch_peers;  // Who may use it besides this host.
   std::uint32_t stall_seconds = 0;       // 0: never says who waits for whom by itself.
   std::string wal_directory;             // Absolute; made when it is missing. Empty: no log.
+  // A leaf instead of the store: the native address of the store behind it, and a Unix socket of
+  // the native dialect. `port` is 0 then.
+  std::string root;
+  std::string unix_path;
 };
 
 class StoreProcess {

@@ -87,6 +87,8 @@ class Supervisor {
   Result<void> on_start(const HostPlan& plan);
   Result<void> on_start_again(const StartAgain& request);
   Result<void> on_open_store(const OpenStore& request);
+  StoreProcess::Handlers store_handlers();
+  void open_leaf();
   void on_begin_generation(const BeginGeneration& request);
   ContainmentRequest containment_request() const;
   void start_group();
@@ -144,6 +146,7 @@ class Supervisor {
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
   std::unique_ptr<StoreProcess> store_;  // On host 0, when it was asked for.
+  std::unique_ptr<StoreProcess> leaf_;   // On any host, likewise.
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -303,6 +306,16 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
   store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
   store.stall_seconds = request.stall_seconds();
   store.wal_directory = request.wal_directory();
+  Result<std::unique_ptr<StoreProcess>> opened =
+      StoreProcess::listen(loop_, std::move(store), store_handlers());
+  Event event;
+  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
+  if (opened.ok()) store_ = std::move(*opened);
+  send(event);
+  return {};
+}
+
+StoreProcess::Handlers Supervisor::store_handlers() {
   const auto note = [this](const std::string& text, bool is_stall) {
     Event event;
     event.mutable_note()->set_warning(is_stall);
@@ -314,13 +327,28 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
     event.mutable_store_lost()->set_why(why);
     send(event);
   };
-  Result<std::unique_ptr<StoreProcess>> opened = StoreProcess::listen(
-      loop_, std::move(store), {[this](pid_t pid) { containment_->spare(pid); }, note, lost});
-  Event event;
-  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
-  if (opened.ok()) store_ = std::move(*opened);
-  send(event);
-  return {};
+  return {[this](pid_t pid) { containment_->spare(pid); }, note, lost};
+}
+
+// Before the workers, who are given its address. One that cannot listen is as one that is lost.
+void Supervisor::open_leaf() {
+  if (plan_.leaf_root().empty()) return;
+  if (leaf_) return leaf_->begin_generation(generation_);
+  StoreRequest leaf;
+  leaf.job_id = start_.job_id;
+  leaf.token_file = start_.directory.token_file();
+  leaf.generation = generation_;
+  leaf.root = plan_.leaf_root();
+  leaf.unix_path = start_.directory.leaf_socket();
+  if (plan_.leaf_serves_torch() && ports_.leaf) {
+    leaf.addresses = {"127.0.0.1"};
+    leaf.torch_port = ports_.leaf->port();
+  }
+  const StoreProcess::Handlers handlers = store_handlers();
+  Result<std::unique_ptr<StoreProcess>> opened =
+      StoreProcess::listen(loop_, std::move(leaf), handlers);
+  if (!opened.ok()) return handlers.lost(opened.error().message);
+  leaf_ = std::move(*opened);
 }
 
 WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
@@ -392,6 +420,7 @@ void Supervisor::start_group() {
       loop_, *containment_, start_.directory, start_.job_id, start_.host, *output_, input_,
       control_socket_, [this](const Event& event) { send(event); },
       [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
+  open_leaf();
   const WorkerGroup group = group_of(plan_);
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
@@ -421,7 +450,8 @@ void Supervisor::forget_generation() {
   // born into it from outside.
   containment_->remove();
   containment_ = make_containment(containment_request());
-  if (store_ && store_->pid() != 0) containment_->spare(store_->pid());
+  for (const auto* process : {&store_, &leaf_})
+    if (*process && (*process)->pid() != 0) containment_->spare((*process)->pid());
   // Handlers of theirs that are queued, though cancelled, run first.
   boost::asio::post(loop_,
                     [this, workers = std::exchange(workers_, {}),
@@ -575,7 +605,8 @@ void Supervisor::reap_children() {
       const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
       if (reaped > 0)
         control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
-      if (store_ && reaped > 0 && reaped == store_->pid()) store_->ended(status);
+      for (const auto* process : {&store_, &leaf_})
+        if (*process && reaped > 0 && reaped == (*process)->pid()) (*process)->ended(status);
       continue;
     }
     collect(*worker);
@@ -702,6 +733,7 @@ void Supervisor::report(EndingAction action) {
 
 void Supervisor::finish() {
   channel_.flush_now();
+  leaf_.reset();
   store_.reset();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);

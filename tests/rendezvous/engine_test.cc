@@ -460,11 +460,11 @@ TEST(EngineWatchTest, TellsEveryChangeBelowItsPrefix) {
   script.ask(other, Add{"a/10", 2});
   script.ask(other, Delete{"a/1"});
   EXPECT_EQ(script.all_words(watch), "done 1:a/1=x 1:a/10=2 2:a/1=");
-  EXPECT_EQ(script.all_words(exact), "done 1:a/1=x 2:a/1=");
+  EXPECT_EQ(script.all_words(exact), "kept=(missing) 1:a/1=x 2:a/1=");
   script.ask(watcher, Cancel{watch});
   script.engine.end_watch(watcher, exact);
   script.ask(other, Set{"a/1", "y"});
-  EXPECT_EQ(script.all_words(exact), "done 1:a/1=x 2:a/1=");
+  EXPECT_EQ(script.all_words(exact), "kept=(missing) 1:a/1=x 2:a/1=");
 }
 
 TEST(EngineWatchTest, ThereIsALimit) {

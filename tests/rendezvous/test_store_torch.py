@@ -1,4 +1,5 @@
-"""An unmodified torch as a client of our store: every call of TCPStore that this torch has.
+"""An unmodified torch as a client of our store: every call of TCPStore that this torch has, at the
+store itself and through a host's leaf.
 
 Run with the interpreter whose torch is meant, Debian's or another: IVY_TORCH_PYTHON names it.
 """
@@ -13,6 +14,7 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("IVY_BIN", "build/bin")).resolve().parent
 SERVER = BUILD / "children" / "ivy_test_store"
+NODE = BUILD / "bin" / "ivy-node"
 PYTHON = os.environ.get("IVY_TORCH_PYTHON", "/usr/bin/python3")
 SLOW = int(os.environ.get("IVY_TEST_SLOW", "1"))
 CLIENT = pathlib.Path(__file__).parent / "torch_store.py"
@@ -60,7 +62,8 @@ class Store:
         self.torch = torch
         self.process = subprocess.Popen([SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
-        self.port = int(self.process.stdout.readline().split()[1].rsplit(":", 1)[1])
+        self.native, address = self.process.stdout.readline().split()
+        self.port = int(address.rsplit(":", 1)[1])
 
     def begin(self, generation):
         self.process.stdin.write(f"generation {generation}\n")
@@ -72,14 +75,47 @@ class Store:
         assert code == 0, output
         return output.split()
 
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(10 * SLOW) == 0
+        assert "disconnected" not in self.process.stderr.read()
+
+
+class Leaf(Store):
+    """Torch's clients at a leaf, which is the store's only client."""
+
+    def __init__(self, torch, directory):
+        super().__init__(torch)
+        (directory / "token").write_bytes(b"t" * 32)
+        self.leaf = subprocess.Popen(
+            [NODE, "rendezvous", "leaf", "--job", "0" * 32, "--token-file", directory / "token",
+             "--root", self.native, "--listen", "127.0.0.1:0", "--torch", "[::]:0"],
+            stdout=subprocess.PIPE, text=True)
+        self.leaf.stdout.readline()
+        self.port = int(self.leaf.stdout.readline().rsplit(":", 1)[1])
+
+    def end(self):
+        self.leaf.terminate()
+        assert self.leaf.wait(10 * SLOW) == 0
+        said = self.leaf.stdout.read()
+        assert said == "ready\n", said
+        super().end()
+
 
 @pytest.fixture
 def store(torch):
     one = Store(torch)
     yield one
-    one.process.stdin.close()
-    assert one.process.wait(10) == 0
-    assert "disconnected" not in one.process.stderr.read()
+    one.end()
+
+
+@pytest.fixture(params=["store", "leaf"])
+def either(request, torch, tmp_path):
+    if request.param == "leaf" and not NODE.exists():
+        pytest.skip(f"{NODE} is not built")
+    one = Store(torch) if request.param == "store" else Leaf(torch, tmp_path)
+    yield one
+    one.end()
 
 
 SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_timeout",
@@ -88,17 +124,17 @@ SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_time
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_torch_is_served(store, scene):
-    said = store.client(scene)
+def test_torch_is_served(either, scene):
+    said = either.client(scene)
     if said[-1] == "lacking":
         pytest.skip(f"torch {said[0]} has no such call")
     assert said[-1] == scene
 
 
-def test_over_ipv6(store):
+def test_over_ipv6(either):
     if not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("this machine has no IPv6")
-    store.client("set_get", host="::1")
+    either.client("set_get", host="::1")
 
 
 def test_a_generation_starts_empty(store):
@@ -107,13 +143,13 @@ def test_a_generation_starts_empty(store):
     store.client("find_no_key")
 
 
-def test_process_group(store):
+def test_process_group(either):
     """Four ranks of an unmodified script: gloo's full mesh over our store."""
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(either.port),
                    "WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True",
                    "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [[["group"], {**environment, "RANK": str(rank)}] for rank in range(4)]
-    for code, output in store.torch.run(ranks):
+    for code, output in either.torch.run(ranks):
         assert code == 0, output
         assert "sum 6.0" in output
 
