@@ -451,6 +451,7 @@ Result<void> settle_output(const Binder& binder, const Scanned& scanned, const R
   if (!options.wal.empty() && options.no_store)
     return usage_error(binder.shown("wal") + " and " + binder.shown("no-store") +
                            " contradict each other: there is no store whose log could be kept",
+                       "keep one of them");
   if (options.store_proxy && options.no_store)
     return usage_error(binder.shown("store-proxy") + " and " + binder.shown("no-store") +
                            " contradict each other: without a store there is nothing to pass on to",

@@ -75,11 +75,9 @@ struct Options {
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
-  std::string master_addr;  // --master-addr
-  bool no_store = false;    // --no-store: rank 0's framework serves on MASTER_PORT.
-  std::string wal;          // --wal: where the store keeps its log; empty: it keeps none.
   std::string master_addr;   // --master-addr
   bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
+  std::string wal;           // --wal: where the store keeps its log; empty: it keeps none.
   bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;

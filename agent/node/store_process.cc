@@ -77,11 +77,11 @@ Result<void> check_wal_directory(const std::string& path) {
   return {};
 }
 
-std::string end_of(int wait_status) {
+std::string end_of(const std::string& name, int wait_status) {
   if (!WIFSIGNALED(wait_status))
-    return "the store ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
-  return "the store was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) +
+  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) +
          ")";
 }
 
@@ -148,7 +148,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     while (control_.is_open() && receive_lines() > 0) {
       // Its last words may be here already.
     }
-    const std::string how = end_of(wait_status);
+    const std::string how =
+        end_of(request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
     if (WIFSIGNALED(wait_status) && may_start_again()) {
       spawn();
       if (pid_ != 0) handlers_.note(how + kAfterRestart, false);
