@@ -57,6 +57,9 @@ class Follower {
   bool has_files() const { return !request_.job.log_directory().empty(); }
   bool is_live() const { return socket_.is_open(); }
   void feed(int rank, int stream, std::string_view bytes, bool end = false);
+  int max_attempts() const {
+    return std::max<int>(1, static_cast<int>(request_.job.max_attempts()));
+  }
   void look_at_files();
   void schedule_look();
   void wait_readable();
@@ -70,7 +73,7 @@ class Follower {
 
   FollowRequest request_;
   boost::asio::io_context loop_{1};
-  const std::vector<RankPlace> places_;
+  std::vector<RankPlace> places_;
   stream_descriptor socket_{loop_};
   CtlDecoder decoder_;
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
@@ -110,7 +113,7 @@ Follower::Follower(FollowRequest request)
 
 Followed Follower::run() {
   // Files are never made here, so it cannot fail.
-  IVY_ASSERT(output_->begin(request_.job.generation(), places_).ok());
+  IVY_ASSERT(output_->begin(request_.job.generation(), places_, max_attempts()).ok());
   is_over_ = !is_live();
   if (has_files()) {
     std::vector<int> ranks;

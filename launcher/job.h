@@ -18,6 +18,7 @@
 #include "launcher/job_socket.h"
 #include "launcher/job_state.h"
 #include "launcher/links/carrier.h"
+#include "launcher/membership.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
 #include "launcher/restart_policy.h"
@@ -28,6 +29,10 @@
 #include "launcher/worker_environment.h"
 
 namespace ivy {
+
+// From TERM to KILL after a worker's failure or a lost launcher, unless --shutdown-timeout says
+// else.
+inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
 
 // Names a job, and proves that a launcher is its own.
 struct JobIdentity {
@@ -86,6 +91,7 @@ class Job {
     std::string interface;
     bool reported = false;  // Of this generation.
     bool lost = false;
+    std::optional<GoneMember> gone;  // Of --nnodes MIN:MAX: it takes no part any more, and why.
     std::uint32_t events_to_take_over = 0;  // That follow its TakenOver.
     bool missed_start = false;  // The launcher before us died before it told this host to restart.
     int plan_index = -1;        // In JobPlan::hosts; -1: no workers there.
@@ -97,15 +103,24 @@ class Job {
     std::size_t host = 0;
   };
 
+  // A host that was lost and that the job can do without.
+  struct LostMember {
+    std::size_t host = 0;
+    LauncherEnd end;    // What would be said if nothing else were to be said.
+    std::string cause;  // "host node03 was lost: nothing was heard for 10 s"
+  };
+
   // ---- steps ----
   void apply(JobEvent event);
   void act(JobAction action);
   void open_sessions();
   void check_addresses();
+  void ask_for_checks();
   void open_store();
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
   void make_worker_records();
+  Result<EnvironmentInputs> environment_inputs(const std::vector<HostAnswer>& all) const;
   std::vector<RankPlace> places() const;
   bool prepare_output(const EnvironmentInputs& inputs);
   void collect_evidence();
@@ -141,6 +156,26 @@ class Job {
   void check_reported();
   bool decide_restart();
   bool everything_is_here() const;
+
+  // ---- --nnodes MIN:MAX (job_members.cc) ----
+  bool may_shrink() const { return options_.min_nodes.has_value() && takeover_ == 0; }
+  std::size_t least_members() const;
+  std::vector<Member> members() const;
+  std::string range_text() const;
+  std::string members_text() const;
+  Options planning_options() const;
+  void let_go(std::size_t index, const std::string& step, const std::string& reason);
+  void start_time_is_up();
+  bool host_is_dispensable(std::size_t index);
+  bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
+  bool cannot_reach(std::size_t index, const std::string& error);
+  bool plan_again();
+  void begin_store();
+  std::chrono::milliseconds pause_for_lost(std::chrono::milliseconds pause) const;
+  void start_new_plan();
+  void lose_what_is_left();
+  std::string missing_for_restart() const;
+  int max_attempts() const;
 
   // ---- what ivyctl asks for, and the background (job_control.cc) ----
   std::unique_ptr<Output> make_output();
@@ -217,7 +252,13 @@ class Job {
   std::int64_t started_at_ns_ = 0;      // Of this generation.
   std::int64_t job_started_at_ns_ = 0;  // Of the first one.
   RestartPolicy restarts_{RestartLimits{}};
-  std::vector<FailedAttempt> attempts_;  // Before this one.
+  std::vector<FailedAttempt> attempts_;    // Before this one.
+  int counted_restarts_ = 0;               // Those of --max-restarts: not those after a lost host.
+  std::vector<LostMember> lost_members_;   // In this attempt.
+  std::size_t may_be_lost_ = 0;            // So many hosts, counted at the start.
+  bool plan_is_new_ = false;               // Since the attempt before.
+  std::optional<std::size_t> store_host_;  // Who has been told of the store...
+  std::uint32_t store_generation_ = 0;     // ...and of which generation.
   std::chrono::milliseconds restart_pause_{0};
   bool pause_is_over_ = false;
   bool store_begins_ = false;  // Between BeginGeneration and its answer.

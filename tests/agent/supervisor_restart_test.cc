@@ -23,6 +23,7 @@ class SupervisorRestartTest : public testing::Test {
     Command command;
     *command.mutable_start()->mutable_plan() = plan;
     command.mutable_start()->set_max_restarts(max_restarts);
+    command.mutable_start()->set_last_generation(max_restarts);
     launcher.send(command);
   }
 

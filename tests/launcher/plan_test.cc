@@ -201,6 +201,36 @@ TEST(PlanTest, NnodesTakesTheFirstHosts) {
   EXPECT_EQ(paper.refusal().what, "asked for 4 hosts, 3 are given (a,b,c)");
 }
 
+// --nnodes MIN:MAX: ranks are numbered over the hosts that are here, in their order, and each has
+// as many workers as it would have beside the others.
+TEST(PlanTest, HostsThatTakeNoPartHaveNoRanks) {
+  Paper paper;
+  paper.hosts("a,b,c,d");
+  paper.options.num_nodes = 8;
+  paper.options.min_nodes = 2;
+  EXPECT_EQ(paper.placed(), "a:1 b:1 c:1 d:1");
+  paper.options.per_host.written = true;
+  paper.options.per_host.kind = PerHost::Kind::kNumber;
+  paper.options.per_host.number = 2;
+  paper.answers[0] = HostAnswer{.is_here = false, .name = "a"};
+  paper.answers[2] = HostAnswer{.is_here = false, .name = "c"};
+  EXPECT_EQ(paper.placed(), "b:2 d:2");
+  const JobPlan plan = paper.plan();
+  EXPECT_EQ(plan.world_size, 4);
+  EXPECT_EQ(plan.hosts[0].host_index, 1u);
+  EXPECT_EQ(plan.hosts[1].host_index, 3u);
+  EXPECT_EQ(plan.hosts[1].node_rank, 1);
+  EXPECT_EQ(plan.hosts[1].workers.front().rank, 2);
+
+  Paper fakes;
+  for (const Host& fake : fake_hosts(3)) fakes.host(fake.name, "local").set_accelerators(6);
+  fakes.options.hosts = fake_hosts(3);
+  fakes.options.num_nodes = 3;
+  fakes.options.min_nodes = 1;
+  fakes.answers[1] = HostAnswer{.is_here = false, .name = "fake1"};
+  EXPECT_EQ(fakes.placed(), "fake0:2 fake2:2") << "no accelerator is given to two hosts";
+}
+
 TEST(PlanTest, PretendedHostsDivideTheAccelerators) {
   const std::pair<unsigned, const char*> cases[] = {{0, "fake0:1 fake1:1 fake2:1"},
                                                     {1, "fake0:1 fake1:1 fake2:1"},
