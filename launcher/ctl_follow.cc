@@ -67,6 +67,8 @@ class Follower {
   void take_replies();
   void take(const ctl::Reply& reply);
   void show_gap(const ctl::Gap& gap);
+  void show_attempt();
+  void next_attempt(const ctl::JobDescription& job);
   void conversation_over(FollowEnd how);
   void finish_when_read();
   void stop(FollowEnd how);
@@ -80,6 +82,9 @@ class Follower {
   boost::asio::steady_timer look_timer_{loop_};
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
+  // The attempt that follows, until the files of this one have been read to their end; what the
+  // launcher says meanwhile waits.
+  std::optional<ctl::JobDescription> next_attempt_;
   std::size_t ahead_ = 0;  // Bytes given to the output and not yet shown.
   bool waits_for_room_ = false;
   bool waits_readable_ = false;
@@ -88,8 +93,7 @@ class Follower {
   Followed followed_;
 };
 
-Follower::Follower(FollowRequest request)
-    : request_(std::move(request)), places_(places_of(request_.job, request_.options->ranks)) {
+Follower::Follower(FollowRequest request) : request_(std::move(request)) {
   Output::Handlers handlers;
   handlers.consumed = [this](int, std::uint64_t bytes) {
     ahead_ -= std::min<std::size_t>(ahead_, bytes);
@@ -111,14 +115,20 @@ Follower::Follower(FollowRequest request)
   socket_.assign(request_.connection->release());
 }
 
-Followed Follower::run() {
+void Follower::show_attempt() {
+  places_ = places_of(request_.job, request_.options->ranks);
   // Files are never made here, so it cannot fail.
   IVY_ASSERT(output_->begin(request_.job.generation(), places_, max_attempts()).ok());
+  if (!has_files()) return;
+  std::vector<int> ranks;
+  for (const RankPlace& place : places_) ranks.push_back(place.rank);
+  files_.emplace(request_.job.log_directory(), ranks);
+}
+
+Followed Follower::run() {
+  show_attempt();
   is_over_ = !is_live();
   if (has_files()) {
-    std::vector<int> ranks;
-    for (const RankPlace& place : places_) ranks.push_back(place.rank);
-    files_.emplace(request_.job.log_directory(), ranks);
     if (request_.last_lines) files_->begin_with_last(*request_.last_lines);
     boost::asio::post(loop_, [this] {
       look_at_files();
@@ -154,7 +164,30 @@ void Follower::look_at_files() {
     waits_for_room_ = false;
     boost::asio::post(loop_, [this] { look_at_files(); });
   }
-  if (read_all) finish_when_read();
+  if (!read_all) return;
+  if (!next_attempt_) return finish_when_read();
+  // A host may have kept this attempt's files only for itself.
+  const bool keeps_files = !next_attempt_->log_directory().empty();
+  if (keeps_files) request_.job = *next_attempt_;
+  next_attempt_.reset();
+  if (keeps_files) show_attempt();
+  take_replies();
+  look_at_files();
+}
+
+// The launcher had written everything of the attempt before when it spoke of this one.
+void Follower::next_attempt(const ctl::JobDescription& job) {
+  if (job.generation() <= request_.job.generation()) return;
+  if (has_files()) {
+    next_attempt_ = job;
+    files_->start_over();
+    boost::asio::post(loop_, [this] { look_at_files(); });
+    return;
+  }
+  // Its output comes over this connection.
+  request_.job = job;
+  request_.job.clear_log_directory();
+  show_attempt();
 }
 
 void Follower::schedule_look() {
@@ -179,7 +212,7 @@ void Follower::wait_readable() {
 
 void Follower::read_socket() {
   // The launcher counts what it cannot send us; it never waits.
-  if (waits_for_room_ && !has_files()) return;
+  if (next_attempt_ || (waits_for_room_ && !has_files())) return;
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
@@ -190,7 +223,7 @@ void Follower::read_socket() {
 }
 
 void Follower::take_replies() {
-  while (is_live() && !is_stopping_) {
+  while (is_live() && !is_stopping_ && !next_attempt_) {
     if (!has_files() && ahead_ > kMostAheadBytes) {
       waits_for_room_ = true;
       return;
@@ -215,6 +248,8 @@ void Follower::take(const ctl::Reply& reply) {
     case ctl::Reply::kMessage:
       if (request_.shows_messages) output_->say(reply.message().text());
       return;
+    case ctl::Reply::kDescription:
+      return next_attempt(reply.description());
     case ctl::Reply::kEnd:
       followed_.end = reply.end();
       return conversation_over(FollowEnd::kJobEnded);

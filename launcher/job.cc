@@ -663,6 +663,7 @@ void Job::restart_workers() {
   started_at_ns_ = monotonic_ns();
   // Before any host hears of it: who takes the job over must not be behind its hosts.
   if (outlives_launcher()) write_record();
+  if (job_socket_) job_socket_->attempt();
   if (std::exchange(plan_is_new_, false)) return start_new_plan();
   const Command command = start_again();
   for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);

@@ -175,6 +175,7 @@ class Job {
   void start_new_plan();
   void lose_what_is_left();
   std::string missing_for_restart() const;
+  std::string lost_text() const;
   int max_attempts() const;
 
   // ---- what ivyctl asks for, and the background (job_control.cc) ----

@@ -131,7 +131,7 @@ ctl::JobDescription Job::description() const {
     job.add_command(word);
   }
   job.set_working_directory(options_.working_directory);
-  if (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode && !workers_.empty()) {
+  if (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode && started_at_ns_ != 0) {
     const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
     job.set_log_directory(folder.starts_with('/') ? folder : request_.started_in + "/" + folder);
   }

@@ -480,8 +480,8 @@ bool Job::decide_restart() {
   if (!facts.host_lost) ++counted_restarts_;
   restart_pause_ = pause_for_lost(decision.pause);
   const int number = static_cast<int>(generation_) + 1;
-  attempts_.push_back({number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_)
-                                             : lost_members_.front().cause});
+  attempts_.push_back(
+      {number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_) : lost_text()});
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(restart_pause_.count()) / 1e3);
   output_->say("ivyrun: attempt " + std::to_string(number) + " of " +

@@ -422,10 +422,13 @@ void Supervisor::forget_generation() {
 }
 
 void Supervisor::on_begin_generation(const BeginGeneration& request) {
-  if (store_) store_->begin_generation(request.generation());
-  Event event;
-  event.mutable_generation_begun()->set_generation(request.generation());
-  send(event);
+  const auto begun = [this, generation = request.generation()] {
+    Event event;
+    event.mutable_generation_begun()->set_generation(generation);
+    send(event);
+  };
+  if (!store_) return begun();
+  store_->begin_generation(request.generation(), begun);
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {

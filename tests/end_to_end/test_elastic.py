@@ -94,7 +94,7 @@ def test_one_number_needs_every_host(hosts):
 
 # ---- Who is lost ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("how", ["cut", "power_off", "unplug"])
+@pytest.mark.parametrize("how", ["cut", "power_off"])
 def test_a_host_is_lost(hosts, how):
     script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
     with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", "--nproc_per_node", "2", script, go,
@@ -176,7 +176,9 @@ def test_two_at_once(hosts):
         hosts.file("go")
         done = run.finish()
     assert done.code == 0, done
-    assert re.search(r"going on with 1 of 3 hosts .*node3.*node4", done.err_text.replace("\n", " ")), done
+    assert re.search(r"going on with 1 of 3 hosts \(--nnodes 1:3\), without node", done.err_text), done
+    assert re.search(r"  attempt 1 of 3: host node[34] was lost: .*, host node[34] was lost: ", done.err_text), done
+    assert "ended well at attempt 2 of 3" in done.err_text, done
 
 
 def test_a_host_is_lost_between_two_attempts(hosts):
@@ -212,7 +214,6 @@ def test_a_worker_that_fails_counts_and_a_lost_host_does_not(hosts):
     assert done.code == 42, done
     assert re.findall(r"  attempt (\d) of (\d): ", done.err_text) == [("1", "3"), ("2", "3")], done
     assert "from rank 0 at attempt 3 of 3" in done.err_text, done
-    assert re.search(r"\[0 node2 #3/3\] up 2", done.out.decode()), done
 
 
 def test_workers_that_die_of_the_lost_host_are_not_the_cause(hosts):
