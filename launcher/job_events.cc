@@ -192,8 +192,8 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   end.diagnostic = diagnostic;
   end.at_ns = host.session->last_heard_ns();
   if (lose_member(index, end, diagnostic.what + ": " + message)) return;
-  if (may_shrink()) diagnostic.cause += "\n" + members_text() + ": less than are needed";
   const bool first = launcher_end_.reason == LauncherReason::kNone;
+  if (may_shrink() && first) diagnostic.cause += "\n" + members_text() + ": less than are needed";
   if (first && state_ != JobState::kDone)
     output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
   // Another reason is the cause; what is not known about this host has to be said all the same.

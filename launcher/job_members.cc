@@ -129,6 +129,16 @@ bool Job::lose_member(std::size_t index, const LauncherEnd& end, const std::stri
     });
     return true;
   }
+  const bool all_ended_well =
+      state_ == JobState::kConfirming &&
+      std::all_of(workers_.begin(), workers_.end(),
+                  [](const WorkerRecord& worker) { return worker.end.status.success(); });
+  if (all_ended_well) {
+    // The work is done; only the proof is missing that nothing else is left there.
+    unclean_.push_back(cause + ", after its workers had ended; what they have started may live on");
+    boost::asio::post(loop_, [this] { check_reported(); });
+    return true;
+  }
   lost_members_.push_back({index, end, cause});
   output_->say("ivyrun: " + escape_control(cause) + "\n");
   // A host may be found lost while something is sent to all of them.

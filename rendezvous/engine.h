@@ -212,8 +212,9 @@ class Engine {
   // Every reply that this request causes, its own and those of clients that waited for it, in the
   // order in which they must be sent. A client's requests are answered in order unless they wait.
   void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns, Replies& out);
-  // Answers what is due with DeadlineExceeded, which names the missing keys and how long. The next
-  // time at which something will be due, or kNever.
+  // Answers what is due with DeadlineExceeded, which names the missing keys and how long, and who
+  // does not wait for them and has been silent for how long (of very many at once, some do). The
+  // next time at which something will be due, or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out);
 
   // As a Cancel of it, without an answer.

@@ -122,6 +122,7 @@ struct Engine::State {
   void complete(BarrierRound& barrier);
   Waiter waiter_here(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Waiting describe(WaiterId waiter);
+  bool may_explain(std::uint64_t at_ns);
   void end_watches(ClientId of, std::optional<RequestId> only);
 
   const EngineLimits limits;
@@ -133,6 +134,8 @@ struct Engine::State {
   std::size_t bytes = 0;
   std::size_t keys = 0;
   std::uint64_t changes = 0;
+  std::uint64_t explained_since_ns = 0;  // Time-outs that said who has not come: since then...
+  std::size_t explained = 0;             // ...so many.
 
   // Of the request that is being served.
   ClientId client = 0;

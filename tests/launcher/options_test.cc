@@ -75,7 +75,7 @@ TEST(OptionsTest, OneDashBeforeALongNameMeansThatName) {
   EXPECT_EQ(options_of({"-tee", "3", "x"}).command, Words{"x"});
   EXPECT_EQ(error_of({"-nnodes", "-quiet", "x"}).message,
             "-nnodes needs a value, but -quiet follows");
-  EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N");
+  EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N|MIN:MAX");
 }
 
 TEST(OptionsTest, AMistypedLongNameIsNoLetterWithItsValue) {
