@@ -13,48 +13,20 @@
 #include <string>
 #include <vector>
 
-#include "launcher/detach.h"
 #include "launcher/host_session.h"
+#include "launcher/job_request.h"
 #include "launcher/job_socket.h"
 #include "launcher/job_state.h"
 #include "launcher/links/carrier.h"
 #include "launcher/membership.h"
-#include "launcher/options.h"
 #include "launcher/plan.h"
 #include "launcher/restart_policy.h"
 #include "launcher/screen/output.h"
 #include "launcher/screen/summary.h"
 #include "launcher/stdin_feed.h"
-#include "launcher/verdict.h"
 #include "launcher/worker_environment.h"
 
 namespace ivy {
-
-// From TERM to KILL after a worker's failure or a lost launcher, unless --shutdown-timeout says
-// else.
-inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
-
-// Names a job, and proves that a launcher is its own.
-struct JobIdentity {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string token;   // 32 bytes.
-};
-JobIdentity make_job_identity();
-
-struct JobRequest {
-  Options options;          // working_directory is absolute.
-  std::vector<Host> hosts;  // At least one.
-  Environment caller;
-  std::string node_binary;        // ivy-node of this build.
-  MakeAgentLink make_agent_link;  // agent_link_maker().
-  JobIdentity identity;
-  std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
-  Detachment* detachment = nullptr;  // --detach; outlives the job.
-  // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
-  // job_record.h made of it.
-  std::optional<ctl::JobRecord> record;
-  std::chrono::milliseconds timeout_passed{0};  // Of --timeout, under the launchers before.
-};
 
 class DetachedOutput;
 class FollowedOutput;
@@ -101,13 +73,6 @@ class Job {
     bool ended = false;
     int open_streams = 2;
     std::size_t host = 0;
-  };
-
-  // A host that was lost and that the job can do without.
-  struct LostMember {
-    std::size_t host = 0;
-    LauncherEnd end;    // What would be said if nothing else were to be said.
-    std::string cause;  // "host node03 was lost: nothing was heard for 10 s"
   };
 
   // ---- steps ----
@@ -175,7 +140,6 @@ class Job {
   void start_new_plan();
   void lose_what_is_left();
   std::string missing_for_restart() const;
-  std::string lost_text() const;
   int max_attempts() const;
 
   // ---- what ivyctl asks for, and the background (job_control.cc) ----

@@ -5,6 +5,7 @@
 
 #include "launcher/clock.h"
 #include "launcher/job.h"
+#include "launcher/screen/control_filter.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -480,8 +481,8 @@ bool Job::decide_restart() {
   if (!facts.host_lost) ++counted_restarts_;
   restart_pause_ = pause_for_lost(decision.pause);
   const int number = static_cast<int>(generation_) + 1;
-  attempts_.push_back(
-      {number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_) : lost_text()});
+  attempts_.push_back({number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_)
+                                             : escape_control(lost_text(lost_members_))});
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(restart_pause_.count()) / 1e3);
   output_->say("ivyrun: attempt " + std::to_string(number) + " of " +

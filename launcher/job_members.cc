@@ -169,12 +169,6 @@ milliseconds Job::pause_for_lost(milliseconds pause) const {
   return pause;
 }
 
-std::string Job::lost_text() const {
-  std::string text;
-  for (const LostMember& lost : lost_members_) text += (text.empty() ? "" : ", ") + lost.cause;
-  return escape_control(text);
-}
-
 // Why the hosts that are left cannot run the group again, or empty.
 std::string Job::missing_for_restart() const {
   if (may_shrink()) {

@@ -57,4 +57,10 @@ std::string members_line(std::size_t here, std::size_t all, const std::string& r
   return line;
 }
 
+std::string lost_text(const std::vector<LostMember>& lost) {
+  std::string text;
+  for (const LostMember& member : lost) text += (text.empty() ? "" : ", ") + member.cause;
+  return text;
+}
+
 }  // namespace ivy

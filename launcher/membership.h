@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "launcher/verdict.h"
+
 namespace ivy {
 
 enum class Member { kAwaited, kHere, kGone };
@@ -38,5 +40,13 @@ struct GoneMember {
 // reasons are said once for all of their hosts; names and reasons of hosts are bytes of theirs.
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
                          const std::vector<GoneMember>& gone);
+
+// A host that was lost in an attempt, and that the job can do without.
+struct LostMember {
+  std::size_t host = 0;  // Its number in the job.
+  LauncherEnd end;       // What would be said if nothing else were to be said.
+  std::string cause;     // "host node03 was lost: nothing was heard for 10 s"
+};
+std::string lost_text(const std::vector<LostMember>& lost);
 
 }  // namespace ivy

@@ -189,9 +189,9 @@ def test_the_launcher_is_killed(local, phase):
 
 # ---- Who follows a job --------------------------------------------------------------------------------
 
-# Prints, and fails in the first two attempts, when the file of its attempt is there.
+# Prints when the file of its attempt is there, and fails in the first two, once all have printed.
 FOLLOWED = ("echo attempt $IVY_GENERATION begins; while ! test -e go$IVY_GENERATION; do sleep 0.02; done; "
-            "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i of $IVY_GENERATION; done; "
+            "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i of $IVY_GENERATION; done; " + MEET +
             "[ $IVY_GENERATION = 2 ] && exit 0; exit 4\n")
 
 
