@@ -425,7 +425,7 @@ void Job::on_report(std::size_t index, const Report& report) {
     diagnostic.cause = report.reason();
     diagnostic.exit_code = kExitHostLost;
     LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic, host.session->last_heard_ns()};
-    if (lose_member(index, end, diagnostic.what + ": " + report.reason())) return;
+    if (lose_member(index, end, "host " + host.name + " has left: " + report.reason())) return;
     end_by_launcher(LauncherReason::kSupervisorLost, 0, std::move(diagnostic));
     apply(JobEvent::kHostLost);
   }

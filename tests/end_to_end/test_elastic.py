@@ -9,6 +9,8 @@ import pytest
 
 from launching import wait_until
 
+needs_torch = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
+                                 reason="python3-torch is not installed")
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
 # A lost host's workers are given its lease and their grace before the others go on.
 SHORT = ("--lease", "3s", "--shutdown-timeout", "1")
@@ -116,6 +118,22 @@ def test_a_host_is_lost(hosts, how):
     met = people(done)
     assert {met[1, rank] for rank in range(4)} == {(4, 0, 0, 2, 4, "10.77.0.2"), (4, 1, 0, 2, 4, "10.77.0.2"),
                                                    (4, 0, 1, 2, 4, "10.77.0.2"), (4, 1, 1, 2, 4, "10.77.0.2")}
+
+
+def test_a_host_that_shuts_down_in_order(hosts):
+    """As when its agent drains or systemd ends what runs there: its supervisor is asked to end."""
+    script, go = hosts.script("meet_peers.py"), f"{hosts.directory}/go"
+    with hosts.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", script, go, env=QUICKLY) as run:
+        run.wait_for(r"attempt 0 ", count=3)
+        for pid in hosts.processes(2, "ivy-supervisor"):
+            os.kill(pid, signal.SIGTERM)
+        run.wait_for(r"attempt 1 \(1\): rank", 40, count=2)
+        wait_until(lambda: not hosts.processes(2, "ivy-supervisor"), 10, "node2's supervisor has ended")
+        hosts.file("go")
+        done = run.finish()
+    assert done.code == 0, done
+    assert "attempt 1 of 2 failed: host node2 has left: the supervisor was asked to end (SIGTERM)" in done.err_text
+    assert hosts_of(done, 1) == {0: "node3", 1: "node4"}, done
 
 
 def test_a_lost_host_that_comes_back_is_left_alone(hosts):
@@ -249,6 +267,25 @@ def test_ctrl_c_while_a_lost_host_is_waited_for(hosts):
         done = run.finish(20)
     assert done.code == -signal.SIGINT, done
     assert "attempt 1 of 2: host node3 was lost" in done.err_text, done
+
+
+# ---- torch ------------------------------------------------------------------------------------------
+
+@needs_torch
+def test_torch_goes_on_from_its_checkpoint_on_fewer_hosts(hosts):
+    """The host of rank 0, which held torch's store, is lost."""
+    user = hosts.as_user("ivyuser")
+    with user.start(*SHORT, "-H", "node2,node3,node4", "--nnodes", "2:3", user.script("elastic.py"),
+                    f"{user.directory}/checkpoint", "6", "wait", env=QUICKLY) as run:
+        run.wait_for("step 3 is saved", 60, count=3)
+        hosts.bed.cut(2)
+        done = run.finish(90)
+    assert done.code == 0, done
+    out = done.out.decode()
+    assert len(re.findall(r"attempt 0 begins at step 0, 3 ranks", out)) == 3, done
+    assert len(re.findall(r"attempt 1 begins at step 3, 2 ranks", out)) == 2, done
+    sums = re.findall(r"finished at step 6 of attempt 1, sum (\S+)", out)
+    assert len(sums) == 2 and len(set(sums)) == 1, done
 
 
 # ---- On one machine, and by agents ------------------------------------------------------------------
