@@ -374,7 +374,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     if (!plan.ok()) return refuse_input(plan.error());
     Command& command = commands.emplace_back();
     *command.mutable_start()->mutable_plan() = std::move(plan).value();
-    command.mutable_start()->set_is_last(max_attempts() == 1);
+    command.mutable_start()->set_is_last(is_last_attempt());
     command.mutable_start()->set_max_restarts(static_cast<std::uint32_t>(restarts_.max_restarts()));
     command.mutable_start()->set_last_generation(static_cast<std::uint32_t>(max_attempts() - 1));
     if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
@@ -643,11 +643,17 @@ void Job::check_restart() {
   apply(JobEvent::kRefused);
 }
 
+// A supervisor may then leave with its own workers; the first host's store is still needed by
+// others.
+bool Job::is_last_attempt() const {
+  return static_cast<int>(generation_) + 1 >= max_attempts() && plan_.hosts.size() == 1;
+}
+
 Command Job::start_again() const {
   Command command;
   StartAgain& start = *command.mutable_start_again();
   start.set_generation(generation_);
-  start.set_is_last(static_cast<int>(generation_) + 1 >= max_attempts());
+  start.set_is_last(is_last_attempt());
   for (const EnvVariable& variable : generation_variables(generation_)) {
     Variable& copy = *start.add_environment();
     copy.set_name(variable.name);

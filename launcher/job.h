@@ -6,7 +6,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -172,6 +171,7 @@ class Job {
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;
+  bool is_last_attempt() const;
   Command start_again() const;
   RestartLimits restart_limits(int max_restarts) const;
   std::vector<WorkerEnd> worker_ends() const;
