@@ -643,12 +643,6 @@ void Job::check_restart() {
   apply(JobEvent::kRefused);
 }
 
-// A supervisor may then leave with its own workers; the first host's store is still needed by
-// others.
-bool Job::is_last_attempt() const {
-  return static_cast<int>(generation_) + 1 >= max_attempts() && plan_.hosts.size() == 1;
-}
-
 Command Job::start_again() const {
   Command command;
   StartAgain& start = *command.mutable_start_again();

@@ -70,6 +70,12 @@ int Job::max_attempts() const {
   return 1 + restarts_.max_restarts() + static_cast<int>(may_be_lost_);
 }
 
+// A supervisor may then leave with its own workers; the first host's store is still needed by
+// others.
+bool Job::is_last_attempt() const {
+  return static_cast<int>(generation_) + 1 >= max_attempts() && plan_.hosts.size() == 1;
+}
+
 // ---- Before the start ---------------------------------------------------------------------------
 
 // Called when this host has just gone: do the others, as far as they are here or may still come,
