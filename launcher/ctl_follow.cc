@@ -57,6 +57,9 @@ class Follower {
   bool has_files() const { return !request_.job.log_directory().empty(); }
   bool is_live() const { return socket_.is_open(); }
   void feed(int rank, int stream, std::string_view bytes, bool end = false);
+  int max_attempts() const {
+    return std::max<int>(1, static_cast<int>(request_.job.max_attempts()));
+  }
   void look_at_files();
   void schedule_look();
   void wait_readable();
@@ -64,19 +67,24 @@ class Follower {
   void take_replies();
   void take(const ctl::Reply& reply);
   void show_gap(const ctl::Gap& gap);
+  void show_attempt();
+  void next_attempt(const ctl::JobDescription& job);
   void conversation_over(FollowEnd how);
   void finish_when_read();
   void stop(FollowEnd how);
 
   FollowRequest request_;
   boost::asio::io_context loop_{1};
-  const std::vector<RankPlace> places_;
+  std::vector<RankPlace> places_;
   stream_descriptor socket_{loop_};
   CtlDecoder decoder_;
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
   boost::asio::steady_timer look_timer_{loop_};
   std::unique_ptr<Output> output_;
   std::optional<LogReader> files_;
+  // The attempt that follows, until the files of this one have been read to their end; what the
+  // launcher says meanwhile waits.
+  std::optional<ctl::JobDescription> next_attempt_;
   std::size_t ahead_ = 0;  // Bytes given to the output and not yet shown.
   bool waits_for_room_ = false;
   bool waits_readable_ = false;
@@ -85,8 +93,7 @@ class Follower {
   Followed followed_;
 };
 
-Follower::Follower(FollowRequest request)
-    : request_(std::move(request)), places_(places_of(request_.job, request_.options->ranks)) {
+Follower::Follower(FollowRequest request) : request_(std::move(request)) {
   Output::Handlers handlers;
   handlers.consumed = [this](int, std::uint64_t bytes) {
     ahead_ -= std::min<std::size_t>(ahead_, bytes);
@@ -108,14 +115,20 @@ Follower::Follower(FollowRequest request)
   socket_.assign(request_.connection->release());
 }
 
-Followed Follower::run() {
+void Follower::show_attempt() {
+  places_ = places_of(request_.job, request_.options->ranks);
   // Files are never made here, so it cannot fail.
-  IVY_ASSERT(output_->begin(request_.job.generation(), places_).ok());
+  IVY_ASSERT(output_->begin(request_.job.generation(), places_, max_attempts()).ok());
+  if (!has_files()) return;
+  std::vector<int> ranks;
+  for (const RankPlace& place : places_) ranks.push_back(place.rank);
+  files_.emplace(request_.job.log_directory(), ranks);
+}
+
+Followed Follower::run() {
+  show_attempt();
   is_over_ = !is_live();
   if (has_files()) {
-    std::vector<int> ranks;
-    for (const RankPlace& place : places_) ranks.push_back(place.rank);
-    files_.emplace(request_.job.log_directory(), ranks);
     if (request_.last_lines) files_->begin_with_last(*request_.last_lines);
     boost::asio::post(loop_, [this] {
       look_at_files();
@@ -151,7 +164,30 @@ void Follower::look_at_files() {
     waits_for_room_ = false;
     boost::asio::post(loop_, [this] { look_at_files(); });
   }
-  if (read_all) finish_when_read();
+  if (!read_all) return;
+  if (!next_attempt_) return finish_when_read();
+  // A host may have kept this attempt's files only for itself.
+  const bool keeps_files = !next_attempt_->log_directory().empty();
+  if (keeps_files) request_.job = *next_attempt_;
+  next_attempt_.reset();
+  if (keeps_files) show_attempt();
+  take_replies();
+  look_at_files();
+}
+
+// The launcher had written everything of the attempt before when it spoke of this one.
+void Follower::next_attempt(const ctl::JobDescription& job) {
+  if (job.generation() <= request_.job.generation()) return;
+  if (has_files()) {
+    next_attempt_ = job;
+    files_->start_over();
+    boost::asio::post(loop_, [this] { look_at_files(); });
+    return;
+  }
+  // Its output comes over this connection.
+  request_.job = job;
+  request_.job.clear_log_directory();
+  show_attempt();
 }
 
 void Follower::schedule_look() {
@@ -176,7 +212,7 @@ void Follower::wait_readable() {
 
 void Follower::read_socket() {
   // The launcher counts what it cannot send us; it never waits.
-  if (waits_for_room_ && !has_files()) return;
+  if (next_attempt_ || (waits_for_room_ && !has_files())) return;
   std::array<char, 65536> buffer;
   const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
@@ -187,7 +223,7 @@ void Follower::read_socket() {
 }
 
 void Follower::take_replies() {
-  while (is_live() && !is_stopping_) {
+  while (is_live() && !is_stopping_ && !next_attempt_) {
     if (!has_files() && ahead_ > kMostAheadBytes) {
       waits_for_room_ = true;
       return;
@@ -212,6 +248,8 @@ void Follower::take(const ctl::Reply& reply) {
     case ctl::Reply::kMessage:
       if (request_.shows_messages) output_->say(reply.message().text());
       return;
+    case ctl::Reply::kDescription:
+      return next_attempt(reply.description());
     case ctl::Reply::kEnd:
       followed_.end = reply.end();
       return conversation_over(FollowEnd::kJobEnded);

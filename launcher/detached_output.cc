@@ -36,7 +36,8 @@ DetachedOutput::~DetachedOutput() {
   if (log_fd_ >= 0) ::close(log_fd_);
 }
 
-Result<void> DetachedOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places) {
+Result<void> DetachedOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                                   int /*max_attempts*/) {
   ranks_.clear();
   std::vector<int> ranks;
   for (const RankPlace& place : places) {

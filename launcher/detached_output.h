@@ -33,7 +33,8 @@ class DetachedOutput final : public Output {
   void leave(std::function<void(int log_fd)> left);
 
   // Also opens LOGDIR/ivyrun.log.
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) override;
+  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                     int max_attempts) override;
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override;
   void say(std::string_view text) override;
   void status_line(const std::string& text) override;

@@ -20,8 +20,9 @@ class FollowedOutput final : public Output {
   explicit FollowedOutput(std::unique_ptr<Output> output) : output_(std::move(output)) {}
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) override {
-    return output_->begin(generation, places);
+  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                     int max_attempts) override {
+    return output_->begin(generation, places, max_attempts);
   }
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override {
     if (listener_.bytes) listener_.bytes(rank, stream, bytes, end);

@@ -14,6 +14,7 @@
 #include "launcher/hints.h"
 #include "launcher/interpreter.h"
 #include "launcher/option_values.h"
+#include "launcher/screen/control_filter.h"
 #include "launcher/screen/log_files.h"
 #include "launcher/screen/summary.h"
 #include "launcher/waiting_line.h"
@@ -24,7 +25,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGraceAfterFailure{5'000};
 constexpr milliseconds kGraceByRequest{30'000};
 constexpr milliseconds kLeaseOnTerminal{10'000};
 constexpr milliseconds kLeaseUnattended{60'000};
@@ -162,7 +162,8 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
     hello.add_interpreters(candidate);
   if (const std::string* path = find_variable(request_.caller, "PATH"))
     hello.set_search_path(*path);
-  hello.set_reserve_port(index == 0);
+  // Any host may become the first one.
+  hello.set_reserve_port(index == 0 || may_shrink());
   hello.set_reserve_leaf_port(options_.store_proxy && hosts_.size() > 1);
   hello.set_port_low(options_.port_low);
   hello.set_port_high(options_.port_high);
@@ -186,7 +187,7 @@ void Job::start_timers() {
   start_timer_.expires_after(options_.start_timeout);
   start_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && (state_ == JobState::kConnecting || state_ == JobState::kChecking))
-      hosts_did_not_come_up("in time");
+      start_time_is_up();
   });
   schedule_waiting();
   if (!options_.timeout) return;
@@ -240,6 +241,11 @@ std::vector<HostAnswer> Job::answers() const {
   for (const HostRecord& host : hosts_) {
     HostAnswer answer;
     answer.name = host.name;
+    answer.is_here = !host.gone;
+    if (host.gone) {
+      all.push_back(std::move(answer));
+      continue;
+    }
     answer.carrier = host.up->carrier;
     answer.peer_address = host.up->peer_address;
     answer.local_address = host.up->local_address;
@@ -251,7 +257,7 @@ std::vector<HostAnswer> Job::answers() const {
 
 bool Job::make_the_plan() {
   std::vector<Diagnostic> refusals;
-  Result<JobPlan> plan = make_plan(options_, job_id_, answers(), refusals);
+  Result<JobPlan> plan = make_plan(planning_options(), job_id_, answers(), refusals);
   if (!plan.ok()) {
     refusals.push_back(Diagnostic{.id = "IVY-P001",
                                   .what = plan.error().message,
@@ -263,6 +269,7 @@ bool Job::make_the_plan() {
     return false;
   }
   plan_ = std::move(plan).value();
+  for (HostRecord& host : hosts_) host.plan_index = -1;
   for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
     hosts_[plan_.hosts[index].host_index].plan_index = static_cast<int>(index);
   return true;
@@ -271,14 +278,21 @@ bool Job::make_the_plan() {
 void Job::check_addresses() {
   output_->status_line("");
   if (!make_the_plan()) return;
-  bool needed = false;
-  for (const PlannedHost& planned : plan_.hosts) needed |= !hosts_[planned.host_index].on_this_host;
-  for (HostRecord& host : hosts_) host.checked = !needed || host.plan_index < 0;
   if (!options_.dry_run) open_store();
+  ask_for_checks();
   // On one host Start follows OpenStore on the same way, so its answer need not be waited for: a
   // port that was reserved can be listened on. A log's directory may be of no use.
   const bool waits_for_store = !options_.wal.empty() && !options_.dry_run;
-  if (!needed && !waits_for_store) return apply(JobEvent::kAllChecked);
+  const bool all = std::all_of(hosts_.begin(), hosts_.end(),
+                               [](const HostRecord& host) { return host.checked; });
+  if (all && !waits_for_store) apply(JobEvent::kAllChecked);
+}
+
+void Job::ask_for_checks() {
+  bool needed = false;
+  for (const PlannedHost& planned : plan_.hosts) needed |= !hosts_[planned.host_index].on_this_host;
+  for (HostRecord& host : hosts_) host.checked = !needed || host.plan_index < 0;
+  if (!needed) return;
   Command command;
   CheckAddress& check = *command.mutable_check_address();
   check.set_address(plan_.master_address);
@@ -289,7 +303,9 @@ void Job::check_addresses() {
 }
 
 void Job::open_store() {
-  if (plan_.store_port == 0) return;
+  const std::size_t first_index = plan_.hosts.front().host_index;
+  if (plan_.store_port == 0 || store_host_ == first_index) return;
+  const std::uint32_t generation = generation_ + (state_ == JobState::kRestarting ? 1 : 0);
   Command command;
   OpenStore& open = *command.mutable_open_store();
   open.add_addresses(plan_.master_address);
@@ -310,7 +326,10 @@ void Job::open_store() {
     open.set_wal_directory(is_absolute ? options_.wal
                                        : options_.working_directory + "/" + options_.wal);
   }
-  HostRecord& first = hosts_[plan_.hosts.front().host_index];
+  open.set_generation(generation);
+  store_host_ = first_index;
+  store_generation_ = generation;
+  HostRecord& first = hosts_[first_index];
   first.opens_store = true;
   first.session->send(command);
 }
@@ -321,26 +340,34 @@ void Job::start_workers() {
   output_->status_line("");
   for (const Diagnostic& warning : plan_.warnings)
     if (!options_.quiet) output_->say(render(warning));
+  if (may_shrink() && members_text().find(", without ") != std::string::npos)
+    output_->say("ivyrun: warning: starting with " + escape_control(members_text()) + "\n");
+  may_be_lost_ = may_shrink() ? spare_members(members(), least_members()) : 0;
   if (options_.dry_run) return show_dry_run();
-  EnvironmentInputs inputs;
   const std::vector<HostAnswer> all = answers();
+  const Result<EnvironmentInputs> inputs = environment_inputs(all);
+  if (!inputs.ok()) return refuse_input(inputs.error());
+  send_plans(*inputs);
+}
+
+// `all` must outlive them.
+Result<EnvironmentInputs> Job::environment_inputs(const std::vector<HostAnswer>& all) const {
+  EnvironmentInputs inputs;
   inputs.options = &options_;
   inputs.plan = &plan_;
   inputs.answers = &all;
   inputs.caller = &request_.caller;
   inputs.generation = generation_;
-  Result<Environment> from_files = read_env_files(options_.env_files, request_.caller);
-  if (!from_files.ok()) return refuse_input(from_files.error());
-  inputs.from_files = std::move(from_files).value();
+  inputs.from_files = IVY_TRY(read_env_files(options_.env_files, request_.caller));
   for (const PlannedHost& planned : plan_.hosts)
     inputs.interfaces.push_back(hosts_[planned.host_index].interface);
-  send_plans(inputs);
+  return inputs;
 }
 
 void Job::show_dry_run() {
   std::string text = plan_table(options_, plan_, answers());
   for (const HostRecord& host : hosts_) {
-    if (host.up->remote_command.empty()) continue;
+    if (host.gone || host.up->remote_command.empty()) continue;
     text += "remote command: " + host.up->remote_command + "\n";
     break;
   }
@@ -356,9 +383,9 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     if (!plan.ok()) return refuse_input(plan.error());
     Command& command = commands.emplace_back();
     *command.mutable_start()->mutable_plan() = std::move(plan).value();
-    command.mutable_start()->set_is_last(restarts_.max_restarts() == 0 &&
-                                         !keeps_store_for_others(planned));
+    command.mutable_start()->set_is_last(is_last_attempt());
     command.mutable_start()->set_max_restarts(static_cast<std::uint32_t>(restarts_.max_restarts()));
+    command.mutable_start()->set_last_generation(static_cast<std::uint32_t>(max_attempts() - 1));
     if (command.ByteSizeLong() <= link::kMaxPayloadBytes) continue;
     return refuse_input(Error{Code::kResourceExhausted,
                               "arguments and environment of the workers on " + planned.name +
@@ -373,7 +400,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
   for (std::size_t index = 0; index < commands.size(); ++index)
     hosts_[plan_.hosts[index].host_index].session->send(commands[index]);
   for (HostRecord& host : hosts_) {
-    if (host.plan_index >= 0) continue;
+    if (host.plan_index >= 0 || host.gone) continue;
     Command command;
     command.mutable_stop()->set_reason("no workers are planned here");
     host.session->send(command);
@@ -396,15 +423,15 @@ void Job::make_worker_records() {
 
 std::vector<RankPlace> Job::places() const {
   std::vector<RankPlace> all;
-  for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
-    for (const PlannedWorker& worker : plan_.hosts[index].workers)
-      all.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(index),
-                              plan_.hosts[index].name});
+  for (const PlannedHost& planned : plan_.hosts)
+    for (const PlannedWorker& worker : planned.workers)
+      all.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(planned.host_index),
+                              planned.name});
   return all;
 }
 
 bool Job::prepare_output(const EnvironmentInputs& inputs) {
-  const Result<void> begun = output_->begin(generation_, places());
+  const Result<void> begun = output_->begin(generation_, places(), max_attempts());
   if (!begun.ok()) {
     refuse({Diagnostic{.id = "IVY-O002",
                        .what = begun.error().message,
@@ -601,12 +628,11 @@ void Job::prepare_restart() {
   workers_started_ = 0;
   for (HostRecord& host : hosts_)
     if (host.plan_index >= 0) host.reported = false;
-  // The hosts have proved that no worker is left that could still write to the store. No worker may
-  // start before it has forgotten what the last ones wrote.
-  Command command;
-  command.mutable_begin_generation()->set_generation(generation_ + 1);
-  store_begins_ = true;
-  hosts_[plan_.hosts.front().host_index].session->send(command);
+  const bool has_changed = std::any_of(hosts_.begin(), hosts_.end(), [](const HostRecord& host) {
+    return host.plan_index >= 0 && host.gone;
+  });
+  if (has_changed && !plan_again()) return;
+  begin_store();
   pause_is_over_ = false;
   restart_timer_.expires_after(restart_pause_);
   restart_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -618,7 +644,11 @@ void Job::prepare_restart() {
 
 void Job::check_restart() {
   if (state_ != JobState::kRestarting || !pause_is_over_ || store_begins_) return;
-  const Result<void> begun = output_->begin(generation_ + 1, places());
+  const bool is_ready = std::all_of(hosts_.begin(), hosts_.end(), [](const HostRecord& host) {
+    return host.plan_index < 0 || (host.checked && !host.opens_store);
+  });
+  if (!is_ready) return;
+  const Result<void> begun = output_->begin(generation_ + 1, places(), max_attempts());
   if (begun.ok()) return apply(JobEvent::kRestartDue);
   end_by_launcher(LauncherReason::kRefused, 0,
                   Diagnostic{.id = "IVY-O002",
@@ -632,7 +662,7 @@ Command Job::start_again() const {
   Command command;
   StartAgain& start = *command.mutable_start_again();
   start.set_generation(generation_);
-  start.set_is_last(generation_ >= static_cast<std::uint32_t>(restarts_.max_restarts()));
+  start.set_is_last(is_last_attempt());
   for (const EnvVariable& variable : generation_variables(generation_)) {
     Variable& copy = *start.add_environment();
     copy.set_name(variable.name);
@@ -641,23 +671,17 @@ Command Job::start_again() const {
   return command;
 }
 
-// Its own workers may be done long before those of other hosts, who still use the store.
-bool Job::keeps_store_for_others(const PlannedHost& host) const {
-  return plan_.store_port != 0 && plan_.hosts.size() > 1 && host.node_rank == 0;
-}
-
 void Job::restart_workers() {
   ++generation_;
+  lost_members_.clear();
   make_worker_records();
   started_at_ns_ = monotonic_ns();
   // Before any host hears of it: who takes the job over must not be behind its hosts.
   if (outlives_launcher()) write_record();
-  Command command = start_again();
-  const bool is_last = command.start_again().is_last();
-  for (const PlannedHost& planned : plan_.hosts) {
-    command.mutable_start_again()->set_is_last(is_last && !keeps_store_for_others(planned));
-    hosts_[planned.host_index].session->send(command);
-  }
+  if (job_socket_) job_socket_->attempt();
+  if (std::exchange(plan_is_new_, false)) return start_new_plan();
+  const Command command = start_again();
+  for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);
 }
 
 // ---- The end ------------------------------------------------------------------------------------
@@ -711,6 +735,7 @@ std::vector<WorkerEnd> Job::worker_ends() const {
 }
 
 Outcome Job::say_summary() {
+  lose_what_is_left();
   const std::vector<WorkerEnd> ends = worker_ends();
   Outcome outcome = judge(ends, launcher_end_);
   std::string text;
@@ -737,7 +762,7 @@ Outcome Job::say_summary() {
   inputs.quiet = options_.quiet;
   inputs.attempts = attempts_;
   inputs.attempt = static_cast<int>(generation_) + 1;
-  inputs.max_attempts = restarts_.max_restarts() + 1;
+  inputs.max_attempts = max_attempts();
   if (started_at_ns_ != 0 && !options_.log_dir.empty()) {
     const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
     if (options_.log_to != LogPlace::kNode) inputs.head_logs = folder;

@@ -6,51 +6,25 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "launcher/detach.h"
 #include "launcher/host_session.h"
 #include "launcher/job_news.h"
+#include "launcher/job_request.h"
 #include "launcher/job_socket.h"
 #include "launcher/job_state.h"
-#include "launcher/links/carrier.h"
-#include "launcher/options.h"
-#include "launcher/plan.h"
+#include "launcher/membership.h"
 #include "launcher/restart_policy.h"
 #include "launcher/screen/output.h"
 #include "launcher/screen/summary.h"
 #include "launcher/stdin_feed.h"
-#include "launcher/verdict.h"
 #include "launcher/worker_environment.h"
 
 namespace ivy {
-
-// Names a job, and proves that a launcher is its own.
-struct JobIdentity {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string token;   // 32 bytes.
-};
-JobIdentity make_job_identity();
-
-struct JobRequest {
-  Options options;          // working_directory is absolute.
-  std::vector<Host> hosts;  // At least one.
-  Environment caller;
-  std::string node_binary;        // ivy-node of this build.
-  MakeAgentLink make_agent_link;  // agent_link_maker().
-  JobIdentity identity;
-  std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
-  Detachment* detachment = nullptr;  // --detach; outlives the job.
-  // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
-  // job_record.h made of it.
-  std::optional<ctl::JobRecord> record;
-  std::chrono::milliseconds timeout_passed{0};  // Of --timeout, under the launchers before.
-};
 
 class DetachedOutput;
 class FollowedOutput;
@@ -87,6 +61,7 @@ class Job {
     std::string interface;
     bool reported = false;  // Of this generation.
     bool lost = false;
+    std::optional<GoneMember> gone;  // Of --nnodes MIN:MAX: it takes no part any more, and why.
     std::uint32_t events_to_take_over = 0;  // That follow its TakenOver.
     bool missed_start = false;  // The launcher before us died before it told this host to restart.
     int plan_index = -1;        // In JobPlan::hosts; -1: no workers there.
@@ -103,11 +78,12 @@ class Job {
   void act(JobAction action);
   void open_sessions();
   void check_addresses();
+  void ask_for_checks();
   void open_store();
-  bool keeps_store_for_others(const PlannedHost& host) const;
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
   void make_worker_records();
+  Result<EnvironmentInputs> environment_inputs(const std::vector<HostAnswer>& all) const;
   std::vector<RankPlace> places() const;
   bool prepare_output(const EnvironmentInputs& inputs);
   void collect_evidence();
@@ -144,6 +120,26 @@ class Job {
   bool decide_restart();
   bool everything_is_here() const;
 
+  // ---- --nnodes MIN:MAX (job_members.cc) ----
+  bool may_shrink() const { return options_.min_nodes.has_value() && takeover_ == 0; }
+  std::size_t least_members() const;
+  std::vector<Member> members() const;
+  std::string range_text() const;
+  std::string members_text() const;
+  Options planning_options() const;
+  void let_go(std::size_t index, const std::string& step, const std::string& reason);
+  void start_time_is_up();
+  bool host_is_dispensable(std::size_t index);
+  bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
+  bool cannot_reach(std::size_t index, const std::string& error);
+  bool plan_again();
+  void begin_store();
+  std::chrono::milliseconds pause_for_lost(std::chrono::milliseconds pause) const;
+  void start_new_plan();
+  void lose_what_is_left();
+  std::string missing_for_restart() const;
+  int max_attempts() const;
+
   // ---- what ivyctl asks for, and the background (job_control.cc) ----
   std::unique_ptr<Output> make_output();
   void schedule_job_socket();
@@ -178,6 +174,7 @@ class Job {
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;
+  bool is_last_attempt() const;
   Command start_again() const;
   RestartLimits restart_limits(int max_restarts) const;
   std::vector<WorkerEnd> worker_ends() const;
@@ -222,7 +219,13 @@ class Job {
   std::int64_t started_at_ns_ = 0;      // Of this generation.
   std::int64_t job_started_at_ns_ = 0;  // Of the first one.
   RestartPolicy restarts_{RestartLimits{}};
-  std::vector<FailedAttempt> attempts_;  // Before this one.
+  std::vector<FailedAttempt> attempts_;    // Before this one.
+  int counted_restarts_ = 0;               // Those of --max-restarts: not those after a lost host.
+  std::vector<LostMember> lost_members_;   // In this attempt.
+  std::size_t may_be_lost_ = 0;            // So many hosts, counted at the start.
+  bool plan_is_new_ = false;               // Since the attempt before.
+  std::optional<std::size_t> store_host_;  // Who has been told of the store...
+  std::uint32_t store_generation_ = 0;     // ...and of which generation.
   std::chrono::milliseconds restart_pause_{0};
   bool pause_is_over_ = false;
   bool store_begins_ = false;  // Between BeginGeneration and its answer.

@@ -38,7 +38,7 @@ std::string first_line_of(const std::string& text) {
 std::unique_ptr<Output> Job::make_output() {
   Output::Handlers handlers;
   handlers.consumed = [this](int host_index, std::uint64_t bytes) {
-    const std::size_t host = plan_.hosts[static_cast<std::size_t>(host_index)].host_index;
+    const auto host = static_cast<std::size_t>(host_index);
     if (hosts_[host].session) hosts_[host].session->grant(bytes);
   };
   std::unique_ptr<Output> output;
@@ -134,11 +134,12 @@ ctl::JobDescription Job::description() const {
     job.add_command(word);
   }
   job.set_working_directory(options_.working_directory);
-  if (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode && !workers_.empty()) {
+  if (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode && started_at_ns_ != 0) {
     const std::string folder = log_folder(options_.log_dir, job_id_, generation_);
     job.set_log_directory(folder.starts_with('/') ? folder : request_.started_in + "/" + folder);
   }
   job.set_generation(generation_);
+  job.set_max_attempts(static_cast<std::uint32_t>(max_attempts()));
   job.set_detached(request_.detachment != nullptr);
   if (outlives_launcher()) job.set_lease_ms(static_cast<std::uint32_t>(lease().count()));
   return job;

@@ -5,6 +5,7 @@
 
 #include "launcher/clock.h"
 #include "launcher/job.h"
+#include "launcher/screen/control_filter.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -106,6 +107,10 @@ void Job::host_failed(std::size_t index, const LinkDown& down) {
   hosts_[index].lost = true;
   log::debug(hosts_[index].name + ": " + down.message);
   if (state_ != JobState::kConnecting) return check_reported();
+  if (host_is_dispensable(index)) {
+    let_go(index, step_of(down.failure), down.message);
+    return check_greeted();
+  }
   const bool all_known = std::all_of(hosts_.begin(), hosts_.end(), [](const HostRecord& host) {
     return host.facts.has_value() || host.failure.has_value();
   });
@@ -147,6 +152,8 @@ void Job::hosts_did_not_come_up(const std::string& what) {
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(hosts_.size()) +
                       (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
                       (what.empty() ? "" : " " + what);
+    if (may_shrink())
+      diagnostic.what += "; " + range_text() + " needs " + std::to_string(least_members());
     diagnostic.where = names + ", " + step_of(group.down.failure);
     diagnostic.cause = group.down.message;
     if (group.names.size() > 1) {
@@ -163,7 +170,11 @@ void Job::hosts_did_not_come_up(const std::string& what) {
 void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message) {
   HostRecord& host = hosts_[index];
   host.lost = true;
-  if (host.reported) return check_reported();
+  if (host.reported) {
+    // Of this attempt nothing is lost; another one cannot have it.
+    if (may_shrink()) host.gone = GoneMember{host.name, "", message};
+    return check_reported();
+  }
   Diagnostic diagnostic;
   diagnostic.id = loss == HostLoss::kHost ? "IVY-R006" : "IVY-R007";
   diagnostic.what = loss == HostLoss::kHost ? "host " + host.name + " was lost"
@@ -176,7 +187,14 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
                        : "its workers were ended by its warden; the kernel log of the host may say "
                          "who ended it";
   diagnostic.exit_code = kExitHostLost;
+  LauncherEnd end;
+  end.reason =
+      loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
+  end.diagnostic = diagnostic;
+  end.at_ns = host.session->last_heard_ns();
+  if (lose_member(index, end, diagnostic.what + ": " + message)) return;
   const bool first = launcher_end_.reason == LauncherReason::kNone;
+  if (may_shrink() && first) diagnostic.cause += "\n" + members_text() + ": less than are needed";
   if (first && state_ != JobState::kDone)
     output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
   // Another reason is the cause; what is not known about this host has to be said all the same.
@@ -220,8 +238,8 @@ void Job::check_greeted() {
   if (state_ != JobState::kConnecting) return;
   std::size_t failed = 0;
   for (const HostRecord& host : hosts_) {
-    if (!host.facts && !host.failure) return;
-    if (host.failure) ++failed;
+    if (!host.facts && !host.failure && !host.gone) return;
+    if (host.failure && !host.gone) ++failed;
   }
   if (failed > 0) return hosts_did_not_come_up("");
   gather_timer_.cancel();
@@ -230,10 +248,15 @@ void Job::check_greeted() {
 
 void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
   HostRecord& host = hosts_[index];
-  if (host.checked || state_ != JobState::kChecking) return;
+  const bool is_asked = state_ == JobState::kChecking || state_ == JobState::kRestarting;
+  // Of an earlier first host, which is gone.
+  const bool is_old =
+      checked.address() != plan_.master_address || checked.port() != plan_.master_port;
+  if (host.checked || !is_asked || is_old) return;
   host.checked = true;
   host.interface = checked.interface();
   if (!checked.reachable()) {
+    if (cannot_reach(index, checked.error())) return;
     Diagnostic diagnostic;
     diagnostic.id = "IVY-H010";
     diagnostic.what = "host " + host.name + " cannot reach " + plan_.hosts.front().name + " at " +
@@ -250,6 +273,7 @@ void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
 }
 
 void Job::check_checked() {
+  if (state_ == JobState::kRestarting) return check_restart();
   if (state_ != JobState::kChecking) return;
   const bool all = std::all_of(hosts_.begin(), hosts_.end(), [](const HostRecord& record) {
     return record.checked && !record.opens_store;
@@ -423,6 +447,8 @@ void Job::on_report(std::size_t index, const Report& report) {
     diagnostic.where = host.name;
     diagnostic.cause = report.reason();
     diagnostic.exit_code = kExitHostLost;
+    LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic, host.session->last_heard_ns()};
+    if (lose_member(index, end, "host " + host.name + " has left: " + report.reason())) return;
     end_by_launcher(LauncherReason::kSupervisorLost, 0, std::move(diagnostic));
     apply(JobEvent::kHostLost);
   }
@@ -445,29 +471,45 @@ void Job::check_reported() {
 }
 
 bool Job::decide_restart() {
-  if (restarts_.max_restarts() == 0) return false;
+  if (restarts_.max_restarts() == 0 && lost_members_.empty()) return false;
   const std::vector<WorkerEnd> ends = worker_ends();
-  const Outcome outcome = judge(ends, launcher_end_);
+  const bool has_own_reason = launcher_end_.reason != LauncherReason::kNone;
+  const LauncherEnd& reason =
+      has_own_reason || lost_members_.empty() ? launcher_end_ : lost_members_.front().end;
+  const Outcome outcome = judge(ends, reason);
   AttemptFacts facts;
-  facts.restarts = static_cast<int>(generation_);
+  facts.restarts = counted_restarts_;
   facts.worker_failed = outcome.first.has_value();
-  if (outcome.first)
+  facts.host_lost = !outcome.first && !lost_members_.empty();
+  const std::int64_t ended_at_ns = outcome.first ? ends[*outcome.first].at_ns : reason.at_ns;
+  if (outcome.first || facts.host_lost)
     facts.lived = std::chrono::duration_cast<milliseconds>(
-        std::chrono::nanoseconds(ends[*outcome.first].at_ns - started_at_ns_));
+        std::chrono::nanoseconds(ended_at_ns - started_at_ns_));
   facts.could_not_start = std::any_of(
       ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
   facts.has_leftovers = !unclean_.empty();
-  facts.job_is_ending = launcher_end_.reason != LauncherReason::kNone;
+  facts.job_is_ending = has_own_reason;
   const RestartDecision decision = restarts_.decide(facts);
   if (!decision.why_not.empty()) output_->say("ivyrun: no restart: " + decision.why_not + "\n");
-  if (!decision.restarts) return false;
-  restart_pause_ = decision.pause;
+  if (!decision.restarts) {
+    if (facts.host_lost && !has_own_reason) launcher_end_ = lost_members_.front().end;
+    if (facts.host_lost) lost_members_.erase(lost_members_.begin());
+    return false;
+  }
+  const std::string missing = missing_for_restart();
+  if (!missing.empty()) {
+    output_->say("ivyrun: no restart: " + missing + "\n");
+    return false;
+  }
+  if (!facts.host_lost) ++counted_restarts_;
+  restart_pause_ = pause_for_lost(decision.pause);
   const int number = static_cast<int>(generation_) + 1;
-  attempts_.push_back({number, attempt_cause(ends[*outcome.first], started_at_ns_)});
+  attempts_.push_back({number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_)
+                                             : escape_control(lost_text(lost_members_))});
   char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(decision.pause.count()) / 1e3);
+  std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(restart_pause_.count()) / 1e3);
   output_->say("ivyrun: attempt " + std::to_string(number) + " of " +
-               std::to_string(restarts_.max_restarts() + 1) + " failed: " + attempts_.back().cause +
+               std::to_string(max_attempts()) + " failed: " + attempts_.back().cause +
                "; attempt " + std::to_string(number + 1) + " starts in " + seconds + " s\n");
   return true;
 }

@@ -75,7 +75,7 @@ void Job::resume_job() {
   if (!listening.ok() && listening.error().code == Code::kAlreadyExists)
     return leave_to_the_other();
   if (!listening.ok()) return give_up_resuming(listening.error().message);
-  const Result<void> begun = output_->begin(generation_, places());
+  const Result<void> begun = output_->begin(generation_, places(), max_attempts());
   if (!begun.ok()) return give_up_resuming(begun.error().message);
   // Before anybody hears of the new number: what comes after us must be newer still.
   const Result<void> written = save_record();
@@ -92,8 +92,13 @@ void Job::restore_plan(const ctl::JobRecord& record) {
   started_at_ns_ = monotonic_ns() - time_since_start(record).count() * 1'000'000;
   // When this attempt has begun is not known; the clock of --timeout is the job's.
   job_started_at_ns_ = started_at_ns_;
+  counted_restarts_ = static_cast<int>(generation_);
   plan_ = recorded_plan(record);
   hosts_.resize(request_.hosts.size());
+  // That they reach the first one was found out by the launcher before.
+  for (HostRecord& host : hosts_) host.checked = true;
+  store_host_ = plan_.hosts.front().host_index;
+  store_generation_ = generation_;
   for (std::size_t index = 0; index < plan_.hosts.size(); ++index)
     hosts_[plan_.hosts[index].host_index].plan_index = static_cast<int>(index);
   make_worker_records();

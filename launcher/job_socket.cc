@@ -305,6 +305,11 @@ void JobSocket::message(std::string_view text) {
     if (client->follows && !client->is_closed) say(client, reply);
 }
 
+void JobSocket::attempt() {
+  for (const ClientPointer& client : clients_)
+    if (client->follows && !client->is_closed) describe_to(client);
+}
+
 void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
   boost::system::error_code ignored;
   listener_.close(ignored);

@@ -43,6 +43,8 @@ class JobSocket {
   // What workers print and what ivyrun says, for whoever follows. Never waits.
   void output(int rank, int stream, std::string_view bytes, bool end);
   void message(std::string_view text);
+  // Another attempt of the group has begun: tells who follows what the job is now.
+  void attempt();
   // The job has ended: removes the directory, tells whoever waits for it, and calls done when they
   // have been told, at the latest after kEndPatience.
   void end(const ctl::JobEnd& end, std::function<void()> done);

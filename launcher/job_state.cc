@@ -25,6 +25,7 @@ constexpr Row kTable[] = {
     {S::kChecking, E::kAllChecked, {S::kRunning, A::kStartWorkers}},
     {S::kChecking, E::kRefused, {S::kKilling, A::kKill}},
     {S::kChecking, E::kHostLost, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kMemberLost, {S::kChecking, A::kCheckAddresses}},
     {S::kChecking, E::kInterrupted, {S::kKilling, A::kKill}},
     {S::kChecking, E::kTimeUp, {S::kKilling, A::kKill}},
 
@@ -32,12 +33,14 @@ constexpr Row kTable[] = {
     {S::kRunning, E::kAllEnded, {S::kConfirming, A::kNothing}},
     {S::kRunning, E::kRefused, {S::kKilling, A::kKill}},
     {S::kRunning, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kRunning, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
     {S::kRunning, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
 
     {S::kCollecting, E::kEvidenceReady, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kAllEnded, {S::kConfirming, A::kNothing}},
     {S::kCollecting, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kCollecting, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
     {S::kCollecting, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
 
@@ -53,6 +56,7 @@ constexpr Row kTable[] = {
     {S::kRestarting, E::kRestartDue, {S::kRunning, A::kRestartWorkers}},
     {S::kRestarting, E::kRefused, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kMemberLost, {S::kRestarting, A::kPrepareRestart}},
     {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},
     {S::kRestarting, E::kTimeUp, {S::kDone, A::kFinish}},
 

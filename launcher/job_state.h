@@ -8,6 +8,8 @@
 //   stopping, confirming -> restarting -> running     a worker failed and a restart is left
 //                               '-> done              Ctrl-C, --timeout, a lost host: nothing runs
 //
+// A lost host that the job can do without is the end of this attempt, like a worker's failure.
+//
 // `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps
 // of a collective library's watchdog, stacks.
 #pragma once
@@ -33,7 +35,8 @@ enum class JobEvent {
   kWorkerFailed,   // A worker ended badly, or could not be started.
   kEvidenceReady,  // Everything that was waited for is there, or its time is over.
   kAllEnded,       // Every worker has ended.
-  kHostLost,       // A host, or its supervisor, is gone.
+  kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
+  kMemberLost,     // The same, and those that are left are enough (launcher/membership.h).
   kInterrupted,    // Ctrl-C, TERM, HUP, QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
   kAllReported,    // Every living host has proved that nothing is left, and all output is here.

@@ -13,8 +13,8 @@ using enum OptionGroup;
 using enum OptionKind;
 using enum OptionOrigin;
 
-constexpr std::string_view kNoElastic =
-    "a job has a fixed number of hosts: give --nnodes one number";
+constexpr std::string_view kElastic =
+    "--nnodes MIN:MAX with all hosts named by -H; it counts hosts, --nproc-per-node their workers";
 
 constexpr OptionEntry kTable[] = {
     // clang-format off
@@ -28,8 +28,9 @@ constexpr OptionEntry kTable[] = {
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
      "--slots-per-host", "N|auto|gpu|cpu", kPlacement, kHonoured, kTorchrun,
      "workers on each host (default: the slots written for it, else its accelerators, else 1)"},
-    {"nnodes", "--num-nodes --num-machines --nodes", "N", kPlacement, kHonoured, kTorchrun,
-     "use the first N hosts"},
+    {"nnodes", "--num-nodes --num-machines --nodes", "N|MIN:MAX", kPlacement, kHonoured, kTorchrun,
+     "use the first N hosts; MIN:MAX: start with MIN or more of the first MAX when the others do not "
+     "come up in --start-timeout, and go on without hosts that are lost"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "pretend that this machine is N hosts (for trying things out)"},
     {"bynode", "-bynode --byslot -byslot --bycore -bycore", "", kPlacement, kLater, kOurs,
@@ -174,7 +175,8 @@ constexpr OptionEntry kTable[] = {
     {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long workers live without hearing from ivyrun (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
-     "when a worker fails, start all of them again, at most N times (default 0)"},
+     "when a worker fails, start all of them again, at most N times (default 0; lost hosts of "
+     "--nnodes MIN:MAX do not count)"},
     {"monitor-interval", "", "S", kLifecycle, kIgnored, kTorchrun,
      "the kernel reports a worker's end at once"},
     {"kill-on-bad-exit", "-K", "", kLifecycle, kIgnored, kOurs,
@@ -185,7 +187,7 @@ constexpr OptionEntry kTable[] = {
     {"reset-limit", "--elastic-timeout --blacklist-cooldown-range", "", kLifecycle, kRefused, kOurs,
      "--max-restarts N limits restarts, --start-timeout the wait for hosts"},
     {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
-     "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kLater, kOurs, kNoElastic},
+     "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kRefused, kOurs, kElastic},
     {"forward-signals", "--signals-to-handle", "", kLifecycle, kLater, kOurs,
      "USR1, USR2 and others are forwarded to every rank"},
     {"preempt-signal", "", "", kLifecycle, kLater, kOurs, "TERM stops the job with a grace"},
@@ -232,7 +234,7 @@ constexpr OptionEntry kTable[] = {
      "ivyrun picks address and port; --master-addr and --master-port override"},
     {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "every job has its own id"},
     {"rdzv-conf", "", "CONF", kNetwork, kIgnored, kTorchrun,
-     "--start-timeout bounds the start"},
+     "--start-timeout bounds the wait for hosts, --lease the silence of one"},
     {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
      "addresses are tested; --iface chooses the interface"},
     {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},

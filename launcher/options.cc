@@ -172,14 +172,18 @@ void bind_placement(Binder& binder, Options& options, Raw& raw) {
   binder.parsed("nproc-per-node", options.per_host, parse_per_host);
   binder.value("nnodes", [&](const std::string& text) -> Result<void> {
     const std::size_t colon = text.find(':');
-    options.num_nodes =
-        IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
+    const int low = IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
+    options.num_nodes = low;
+    options.min_nodes.reset();
     if (colon == std::string::npos) return {};
     const int high = IVY_TRY(parse_number(text.substr(colon + 1), 1, static_cast<int>(kMaxHosts)));
+    if (high < low)
+      return usage_error("a range of hosts is MIN:MAX, and " + text + " has MIN above MAX",
+                         "--nnodes " + std::to_string(high) + ":" + std::to_string(low));
+    options.num_nodes = high;
     // "2:2" is how torchrun's users write a fixed number.
-    if (high == *options.num_nodes) return {};
-    return usage_error("a range of hosts (" + text + ") is not available yet",
-                       "give one number: --nnodes " + std::to_string(high));
+    if (low < high) options.min_nodes = low;
+    return {};
   });
 }
 
@@ -463,6 +467,27 @@ Result<void> settle_output(const Binder& binder, const Scanned& scanned, const R
   return settle_streams(binder, raw, options);
 }
 
+// What a number of hosts that may change does not go with.
+Result<void> settle_range(const Binder& binder, const Options& options) {
+  if (!options.min_nodes) return {};
+  if (options.num_proc)
+    return usage_error(binder.shown("num-proc") + " fixes the number of ranks, and " +
+                           binder.shown("nnodes") + " MIN:MAX lets it follow the hosts",
+                       "--nproc-per-node N, workers on each host");
+  if (options.detach && options.lease)
+    return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
+                           " hands the job to another launcher, which does not know which hosts "
+                           "are left of " +
+                           binder.shown("nnodes") + " MIN:MAX",
+                       "leave " + binder.shown("lease") + " out, or give one number of hosts");
+  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
+  if (*options.min_nodes <= given) return {};
+  return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
+                         " hosts at least, and " + std::to_string(given) +
+                         (given == 1 ? " is given" : " are given"),
+                     "name the hosts: -H host1,host2,...");
+}
+
 std::string version_text(const Options& options) {
   std::string text = "ivyrun " + std::string(version());
   if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
@@ -524,6 +549,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   options.command = std::move(scanned.command);
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, read, options));
+  IVY_CHECK(settle_range(binder, options));
   IVY_CHECK(settle_output(binder, scanned, raw, options));
   return parsed;
 }

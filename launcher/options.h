@@ -42,8 +42,10 @@ struct Options {
   std::vector<Host> hosts;       // From -H, --hostfile or --fake-hosts; empty: this host.
   std::string host_source;       // "-H", "hostfile x", "--fake-hosts", or empty.
   std::optional<int> num_proc;   // -n
-  std::optional<int> num_nodes;  // --nnodes
-  PerHost per_host;              // --nproc_per_node
+  std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
+  // --nnodes MIN:MAX: so many hosts are enough (launcher/membership.h). Else all are needed.
+  std::optional<int> min_nodes;
+  PerHost per_host;  // --nproc_per_node
   // Command.
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;    // Program and its arguments, byte for byte.

@@ -58,6 +58,10 @@ Offer offer_per_host(Planner& planner, std::size_t host_count) {
   offer.bounded = true;
   std::vector<std::string> without;
   for (std::size_t i = 0; i < host_count; ++i) {
+    if (!planner.answers[i].is_here) {
+      offer.places.push_back(0);
+      continue;
+    }
     const int accelerators = accelerators_of(planner, i);
     switch (per_host.kind) {
       case PerHost::Kind::kNumber:
@@ -97,7 +101,8 @@ Offer offer_of(Planner& planner, std::size_t host_count) {
     const int accelerators = accelerators_of(planner, i);
     offer.bounded = offer.bounded || is_written;
     any_accelerator = any_accelerator || accelerators > 0;
-    offer.places.push_back(is_written ? *options.hosts[i].slots : std::max(1, accelerators));
+    const int places = is_written ? *options.hosts[i].slots : std::max(1, accelerators);
+    offer.places.push_back(planner.answers[i].is_here ? places : 0);
   }
   offer.rule = offer.bounded     ? "slots written for the hosts"
                : any_accelerator ? "one per accelerator"
@@ -151,7 +156,8 @@ Offer place_workers(Planner& planner) {
   std::size_t host_count = planner.answers.size();
   if (options.num_nodes) {
     const auto wanted = static_cast<std::size_t>(*options.num_nodes);
-    if (wanted > host_count) {
+    // Of MIN:MAX the launcher sees to MIN, and MAX is only a bound.
+    if (wanted > host_count && !options.min_nodes) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : planner.answers) names.push_back(answer.name);
       planner.refuse(

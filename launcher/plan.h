@@ -12,8 +12,9 @@
 
 namespace ivy {
 
-// One host that answered: how it was reached and what it said about itself.
+// One host: how it was reached and what it said about itself.
 struct HostAnswer {
+  bool is_here = true;        // Else it takes no part (--nnodes MIN:MAX), and only has its name.
   std::string name;           // Label of the host in every message.
   std::string carrier;        // "local", "ssh", "OpenSSH client".
   std::string peer_address;   // Numeric address by which the launcher reached it; empty for local.

@@ -141,6 +141,9 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   if (options.max_restarts > 0)
     out += "restarts: at most " + std::to_string(options.max_restarts) +
            ", of all workers, on the same hosts with the same ranks\n";
+  if (options.min_nodes)
+    out += "hosts: goes on without those that are lost while " +
+           std::to_string(*options.min_nodes) + " are left, with ranks numbered anew\n";
   const bool one_command =
       std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
         return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;

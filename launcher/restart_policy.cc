@@ -15,11 +15,16 @@ RestartDecision no_restart(std::string why_not = {}) {
 
 RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
   const int left = limits_.max_restarts - facts.restarts;
-  if (!facts.worker_failed || facts.job_is_ending || left <= 0) return no_restart();
+  if (facts.job_is_ending) return no_restart();
+  if (!facts.host_lost && (!facts.worker_failed || left <= 0)) return no_restart();
   if (facts.could_not_start)
     return no_restart("a worker could not be started, and trying again would not change that");
   if (facts.has_leftovers) return no_restart("not everything of this attempt could be ended");
-  quick_failures_ = facts.lived < limits_.quick ? quick_failures_ + 1 : 0;
+  if (facts.lived >= limits_.quick) {
+    quick_failures_ = 0;
+  } else if (!facts.host_lost) {
+    ++quick_failures_;
+  }
   if (quick_failures_ >= limits_.max_quick_failures)
     return no_restart(std::to_string(quick_failures_) + " attempts in a row failed within " +
                       std::to_string(limits_.quick / std::chrono::seconds(1)) +

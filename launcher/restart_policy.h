@@ -5,6 +5,9 @@
 // their start. An attempt that lived longer has made progress: the pause is 1 s again. Five quick
 // failures in a row end the job, however many restarts are left: up to --max-restarts 4 every
 // restart is made, above it a script that cannot work does not keep its hosts for hours.
+//
+// A lost host of --nnodes MIN:MAX uses up no restart, since hosts that may be lost are bounded by
+// themselves, and is no quick failure of the script; an attempt that had lived long ends the row.
 #pragma once
 
 #include <chrono>
@@ -22,9 +25,10 @@ struct RestartLimits {
 
 // How one attempt has ended; nothing of it runs any more.
 struct AttemptFacts {
-  int restarts = 0;                    // Made before it: its generation.
+  int restarts = 0;                    // Made before it, less those after a lost host.
   std::chrono::milliseconds lived{0};  // From its start to its first failure.
   bool worker_failed = false;          // A worker is the first cause: exit, signal, out of memory.
+  bool host_lost = false;              // A lost host is, and those that are left are enough.
   bool could_not_start = false;        // Some worker's program was never executed.
   bool has_leftovers = false;          // A process of it could not be ended.
   bool job_is_ending = false;  // Ctrl-C, --timeout, a lost host: the launcher has its own reason.

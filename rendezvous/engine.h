@@ -100,8 +100,9 @@ class Engine : public StoreFront {
   // order in which they must be sent. A client's requests are answered in order unless they wait.
   void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
              Replies& out) override;
-  // Answers what is due with DeadlineExceeded, which names the missing keys and how long. The next
-  // time at which something will be due, or kNever.
+  // Answers what is due with DeadlineExceeded, which names the missing keys and how long, and who
+  // does not wait for them and has been silent for how long (of very many at once, some do). The
+  // next time at which something will be due, or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out) override;
 
   // As a Cancel of it, without an answer.

@@ -133,6 +133,7 @@ struct Engine::State {
   Waiter waiter_here(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Waiting describe(WaiterId waiter);
   Picture picture(ClientId asker);
+  bool may_explain(std::uint64_t at_ns);
   void end_watches(ClientId of, std::optional<RequestId> only);
 
   // ---- what outlives the process ----
@@ -157,6 +158,8 @@ struct Engine::State {
   Journal* journal = nullptr;
   std::string effects;  // Of the request that is being served.
   std::uint64_t requests = 0;
+  std::uint64_t explained_since_ns = 0;  // Time-outs that said who has not come: since then...
+  std::size_t explained = 0;             // ...so many.
 
   // Of the request that is being served.
   ClientId client = 0;

@@ -100,6 +100,27 @@ std::string shown_seconds(std::uint64_t ns) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
+std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns) {
+  std::map<Person, const Seen*> people;
+  for (const Seen& seen : picture.clients) {
+    if (seen.client.space != overdue.client.space) continue;
+    const Seen*& known = people[person(seen.client)];
+    if (known == nullptr || known->last_ns < seen.last_ns) known = &seen;
+  }
+  const auto is_wanted = [&](const std::string& key) {
+    return std::find(overdue.missing.begin(), overdue.missing.end(), key) != overdue.missing.end();
+  };
+  Wanted wanted;
+  wanted.waiting.emplace(person(overdue.client), overdue.since_ns);
+  for (const Waiting& waiting : picture.waiting) {
+    const bool is_same = overdue.missing.empty() ? waiting.what == overdue.what
+                                                 : std::any_of(waiting.missing.begin(),
+                                                               waiting.missing.end(), is_wanted);
+    if (is_same) wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
+  }
+  return others(wanted, people, now_ns);
+}
+
 std::string explain(const Picture& picture, std::uint64_t now_ns) {
   std::map<Person, const Seen*> people;
   for (const Seen& seen : picture.clients) {

@@ -20,4 +20,9 @@ std::string shown_seconds(std::uint64_t ns);
 // ADDRESS:PORT".
 std::string explain(const Picture& picture, std::uint64_t now_ns);
 
+// The end of a time-out's text: which clients of that dialect are connected and wait for none of
+// its keys (or not at its barrier), and how long each has been silent. `picture` still holds the
+// wait.
+std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns);
+
 }  // namespace ivy::store

@@ -318,8 +318,10 @@ class RendezvousProcess {
     constexpr std::string_view kGeneration = "generation ";
     if (!line.starts_with(kGeneration)) return line != "quit";
     std::uint32_t generation = 0;
-    if (take_number("generation", line.substr(kGeneration.size()), generation).ok())
+    if (take_number("generation", line.substr(kGeneration.size()), generation).ok()) {
       server_.begin_generation(generation);
+      acknowledge(generation);
+    }
     return true;
   }
 
@@ -376,6 +378,18 @@ class RendezvousProcess {
       }
       watch_for_rest();
     });
+  }
+
+  // The next workers wait for it: unlike a line for people it must arrive.
+  void acknowledge(std::uint32_t generation) {
+    const std::string line = "generation " + std::to_string(generation) + "\n";
+    const ssize_t sent =
+        send(options_.control_fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) return;
+    control_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                        [this, generation](const boost::system::error_code& error) {
+                          if (!error) acknowledge(generation);
+                        });
   }
 
   // Said once per stall. A job may compute for hours without the store: it is stalled only when

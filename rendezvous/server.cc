@@ -34,6 +34,8 @@ using boost::asio::posix::stream_descriptor;
 constexpr std::size_t kReadBytes = 256u << 10;
 // Connections taken in one turn, so that a storm of them does not hold up who is there already.
 constexpr int kAcceptsPerTurn = 64;
+// More than the kernel lets wait at a socket (net.core.somaxconn), usually.
+constexpr std::size_t kMaxRefused = 16'384;
 constexpr auto kTick = std::chrono::milliseconds(250);
 constexpr int kLogLinesPerTick = 4;
 constexpr int kKeepIdleSeconds = 30;
@@ -194,6 +196,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   void lose_log(const Error& error);
   void settle(const LinkPointer& link);
   void authenticated(Link& link);
+  void refuse_backlog(Listener& listener);
   void end_turn();
   void send_touched();
   void send_some(const LinkPointer& link);
@@ -588,6 +591,15 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
   closed_.push_back(link);
 }
 
+// As many as can wait at a socket; strangers who go on knocking do not keep us here.
+void Server::Core::refuse_backlog(Listener& listener) {
+  for (std::size_t count = 0; count < kMaxRefused; ++count) {
+    const int fd = accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    ::close(fd);
+  }
+}
+
 void Server::Core::begin_generation(std::uint32_t generation) {
   Replies replies;
   front_.begin_generation(generation, replies);
@@ -595,6 +607,8 @@ void Server::Core::begin_generation(std::uint32_t generation) {
   end_turn();
   std::vector<LinkPointer> former(links_.begin(), links_.end());
   for (const LinkPointer& link : former) close(link, {});
+  // Whoever has knocked and was not let in yet belongs to the generation before, too.
+  for (Listener& listener : listeners_) refuse_backlog(listener);
   if (!former.empty()) {
     log(std::to_string(former.size()) + " clients of the generation before are disconnected");
   }

@@ -34,6 +34,8 @@ constexpr const char* kAfterRestart =
     "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
     "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
     "unless it makes another one";
+// More than the kernel lets wait at a socket (net.core.somaxconn), usually.
+constexpr int kMaxRefused = 16'384;
 
 Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   const Result<int> fd = listen_tcp(address, port);
@@ -62,6 +64,15 @@ std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
   return text;
+}
+
+// Nobody of the job is left who could go on knocking; strangers do not keep us here.
+void refuse_backlog(int listening_fd) {
+  for (int count = 0; count < kMaxRefused; ++count) {
+    const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    close(fd);
+  }
 }
 
 void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
@@ -133,9 +144,14 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     }
   }
 
-  void begin_generation(std::uint32_t generation) {
+  void begin_generation(std::uint32_t generation, std::function<void()> begun) {
     generation_ = generation;
-    if (pid_ == 0) return;
+    // Before its birth nobody is accepted: who knocked belongs to the last generation.
+    if (pid_ == 0) {
+      for (Listener& listener : listeners_) refuse_backlog(listener.socket.native_handle());
+      return begun();
+    }
+    begun_ = std::move(begun);
     const std::string line = "generation " + std::to_string(generation) + "\n";
     send(control_.native_handle(), line.data(), line.size(), MSG_NOSIGNAL);
   }
@@ -289,6 +305,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     constexpr std::string_view kStall = "stall ";
     constexpr std::string_view kEnd = "end ";
     if (line.starts_with(kEnd)) last_words_ = line.substr(kEnd.size());
+    if (line == "generation " + std::to_string(generation_) && begun_)
+      return std::exchange(begun_, nullptr)();
     if (line.starts_with(kLog)) handlers_.note(line.substr(kLog.size()), false);
     if (line.starts_with(kStall)) handlers_.note(line.substr(kStall.size()), true);
   }
@@ -297,6 +315,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   const StoreRequest request_;
   const Handlers handlers_;
   std::uint32_t generation_;
+  std::function<void()> begun_;
   std::vector<Listener> listeners_;
   stream_descriptor control_;
   std::string lines_;
@@ -318,8 +337,8 @@ Result<std::unique_ptr<StoreProcess>> StoreProcess::listen(boost::asio::io_conte
 
 StoreProcess::StoreProcess(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 StoreProcess::~StoreProcess() { core_->end(); }
-void StoreProcess::begin_generation(std::uint32_t generation) {
-  core_->begin_generation(generation);
+void StoreProcess::begin_generation(std::uint32_t generation, std::function<void()> begun) {
+  core_->begin_generation(generation, std::move(begun));
 }
 pid_t StoreProcess::pid() const { return core_->pid(); }
 void StoreProcess::ended(int wait_status) { core_->ended(wait_status); }

@@ -63,8 +63,10 @@ class StoreProcess {
                                                       StoreRequest request, Handlers handlers);
   ~StoreProcess();
 
-  // The workers of a new generation are about to start.
-  void begin_generation(std::uint32_t generation);
+  // The workers of a new generation are about to start. `begun` is called once the store has
+  // forgotten what the last one wrote and has closed its connections, those too that nobody has
+  // accepted yet; at once where it was not born. Not called when the store is lost before.
+  void begin_generation(std::uint32_t generation, std::function<void()> begun);
   pid_t pid() const;  // 0: not born.
   // The supervisor has reaped it.
   void ended(int wait_status);

@@ -113,7 +113,7 @@ class Supervisor {
 
   // ---- ending ----
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
-  bool another_may_follow() const { return generation_ < max_restarts_; }
+  bool another_may_follow() const { return generation_ < last_generation_; }
   void check_lease();
   void schedule_check();
   void check_ending();
@@ -151,6 +151,7 @@ class Supervisor {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
+  std::uint32_t last_generation_ = 0;
   HostPlan plan_;                      // Of the last start, for StartAgain.
   std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
   // Kernel's kills before the job, and those put down to a worker.
@@ -220,6 +221,7 @@ Result<void> Supervisor::on_command(const Command& command) {
       finish_when_clean_ =
           command.start().is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
       max_restarts_ = command.start().max_restarts();
+      last_generation_ = command.start().last_generation();
       return on_start(command.start().plan());
     case Command::kSignalWorkers:
       on_signal_workers(command.signal_workers().signal());
@@ -284,10 +286,12 @@ void Supervisor::count_out_of_memory_kills() {
 Result<void> Supervisor::on_check_address(const CheckAddress& request) {
   if (address_checks_ >= kMaxAddressChecks) return out_of_turn("too many address checks at once");
   ++address_checks_;
-  check_address(loop_, request, [this](const AddressChecked& answer) {
+  check_address(loop_, request, [this, request](const AddressChecked& answer) {
     --address_checks_;
     Event event;
     *event.mutable_address_checked() = answer;
+    event.mutable_address_checked()->set_address(request.address());
+    event.mutable_address_checked()->set_port(request.port());
     send(event);
   });
   return {};
@@ -299,7 +303,7 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
   StoreRequest store;
   store.job_id = start_.job_id;
   store.token_file = start_.directory.token_file();
-  store.generation = generation_;
+  store.generation = request.generation();
   store.addresses.assign(request.addresses().begin(), request.addresses().end());
   store.port = ports_.store->port();
   store.torch_port = ports_.master->port();
@@ -386,8 +390,9 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   if (!workers_.empty() && request.generation() == generation_) return {};
   // Nothing may start beside what could not be ended, or after this host's own reason to stop.
   const bool is_proved_gone = ending_.reported() && exit_code_ == 0 && reason_.empty();
-  if (workers_.empty() || request.generation() < generation_ || !is_proved_gone) {
-    refuse_start(plan_, request.generation());
+  const bool is_too_large = request.plan().workers_size() > kMaxWorkers;
+  if (workers_.empty() || request.generation() < generation_ || !is_proved_gone || is_too_large) {
+    refuse_start(request.has_plan() ? request.plan() : plan_, request.generation());
     Event event;
     event.mutable_report()->set_generation(request.generation());
     event.mutable_report()->set_clean(exit_code_ == 0);
@@ -397,6 +402,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   forget_generation();
   finish_when_clean_ =
       request.is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
+  if (request.has_plan()) plan_ = request.plan();
   plan_.set_generation(request.generation());
   for (const Variable& changed : request.environment()) {
     auto& variables = *plan_.mutable_environment();
@@ -467,10 +473,13 @@ void Supervisor::forget_generation() {
 }
 
 void Supervisor::on_begin_generation(const BeginGeneration& request) {
-  if (store_) store_->begin_generation(request.generation());
-  Event event;
-  event.mutable_generation_begun()->set_generation(request.generation());
-  send(event);
+  const auto begun = [this, generation = request.generation()] {
+    Event event;
+    event.mutable_generation_begun()->set_generation(generation);
+    send(event);
+  };
+  if (!store_) return begun();
+  store_->begin_generation(request.generation(), begun);
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {

@@ -60,7 +60,8 @@ class ConsoleOutput final : public Output {
   ConsoleOutput(boost::asio::io_context& loop, const Options& options, const std::string& job_id,
                 Handlers handlers);
   ~ConsoleOutput() override { *alive_ = false; }
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) override;
+  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                     int max_attempts) override;
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override;
   void say(std::string_view text) override;
   void status_line(const std::string& text) override;
@@ -175,7 +176,8 @@ bool ConsoleOutput::is_shown(const RankPlace& place) const {
   return std::find(filter.ranks.begin(), filter.ranks.end(), number) != filter.ranks.end();
 }
 
-Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places) {
+Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                                  int max_attempts) {
   for (auto& desk : desks_) {
     if (!desk) continue;
     while (!desk->queue.empty()) {
@@ -192,7 +194,7 @@ Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<Ra
   style.choice = options_.label;
   style.job_id = job_id_;
   style.generation = generation;
-  style.max_attempts = options_.max_restarts + 1;
+  style.max_attempts = max_attempts;
   style.shown_ranks = 0;
   std::set<int> hosts;
   std::vector<int> ranks;

@@ -19,7 +19,7 @@ namespace ivy {
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;
-  int host_index = 0;  // Position among the planned hosts.
+  int host_index = 0;  // Tells hosts apart; the same in every generation.
   std::string host;
 };
 
@@ -36,9 +36,10 @@ class Output {
                                       const std::string& job_id, Handlers handlers);
   virtual ~Output() = default;
 
-  // The ranks of this generation. Opens the files of --log-dir; ResourceExhausted, PermissionDenied
-  // name the path.
-  virtual Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places) = 0;
+  // The ranks of this generation, of at most so many. Opens the files of --log-dir;
+  // ResourceExhausted, PermissionDenied name the path.
+  virtual Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                             int max_attempts) = 0;
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
   // A line of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.

@@ -1,7 +1,11 @@
 // A group runs again under the same supervisor: nothing of one generation is mixed with the next,
 // and between two of them the supervisor ends as it would at any time. Method: a real ivy-node;
 // FakeLauncher's destructor fails the test when a process or the job directory stays.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -23,6 +27,7 @@ class SupervisorRestartTest : public testing::Test {
     Command command;
     *command.mutable_start()->mutable_plan() = plan;
     command.mutable_start()->set_max_restarts(max_restarts);
+    command.mutable_start()->set_last_generation(max_restarts);
     launcher.send(command);
   }
 
@@ -196,6 +201,73 @@ TEST_F(SupervisorRestartTest, EndsBetweenGenerationsWithItsLease) {
   ASSERT_TRUE(wait_for_report(launcher, 0));
   launcher.fall_silent();
   EXPECT_TRUE(launcher.wait_for_node(seconds(5)).has_value());
+}
+
+// A host of the job was lost: fewer ranks, other numbers, another environment.
+TEST_F(SupervisorRestartTest, RunsAnotherPlanWhenItIsGivenOne) {
+  FakeLauncher launcher;
+  start(launcher, launcher.shell_plan(2, "exit 7"));
+  ASSERT_TRUE(wait_for_report(launcher, 0));
+  Command command;
+  StartAgain& again = *command.mutable_start_again();
+  again.set_generation(1);
+  *again.mutable_plan() = launcher.shell_plan(1, "exit $((10 + WORLD_SIZE))");
+  again.mutable_plan()->mutable_workers(0)->set_rank(5);
+  Variable& world = *again.mutable_plan()->add_environment();
+  world.set_name("WORLD_SIZE");
+  world.set_value("6");
+  launcher.send(command);
+  ASSERT_TRUE(wait_for_report(launcher, 1));
+  EXPECT_EQ(exits(launcher, 1), (std::vector<std::pair<std::uint32_t, int>>{{5, 16}}));
+  // What was given stays.
+  start_again(launcher, 2);
+  ASSERT_TRUE(wait_for_report(launcher, 2));
+  EXPECT_EQ(exits(launcher, 2), (std::vector<std::pair<std::uint32_t, int>>{{5, 16}}));
+  finish(launcher);
+}
+
+// The store of a job that goes on without its first host serves the later generation from the
+// start, and says itself that the next one has begun.
+TEST_F(SupervisorRestartTest, TheStoreItselfSaysThatItHasBegun) {
+  FakeLauncher launcher;
+  Hello hello = launcher.hello();
+  hello.set_reserve_port(true);
+  const std::uint32_t port = launcher.say_hello(hello).reserved_port();
+  const auto has = [&](const auto& is_it) {
+    return launcher.wait(
+        [&] { return std::any_of(launcher.events().begin(), launcher.events().end(), is_it); });
+  };
+  Command open;
+  open.mutable_open_store()->add_addresses("127.0.0.1");
+  open.mutable_open_store()->set_generation(3);
+  launcher.send(open);
+  ASSERT_TRUE(has([](const Event& event) {
+    return event.has_store_opened() && event.store_opened().error().empty();
+  }));
+  // Its process is born when somebody knocks.
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  // torch: VALIDATE, then PING, which is answered by its number.
+  const std::string ping("\0\xCE\xF7\x85\x3C\x0D\x07\0\0\0", 10);
+  ASSERT_EQ(write(fd, ping.data(), ping.size()), static_cast<ssize_t>(ping.size()));
+  std::uint32_t pong = 0;
+  ASSERT_EQ(recv(fd, &pong, sizeof pong, MSG_WAITALL), 4);
+  EXPECT_EQ(pong, 7u);
+  Command begin;
+  begin.mutable_begin_generation()->set_generation(4);
+  launcher.send(begin);
+  EXPECT_TRUE(has([](const Event& event) {
+    return event.has_generation_begun() && event.generation_begun().generation() == 4;
+  }));
+  // When it is said, the old client has been sent away already.
+  char byte = 0;
+  EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+  close(fd);
+  finish(launcher);
 }
 
 TEST_F(SupervisorRestartTest, AnswersThatTheStoreHasBegun) {

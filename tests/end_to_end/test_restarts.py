@@ -187,6 +187,57 @@ def test_the_launcher_is_killed(local, phase):
         local.wait_clean(7)
 
 
+# ---- Who follows a job --------------------------------------------------------------------------------
+
+# Prints when the file of its attempt is there, and fails in the first two, once all have printed.
+FOLLOWED = ("echo attempt $IVY_GENERATION begins; while ! test -e go$IVY_GENERATION; do sleep 0.02; done; "
+            "i=0; while [ $i -lt 200 ]; do i=$((i+1)); echo line $i of $IVY_GENERATION; done; " + MEET +
+            "[ $IVY_GENERATION = 2 ] && exit 0; exit 4\n")
+
+
+def follow(local, ctl, verb, *arguments):
+    """What a follower that is there from the first attempt on has shown, in the order of lines."""
+    script = local.file("work.sh", FOLLOWED)
+    with local.start("-n", "2", "--max-restarts", "2", *arguments, "sh", script, env=QUICKLY) as run:
+        run.wait_for("attempt 0 begins", count=2)
+        with ctl.start(*verb, ctl.job()["job"]) as follower:
+            if "--log-dir" in arguments:
+                follower.wait_for("attempt 0 begins", count=2)
+            else:
+                follower.wait_for("earlier output is not kept")
+            for attempt in range(3):
+                local.file(f"go{attempt}")
+                if attempt < 2:
+                    follower.wait_for(rf"#{attempt + 2}/3\] attempt {attempt + 1} begins", count=2)
+            done = follower.finish()
+        assert run.finish().code == 0
+    assert done.code == 0, done
+    return done
+
+
+def assert_every_line_once(done):
+    for attempt in range(3):
+        for rank in range(2):
+            label = f"[{rank} #{attempt + 1}/3] "
+            lines = [line for line in done.out_lines if line.startswith(label + "line ")]
+            assert lines == [f"{label}line {i} of {attempt}" for i in range(1, 201)], (attempt, rank, done)
+
+
+@pytest.mark.parametrize("verb", [("logs", "-f"), ("attach", "--tail", "1000")], ids=["logs", "attach"])
+def test_a_follower_reads_the_files_of_every_attempt(local, ctl, verb):  # noqa: F811
+    done = follow(local, ctl, verb, "--log-dir", "logs")
+    assert_every_line_once(done)
+    if verb[0] == "attach":
+        # What ivyrun says stands between the attempts that it speaks of.
+        text = re.sub(r"\n", " ", done.out.decode())
+        assert "attempt 1 of 3 failed" in done.err_text and "attempt 2 of 3 failed" in done.err_text, done
+        assert text.index("line 200 of 0") < text.index("attempt 1 begins"), done
+
+
+def test_a_follower_without_files_hears_every_attempt(local, ctl):  # noqa: F811
+    assert_every_line_once(follow(local, ctl, ("logs", "-f")))
+
+
 # ---- A job that outlives its launcher ---------------------------------------------------------------
 
 def output_of(folder, attempt):

@@ -125,7 +125,7 @@ TEST_F(DetachedOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
   DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
   output.say("before\n");
-  ASSERT_TRUE(output.begin(0, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
+  ASSERT_TRUE(output.begin(0, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}, 1).ok());
   output.say("after\n");
   output.worker_bytes(1, 1, "one\n", false);
   output.worker_bytes(1, 2, "two\n", false);
@@ -145,7 +145,7 @@ TEST_F(DetachedOutputTest, AFolderThatCannotBeMadeIsSaid) {
   Options options;
   options.log_dir = folder_ + "/file/logs";
   DetachedOutput output(loop_, options, "j", {}, nullptr);
-  EXPECT_FALSE(output.begin(0, {}).ok());
+  EXPECT_FALSE(output.begin(0, {}, 1).ok());
 }
 
 // ---- LogReader ----------------------------------------------------------------------------------

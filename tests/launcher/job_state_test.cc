@@ -15,7 +15,8 @@ const std::vector<JobState> kStates = {
 const std::vector<JobEvent> kEvents = {
     JobEvent::kAllGreeted,    JobEvent::kAllChecked,  JobEvent::kRefused,   JobEvent::kWorkerFailed,
     JobEvent::kEvidenceReady, JobEvent::kAllEnded,    JobEvent::kHostLost,  JobEvent::kInterrupted,
-    JobEvent::kTimeUp,        JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue};
+    JobEvent::kTimeUp,        JobEvent::kAllReported, JobEvent::kGroupGone, JobEvent::kRestartDue,
+    JobEvent::kMemberLost};
 
 JobState after(std::vector<JobEvent> events) {
   JobState state = JobState::kConnecting;
@@ -96,6 +97,29 @@ TEST(JobStateTest, AGroupRunsAgainOnlyWhenEveryHostHasReported) {
         << name(state);
   }
   EXPECT_EQ(job_step(JobState::kRestarting, JobEvent::kRestartDue).next, JobState::kRunning);
+}
+
+// Before the start the plan is made anew; a group that runs ends first, and what ends already ends
+// as it would; between two attempts the next one is planned anew.
+TEST(JobStateTest, AHostThatTheJobCanDoWithout) {
+  const struct {
+    JobState state;
+    JobStep step;
+  } rows[] = {
+      {JobState::kChecking, {JobState::kChecking, JobAction::kCheckAddresses}},
+      {JobState::kRunning, {JobState::kStopping, JobAction::kStopAfterFailure}},
+      {JobState::kCollecting, {JobState::kStopping, JobAction::kStopAfterFailure}},
+      {JobState::kStopping, {JobState::kStopping, JobAction::kNothing}},
+      {JobState::kConfirming, {JobState::kConfirming, JobAction::kNothing}},
+      {JobState::kKilling, {JobState::kKilling, JobAction::kNothing}},
+      {JobState::kRestarting, {JobState::kRestarting, JobAction::kPrepareRestart}},
+      {JobState::kDone, {JobState::kDone, JobAction::kNothing}},
+  };
+  for (const auto& row : rows) {
+    const JobStep step = job_step(row.state, JobEvent::kMemberLost);
+    EXPECT_EQ(step.next, row.step.next) << name(row.state);
+    EXPECT_EQ(step.action, row.step.action) << name(row.state);
+  }
 }
 
 // Between two attempts nothing runs, so there is nothing to stop or to wait for.

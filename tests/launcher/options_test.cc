@@ -75,7 +75,7 @@ TEST(OptionsTest, OneDashBeforeALongNameMeansThatName) {
   EXPECT_EQ(options_of({"-tee", "3", "x"}).command, Words{"x"});
   EXPECT_EQ(error_of({"-nnodes", "-quiet", "x"}).message,
             "-nnodes needs a value, but -quiet follows");
-  EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N");
+  EXPECT_EQ(error_of({"-nnodes"}).fix, "-nnodes N|MIN:MAX");
 }
 
 TEST(OptionsTest, AMistypedLongNameIsNoLetterWithItsValue) {
@@ -322,6 +322,39 @@ TEST(OptionsTest, RestartsAreCounted) {
   EXPECT_EQ(options_of({"--rdzv-backend", "static", "x"}).notes.size(), 1u);
 }
 
+TEST(OptionsTest, ARangeOfHosts) {
+  const Options options = options_of({"-H", "a,b,c", "--nnodes", "2:3", "x"});
+  EXPECT_EQ(options.min_nodes, 2);
+  EXPECT_EQ(options.num_nodes, 3);
+  // MAX is only a bound; one number, and MIN as large as MAX, need every host.
+  EXPECT_EQ(options_of({"-H", "a,b", "--nnodes=1:8", "x"}).num_nodes, 8);
+  EXPECT_EQ(options_of({"--nnodes=1:4", "x"}).min_nodes, 1);
+  EXPECT_EQ(options_of({"-H", "a,b", "--nnodes", "2", "x"}).min_nodes, std::nullopt);
+  EXPECT_EQ(options_of({"-H", "a,b", "--nnodes", "2:2", "x"}).min_nodes, std::nullopt);
+  EXPECT_EQ(options_of({"-H", "a,b", "--nnodes", "1:2", "--nnodes", "2", "x"}).min_nodes,
+            std::nullopt);
+
+  const struct {
+    std::vector<std::string> words;
+    std::string message;
+    std::string fix;
+  } refused[] = {
+      {{"-H", "a,b", "--nnodes", "3:2", "x"}, "has MIN above MAX", "--nnodes 2:3"},
+      {{"--nnodes", "0:2", "x"}, "", ""},
+      {{"--nnodes", "1:", "x"}, "", ""},
+      {{"--nnodes", ":2", "x"}, "", ""},
+      {{"--nnodes", "1:2:3", "x"}, "", ""},
+      {{"-H", "a,b", "--nnodes", "3:4", "x"}, "needs 3 hosts at least, and 2 are given", "-H"},
+      {{"--num_nodes", "2:4", "x"}, "--num_nodes needs 2 hosts at least, and 1 is given", "-H"},
+      {{"-H", "a,b", "--nnodes", "1:2", "-n", "2", "x"}, "-n fixes", "--nproc-per-node N"},
+      {{"-H", "a,b", "--nnodes", "1:2", "--detach", "--lease", "60", "x"}, "another launcher", ""},
+  };
+  for (const auto& row : refused) {
+    EXPECT_TRUE(contains(error_of(row.words).message, row.message)) << row.words[3];
+    EXPECT_TRUE(contains(error_of(row.words).fix, row.fix)) << row.words[3];
+  }
+}
+
 TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"-N", "2", "x"}).fix, "--nnodes N or --nproc-per-node N"));
   EXPECT_TRUE(contains(error_of({"--mca", "btl", "tcp", "x"}).fix, "OMPI_MCA_"));
@@ -330,7 +363,8 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"--rdzv_backend=etcd-v2", "x"}).fix, "leave it out"));
   EXPECT_TRUE(contains(error_of({"--reset-limit", "3", "x"}).fix, "--max-restarts"));
   EXPECT_TRUE(contains(error_of({"--max-restarts", "10001", "x"}).message, "0 to 10000"));
-  EXPECT_TRUE(contains(error_of({"--nnodes", "2:4", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--min-np", "2", "x"}).fix, "--nnodes MIN:MAX"));
+  EXPECT_TRUE(contains(error_of({"--host-discovery-script", "s", "x"}).fix, "--nnodes MIN:MAX"));
   EXPECT_TRUE(contains(error_of({"-B", "jax", "x"}).message, "-B is not available yet"));
   EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
   EXPECT_TRUE(contains(error_of({"--mixed_precision", "bf16", "x"}).fix, "ACCELERATE_"));

@@ -118,7 +118,7 @@ class OutputTest : public ::testing::Test {
     handlers.consumed = [this](int, std::uint64_t bytes) { consumed_ += bytes; };
     handlers.closed = [this] { ++closed_; };
     output_ = Output::make(loop_, options_, "job1", std::move(handlers));
-    return output_->begin(0, places);
+    return output_->begin(0, places, 1);
   }
   Result<void> make_two_ranks() { return make({{0, 0, 0, "a"}, {1, 0, 1, "b"}}); }
   Result<void> make_one_rank() { return make({{0, 0, 0, "a"}}); }

@@ -40,6 +40,12 @@ struct Paper {
     for (const Host& written : parsed) host(written.name);
     options.hosts = parsed;
   }
+  void leave_out(std::size_t index) {
+    HostAnswer gone;
+    gone.is_here = false;
+    gone.name = answers[index].name;
+    answers[index] = gone;
+  }
   void per_host(int number) {
     options.per_host.kind = PerHost::Kind::kNumber;
     options.per_host.number = number;
@@ -199,6 +205,40 @@ TEST(PlanTest, NnodesTakesTheFirstHosts) {
   paper.options.num_proc.reset();
   paper.options.num_nodes = 4;
   EXPECT_EQ(paper.refusal().what, "asked for 4 hosts, 3 are given (a,b,c)");
+}
+
+// --nnodes MIN:MAX: ranks are numbered over the hosts that are here, in their order, and each has
+// as many workers as it would have beside the others.
+TEST(PlanTest, HostsThatTakeNoPartHaveNoRanks) {
+  Paper paper;
+  paper.hosts("a,b,c,d");
+  paper.options.num_nodes = 8;
+  paper.options.min_nodes = 2;
+  EXPECT_EQ(paper.placed(), "a:1 b:1 c:1 d:1");
+  paper.options.per_host.written = true;
+  paper.options.per_host.kind = PerHost::Kind::kNumber;
+  paper.options.per_host.number = 2;
+  paper.leave_out(0);
+  paper.leave_out(2);
+  EXPECT_EQ(paper.placed(), "b:2 d:2");
+  const JobPlan plan = paper.plan();
+  EXPECT_EQ(plan.world_size, 4);
+  EXPECT_EQ(plan.hosts[0].host_index, 1u);
+  EXPECT_EQ(plan.hosts[1].host_index, 3u);
+  EXPECT_EQ(plan.hosts[1].node_rank, 1);
+  EXPECT_EQ(plan.hosts[1].workers.front().rank, 2);
+
+  EXPECT_NE(plan_table(paper.options, plan, paper.answers)
+                .find("hosts: goes on without those that are lost while 2 are left"),
+            std::string::npos);
+
+  Paper fakes;
+  for (const Host& fake : fake_hosts(3)) fakes.host(fake.name, "local").set_accelerators(6);
+  fakes.options.hosts = fake_hosts(3);
+  fakes.options.num_nodes = 3;
+  fakes.options.min_nodes = 1;
+  fakes.leave_out(1);
+  EXPECT_EQ(fakes.placed(), "fake0:2 fake2:2") << "no accelerator is given to two hosts";
 }
 
 TEST(PlanTest, PretendedHostsDivideTheAccelerators) {

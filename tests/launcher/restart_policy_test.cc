@@ -88,6 +88,46 @@ TEST(RestartPolicyTest, ASmallNumberOfRestartsIsMadeInFull) {
   EXPECT_EQ(four.decide(failure(4, seconds(0))).why_not, "");
 }
 
+AttemptFacts loss(int restarts, milliseconds lived = seconds(60)) {
+  AttemptFacts facts;
+  facts.restarts = restarts;
+  facts.lived = lived;
+  facts.host_lost = true;
+  return facts;
+}
+
+TEST(RestartPolicyTest, ALostHostUsesUpNoRestart) {
+  EXPECT_TRUE(policy(0).decide(loss(0)).restarts);
+  EXPECT_TRUE(policy(2).decide(loss(2)).restarts);
+  EXPECT_EQ(policy(0).decide(loss(0, seconds(1))).pause, seconds(1));
+  AttemptFacts ending = loss(0);
+  ending.job_is_ending = true;
+  EXPECT_FALSE(policy(0).decide(ending).restarts);
+  AttemptFacts not_started = loss(0);
+  not_started.could_not_start = true;
+  EXPECT_FALSE(policy(0).decide(not_started).restarts);
+  AttemptFacts leftovers = loss(0);
+  leftovers.has_leftovers = true;
+  EXPECT_FALSE(policy(0).decide(leftovers).restarts);
+  EXPECT_NE(policy(0).decide(leftovers).why_not, "");
+}
+
+// It says nothing about the script: neither for it nor against it.
+TEST(RestartPolicyTest, ALostHostIsNoQuickFailure) {
+  RestartPolicy many = policy(100);
+  int restarts = 0;
+  for (; restarts < 4; ++restarts) {
+    EXPECT_TRUE(many.decide(failure(restarts, seconds(1))).restarts);
+    EXPECT_TRUE(many.decide(loss(restarts + 1, seconds(1))).restarts);
+  }
+  EXPECT_FALSE(many.decide(failure(restarts, seconds(1))).restarts) << "five quick ones in a row";
+  RestartPolicy alive = policy(100);
+  for (restarts = 0; restarts < 4; ++restarts)
+    EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts);
+  EXPECT_EQ(alive.decide(loss(restarts, seconds(10))).pause, seconds(1));
+  EXPECT_TRUE(alive.decide(failure(restarts, seconds(1))).restarts) << "the row was ended";
+}
+
 // A clock that relates badly may say that a worker failed before it was started.
 TEST(RestartPolicyTest, AFailureBeforeTheStartIsAQuickOne) {
   EXPECT_EQ(policy(3).decide(failure(0, milliseconds(-5))).pause, seconds(1));

@@ -279,11 +279,54 @@ TEST(EngineWaitTest, TheDeadlineNamesWhatIsMissing) {
   EXPECT_EQ(script.next_due_ns, script.now_ns + 1);
   script.pass(1);
   EXPECT_EQ(script.word(wait), "!4");
-  EXPECT_EQ(script.error_text(wait), "waited 3.0 s for keys gone, bad?[31mkey");
+  EXPECT_EQ(script.error_text(wait),
+            "waited 3.0 s for keys gone, bad?[31mkey; everybody who is connected waits for it");
   EXPECT_TRUE(script.waits(later));
   script.pass(10 * kSecond);
-  EXPECT_EQ(script.error_text(later), "waited 13.0 s for key gone");
+  EXPECT_EQ(script.error_text(later),
+            "waited 13.0 s for key gone; everybody who is connected waits for it");
   EXPECT_EQ(script.next_due_ns, kNever);
+}
+
+TEST(EngineWaitTest, TheDeadlineNamesWhoHasNotWrittenAndHowLongEachIsSilent) {
+  EngineScript script;
+  const ClientId first = script.join(0);
+  const ClientId second = script.join(1);
+  const ClientId third = script.join(2);
+  const ClientId torch = script.join(std::nullopt, Space::kTorch);
+  script.ask(torch, Set{"elsewhere", "1"});
+  script.ask(third, Set{"stage", "1"});
+  script.now_ns += 4 * kSecond;
+  const RequestId other = script.ask(second, Get{"another", script.now_ns + 9 * kSecond});
+  const RequestId wait = script.ask(first, Wait{{"id", "stage"}, script.now_ns + 3 * kSecond});
+  script.pass(3 * kSecond);
+  EXPECT_EQ(script.error_text(wait),
+            "waited 3.0 s for key id; not waiting for it: rank 1 (silent for 3.0 s, last: get "
+            "another), rank 2 (silent for 7.0 s, last: set stage)");
+  // Who is due at the same moment waits for it, whoever is answered first.
+  const RequestId one = script.ask(first, Get{"id", script.now_ns + kSecond});
+  const RequestId two = script.ask(third, Get{"id", script.now_ns + kSecond});
+  script.pass(kSecond);
+  const std::string rest =
+      " for key id; not waiting for it: rank 1 (silent for 4.0 s, last: get another)";
+  EXPECT_EQ(script.error_text(one), "waited 1.0 s" + rest);
+  EXPECT_EQ(script.error_text(two), "waited 1.0 s" + rest);
+  EXPECT_TRUE(script.waits(other));
+}
+
+TEST(EngineWaitTest, ThousandsThatAreDueAtOnceCostABoundedExplanation) {
+  EngineScript script;
+  std::vector<RequestId> waits;
+  for (std::uint32_t rank = 0; rank < 2000; ++rank)
+    waits.push_back(
+        script.ask(script.join(rank), Get{"k" + std::to_string(rank), script.now_ns + kSecond}));
+  script.pass(kSecond);
+  std::size_t explained = 0;
+  for (const RequestId wait : waits) {
+    EXPECT_TRUE(script.error_text(wait).starts_with("waited 1.0 s for key k"));
+    explained += script.error_text(wait).find("not waiting for it") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(explained, 16u);
 }
 
 TEST(EngineWaitTest, CancelEndsOneRequest) {
@@ -413,7 +456,8 @@ TEST(EngineBarrierTest, WhoLeftOrGaveUpHasNotCome) {
   EXPECT_TRUE(script.waits(waiting));
   script.pass(kSecond);
   EXPECT_EQ(script.error_text(waiting),
-            "waited 1.0 s for barrier 'x' of 2; members that have not come: 0");
+            "waited 1.0 s for barrier 'x' of 2; members that have not come: 0; everybody who is "
+            "connected waits for it");
   const RequestId again = script.ask(script.join(0), Barrier{"x", 2, 0, 0, kNever});
   EXPECT_TRUE(script.waits(again));
 }

@@ -201,7 +201,8 @@ TEST(NativeDialectTest, TimeoutsAreInMilliseconds) {
   clients.pass(1);
   const WireFrame reply = clients.take(0).at(0);
   EXPECT_EQ(reply.head.kind, 4);
-  EXPECT_EQ(reply.payload, texts({"waited 1.5 s for key k"}));
+  EXPECT_EQ(reply.payload, texts({"waited 1.5 s for key k; not waiting for it: rank 1 (silent for "
+                                  "1.5 s, last: connected)"}));
   ASSERT_TRUE(clients.feed(0, frame(Op::kWait, 2, u64(kForeverMs - 1) + keys({"k"}))).ok());
   clients.pass(1'000'000 * kSecond);
   EXPECT_TRUE(clients.out[0].empty());

@@ -270,6 +270,22 @@ TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
   EXPECT_EQ(torch_again.receive(8), test::number(0));
 }
 
+// Connected, and not accepted when the generation begins: it is a client of the one before.
+TEST_F(StoreServerTest, WhoHasKnockedBelongsToTheGenerationBefore) {
+  ServerThread server;
+  std::unique_ptr<RawSocket> knocking;
+  server.on_loop([&](Server& one) {
+    // The loop is busy here, so nobody accepts.
+    knocking = std::make_unique<RawSocket>(server.torch_port);
+    knocking->send(kHello + test::opcode(1) + test::text("/stale") + test::text("v"));
+    one.begin_generation(1);
+  });
+  EXPECT_TRUE(knocking->is_hung_up());
+  const RawSocket fresh(server.torch_port);
+  fresh.send(kHello + test::opcode(7));
+  EXPECT_EQ(fresh.receive(8), test::number(0));
+}
+
 TEST_F(StoreServerTest, ProgressIsWhatChangesSomething) {
   ServerThread server;
   const auto client = server.client();

@@ -1,18 +1,22 @@
 """Trains with DDP, keeps a checkpoint, and resumes from it, as any script for torchrun does: nothing
-here is ivyrun's. Rank 1 kills itself once, after step 3.
+here is ivyrun's. Rank 1 kills itself once, after step 3; with "wait" everybody waits there instead, until
+the first attempt is ended from outside.
 
-    elastic.py CHECKPOINT [STEPS]
+    elastic.py CHECKPOINT [STEPS [wait]]
 """
 
 import os
 import signal
 import sys
+import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
 
+@record
 def main():
     checkpoint, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 6
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -25,7 +29,7 @@ def main():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         step = saved["step"]
-    print(f"attempt {attempt} begins at step {step}", flush=True)
+    print(f"attempt {attempt} begins at step {step}, {dist.get_world_size()} ranks", flush=True)
     while step < steps:
         optimizer.zero_grad()
         model(torch.full((8, 4), 1.0 + dist.get_rank())).pow(2).mean().backward()
@@ -35,6 +39,9 @@ def main():
             torch.save({"step": step, "model": model.state_dict()}, checkpoint + ".new")
             os.replace(checkpoint + ".new", checkpoint)
         dist.barrier()
+        if step == 3 and attempt == 0 and sys.argv[3:] == ["wait"]:
+            print("step 3 is saved", flush=True)
+            time.sleep(600)
         if step == 3 and dist.get_rank() == 1 and attempt == 0:
             os.kill(os.getpid(), signal.SIGKILL)
     total = sum(parameter.sum() for parameter in model.parameters()).detach()

@@ -1,0 +1,43 @@
+// What one job is asked to do, and who it is: what main gives to class Job. Thread: any.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/detach.h"
+#include "launcher/links/carrier.h"
+#include "launcher/options.h"
+#include "proto/ctl.pb.h"
+#include "proto/env.h"
+
+namespace ivy {
+
+// From TERM to KILL after a worker's failure or a lost launcher, unless --shutdown-timeout says
+// else.
+inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
+
+// Names a job, and proves that a launcher is its own.
+struct JobIdentity {
+  std::string job_id;  // 32 hexadecimal digits.
+  std::string token;   // 32 bytes.
+};
+JobIdentity make_job_identity();
+
+struct JobRequest {
+  Options options;          // working_directory is absolute.
+  std::vector<Host> hosts;  // At least one.
+  Environment caller;
+  std::string node_binary;        // ivy-node of this build.
+  MakeAgentLink make_agent_link;  // agent_link_maker().
+  JobIdentity identity;
+  std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
+  Detachment* detachment = nullptr;  // --detach; outlives the job.
+  // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
+  // job_record.h made of it.
+  std::optional<ctl::JobRecord> record;
+  std::chrono::milliseconds timeout_passed{0};  // Of --timeout, under the launchers before.
+};
+
+}  // namespace ivy

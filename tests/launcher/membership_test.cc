@@ -1,0 +1,71 @@
+// Which hosts a job of --nnodes MIN:MAX has, as a table.
+#include "launcher/membership.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+constexpr Member A = Member::kAwaited;
+constexpr Member H = Member::kHere;
+constexpr Member G = Member::kGone;
+
+TEST(MembershipTest, Decisions) {
+  using D = MemberDecision;
+  const struct {
+    std::vector<Member> members;
+    std::size_t least;
+    D in_time;     // While --start-timeout runs...
+    D time_is_up;  // ...and when it is over.
+    std::size_t spare;
+  } rows[] = {
+      // All are here: nobody waits, whatever the range.
+      {{H, H, H}, 2, D::kGoOn, D::kGoOn, 1},
+      {{H, H, H}, 3, D::kGoOn, D::kGoOn, 0},
+      {{H}, 1, D::kGoOn, D::kGoOn, 0},
+      // Enough are here, but another may still come.
+      {{H, H, A}, 2, D::kWait, D::kGoOn, 0},
+      {{A, H, H}, 1, D::kWait, D::kGoOn, 1},
+      // Nobody waits for those that are gone.
+      {{H, H, G}, 2, D::kGoOn, D::kGoOn, 0},
+      {{G, H, H}, 1, D::kGoOn, D::kGoOn, 1},
+      // Not enough yet, and not enough any more.
+      {{H, A, A}, 2, D::kWait, D::kTooFew, 0},
+      {{H, A, G}, 2, D::kWait, D::kTooFew, 0},
+      {{H, G, G}, 2, D::kTooFew, D::kTooFew, 0},
+      {{A, G, G}, 2, D::kTooFew, D::kTooFew, 0},
+      {{G, G}, 1, D::kTooFew, D::kTooFew, 0},
+      {{A, A}, 1, D::kWait, D::kTooFew, 0},
+  };
+  for (const auto& row : rows) {
+    const auto where = &row - rows;
+    EXPECT_EQ(decide_members(row.members, row.least, false), row.in_time) << "row " << where;
+    EXPECT_EQ(decide_members(row.members, row.least, true), row.time_is_up) << "row " << where;
+    EXPECT_EQ(spare_members(row.members, row.least), row.spare) << "row " << where;
+  }
+}
+
+TEST(MembershipTest, TheLineNamesEveryHostThatIsNotThere) {
+  EXPECT_EQ(members_line(3, 3, "--nnodes 2:3", {}), "3 of 3 hosts (--nnodes 2:3)");
+  EXPECT_EQ(members_line(2, 3, "--nnodes 2:3", {{"node03", "connecting", "no answer in 5 s"}}),
+            "2 of 3 hosts (--nnodes 2:3), without node03 (connecting: no answer in 5 s)");
+  EXPECT_EQ(members_line(2, 6, "--nnodes 2:6",
+                         {{"n3", "connecting", "no answer"},
+                          {"n4", "", "was lost"},
+                          {"n5", "connecting", "no answer"},
+                          {"n6", "logging in", "no answer"}}),
+            "2 of 6 hosts (--nnodes 2:6), without n[3,5] (connecting: no answer), n4 (was lost), "
+            "n6 (logging in: no answer)");
+}
+
+TEST(MembershipTest, ALongListOfReasonsIsCut) {
+  std::vector<GoneMember> gone;
+  for (int i = 0; i < 12; ++i)
+    gone.push_back({"h" + std::to_string(i) + "x", "", std::to_string(i)});
+  const std::string line = members_line(1, 13, "--nnodes 1:13", gone);
+  EXPECT_NE(line.find("h7x (7), h8x, h9x"), std::string::npos) << line;
+  EXPECT_NE(line.find("h11x"), std::string::npos) << line;
+}
+
+}  // namespace
+}  // namespace ivy
