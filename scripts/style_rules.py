@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(status|env|exit_code|control_wire|store_wire|handshake|build)\.h"
+    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build)\.h"
     r"|rendezvous/client\.h)$"
 )
 
@@ -54,7 +54,7 @@ HOMES = (
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
-        "proto": "link env exit_code status control_wire store_wire",
+        "proto": "link env exit_code status control_wire operation status_page store_wire",
         "launcher": "hosts plan worker_environment verdict job_state diagnostic",
         "launcher/screen": "line_splitter label control_filter summary",
         "agent/node": "worker_state lease",

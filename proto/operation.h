@@ -1,0 +1,109 @@
+// What a worker is doing inside the comm runtime, as it stands in the status page (status_page.h):
+// written by libivycomm, read by the supervisor, also after the worker's death. The numbers are the
+// page's own; libivycomm maps those of its C ABI to them. Pure. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ivy::comm_status {
+
+enum class Operation : std::uint8_t {
+  kNone = 0,
+  kAllReduce = 1,
+  kReduce = 2,
+  kBroadcast = 3,
+  kAllGather = 4,
+  kAllGatherV = 5,
+  kReduceScatter = 6,
+  kReduceScatterV = 7,
+  kGather = 8,
+  kGatherV = 9,
+  kScatter = 10,
+  kScatterV = 11,
+  kAllToAll = 12,
+  kAllToAllV = 13,
+  kScan = 14,
+  kBarrier = 15,
+  kSend = 16,
+  kReceive = 17,
+  kSendReceive = 18,
+  kSplit = 19,
+  kInit = 20,
+  kFinalize = 21,
+};
+
+enum class Dtype : std::uint8_t {
+  kNone = 0,
+  kI8 = 1,
+  kU8 = 2,
+  kI16 = 3,
+  kU16 = 4,
+  kI32 = 5,
+  kU32 = 6,
+  kI64 = 7,
+  kU64 = 8,
+  kF16 = 9,
+  kBf16 = 10,
+  kF32 = 11,
+  kF64 = 12,
+  kBool = 13,
+  kC64 = 14,
+  kC128 = 15,
+  kF8E4m3 = 16,
+  kF8E5m2 = 17,
+};
+
+enum class Reduction : std::uint8_t {
+  kNone = 0,
+  kSum = 1,
+  kAverage = 2,
+  kProduct = 3,
+  kMin = 4,
+  kMax = 5,
+  kBitAnd = 6,
+  kBitOr = 7,
+  kBitXor = 8,
+  kPremulSum = 9,
+};
+
+// Where an operation stands. The first and the last hold for all, those between as they apply.
+enum class Phase : std::uint8_t {
+  kEntered = 0,       // Nobody else is waited for yet.
+  kWaiting = 1,       // For the others to arrive.
+  kMovingLocal = 2,   // Bytes move through shared memory.
+  kMovingRemote = 3,  // Bytes move between hosts.
+  kLeaving = 4,       // Done, but for the others to take what is ours.
+};
+
+enum class Outcome : std::uint8_t { kRunning = 0, kDone = 1, kFailed = 2 };
+
+// One operation. 48 bytes without padding, so that it travels as six words.
+struct OperationRecord {
+  std::uint64_t sequence = 0;  // The communicator's own count, from 1.
+  std::uint64_t count = 0;  // Elements, as in the call; of all_gatherv and the like, this rank's.
+  std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of the host.
+  std::uint64_t ended_ns = 0;    // 0 while it runs.
+  std::int32_t peer = -1;  // Root, or the other side of a send; its rank in the job. -1: none.
+  std::uint32_t communicator_hash = 0;  // Of the name: a row may have got another owner since.
+  std::uint16_t communicator = 0;       // Row of the slot (status_page.h).
+  Operation operation = Operation::kNone;
+  Dtype dtype = Dtype::kNone;
+  Reduction reduction = Reduction::kNone;
+  Outcome outcome = Outcome::kRunning;
+  std::uint16_t reserved = 0;
+
+  bool operator==(const OperationRecord&) const = default;
+};
+static_assert(sizeof(OperationRecord) == 48);
+
+// "all_reduce", "f32", "sum", "waiting for the others"; "?" for numbers that are not listed.
+std::string_view name_of(Operation operation);
+std::string_view name_of(Dtype dtype);
+std::string_view name_of(Reduction reduction);
+std::string_view name_of(Phase phase);
+
+// FNV-1a, 32 bits, of a communicator's name.
+std::uint32_t communicator_hash(std::string_view name);
+
+}  // namespace ivy::comm_status
