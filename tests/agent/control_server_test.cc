@@ -56,7 +56,6 @@ class ControlServerTest : public testing::Test {
       wait_exit(child.process);
     }
     server_.reset();
-    loop_.poll();
     std::filesystem::remove_all(directory_);
   }
 
