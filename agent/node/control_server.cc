@@ -168,6 +168,12 @@ void ControlServer::read(const ConnectionPointer& connection) {
 }
 
 void ControlServer::read_packets(const ConnectionPointer& connection) {
+  if (take_packets(connection)) return read(connection);
+  close(connection);
+}
+
+// False: it has ended, or must be.
+bool ControlServer::take_packets(const ConnectionPointer& connection) {
   std::array<char, control::kMaxPacketBytes + 1> buffer;
   for (int i = 0; i < kPacketsPerTurn; ++i) {
     // Descriptors that a worker sends are discarded by the kernel: there is no room for them here.
@@ -175,13 +181,19 @@ void ControlServer::read_packets(const ConnectionPointer& connection) {
         recv(connection->socket.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
-    if (count <= 0 || count > static_cast<ssize_t>(control::kMaxPacketBytes))
-      return close(connection);
+    if (count <= 0 || count > static_cast<ssize_t>(control::kMaxPacketBytes)) return false;
     const std::string_view packet(buffer.data(), static_cast<std::size_t>(count));
-    if (!on_packet(connection, packet).ok()) return close(connection);
-    if (connection->is_closed) return;
+    if (!on_packet(connection, packet).ok() || connection->is_closed) return false;
   }
-  read(connection);
+  return true;
+}
+
+void ControlServer::take_last_words(std::uint32_t rank) {
+  Attachment* const attachment = attachment_of(rank);
+  const ConnectionPointer connection =
+      attachment != nullptr ? attachment->connection.lock() : nullptr;
+  // Its end is left to whoever waits for its next packet.
+  if (connection && !connection->is_closed) take_packets(connection);
 }
 
 Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
@@ -262,8 +274,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
     rank.set_rank(attach.rank);
     rank.set_pid(connection->peer.pid);
   }
-  news.set_generation(status_.layout().generation);
-  if (news.listening() || news.ranks_size() > 0) handlers_.tell(news);
+  if (news.listening() || news.ranks_size() > 0) tell(news);
   return {};
 }
 
@@ -303,7 +314,6 @@ void ControlServer::on_report(Attachment& attachment, const control::Report& rep
   if (!status_.add(found)) return;
   status_.publish();
   News news;
-  news.set_generation(status_.layout().generation);
   RankReport& told = *news.add_reports();
   told.set_kind(found.kind);
   told.set_blamed(found.blamed);
@@ -311,7 +321,7 @@ void ControlServer::on_report(Attachment& attachment, const control::Report& rep
   told.set_sequence(found.sequence);
   told.set_communicator(found.communicator);
   told.set_text(found.text);
-  handlers_.tell(news);
+  tell(news);
 }
 
 void ControlServer::on_leave(const ConnectionPointer& connection) {
@@ -392,6 +402,7 @@ void ControlServer::watch(std::uint32_t slot, int pidfd) {
 
 void ControlServer::process_ended(std::uint32_t slot, std::size_t attempt) {
   Attachment& attachment = *attachments_[slot];
+  take_last_words(attachment.rank);
   if (attachment.has_left) return;
   const std::optional<ExitStatus> exit =
       attachment.reaped ? attachment.reaped
@@ -424,14 +435,13 @@ void ControlServer::attached_ended(std::uint32_t slot, const RankStatus& status)
 void ControlServer::tell_rank(std::uint32_t rank) {
   const RankStatus status = status_.status(rank);
   News news;
-  news.set_generation(status_.layout().generation);
   RankNews& told = *news.add_ranks();
   told.set_rank(rank);
   told.set_state(static_cast<std::uint32_t>(status.state));
   told.set_code(status.code);
   told.set_pid(status.pid);
   told.set_out_of_memory(status.out_of_memory);
-  handlers_.tell(news);
+  tell(news);
 }
 
 void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& exit,
@@ -465,8 +475,9 @@ void ControlServer::worker_not_started(std::uint32_t rank) {
 void ControlServer::child_reaped(pid_t pid, const ExitStatus& exit) {
   for (std::uint32_t slot = 0; slot < attachments_.size(); ++slot) {
     Attachment* const attachment = attachments_[slot].get();
-    if (attachment == nullptr || attachment->pid != pid || attachment->has_left) continue;
-    if (attachment->is_our_child) continue;
+    if (attachment == nullptr || attachment->pid != pid || attachment->is_our_child) continue;
+    take_last_words(attachment->rank);
+    if (attachment->has_left) continue;
     attachment->reaped = exit;
     attached_ended(slot, status_of(exit, pid));
   }
@@ -527,6 +538,28 @@ bool ControlServer::has_attached() const {
                      [this](std::uint32_t rank) { return is_attached(rank); });
 }
 
-Operations ControlServer::operations() const { return status_.operations(monotonic_ns()); }
+void ControlServer::tell(const News& news) {
+  Event event;
+  *event.mutable_news() = news;
+  event.mutable_news()->set_generation(status_.layout().generation);
+  handlers_.send(event);
+}
+
+void ControlServer::tell_operations(std::uint32_t number) {
+  Event event;
+  *event.mutable_operations() = status_.operations(monotonic_ns());
+  event.mutable_operations()->set_number(number);
+  handlers_.send(event);
+}
+
+void ControlServer::tell_stall(std::uint64_t limit_ns) {
+  if (limit_ns == 0) return;
+  const std::optional<std::uint32_t> rank = status_.find_stall(monotonic_ns(), limit_ns);
+  if (!rank) return;
+  Event event;
+  event.mutable_stalled()->set_generation(status_.layout().generation);
+  event.mutable_stalled()->set_rank(*rank);
+  handlers_.send(event);
+}
 
 }  // namespace ivy

@@ -33,7 +33,7 @@ class ControlServer {
   static constexpr std::uint32_t kReportBurst = 16;
 
   struct Handlers {
-    std::function<void(const News&)> tell;            // To the launcher.
+    std::function<void(const Event&)> send;           // To the launcher.
     std::function<pid_t(std::uint32_t rank)> worker;  // The rank's own process, our child; 0: none.
   };
 
@@ -47,6 +47,9 @@ class ControlServer {
   // The workers of a generation are about to start: those of the last one are gone.
   void begin(RankLayout layout);
 
+  // Reads what its process has sent and nobody has read yet: a Leave, a report. Before the end of
+  // that process is believed.
+  void take_last_words(std::uint32_t rank);
   // The rank's own process, our child, was reaped. What an attached process below it has come to is
   // its own affair; of what is not known about that, this exit may tell.
   void worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
@@ -60,7 +63,10 @@ class ControlServer {
   // Some process of the rank's worker is attached and has neither left nor ended.
   bool is_attached(std::uint32_t rank) const;
   bool has_attached() const;
-  Operations operations() const;
+  // Sends Operations.
+  void tell_operations(std::uint32_t number);
+  // Sends Stalled when an operation has run for so long; once per operation. 0: never.
+  void tell_stall(std::uint64_t limit_ns);
   JobStatus& status() { return status_; }
 
  private:
@@ -72,6 +78,7 @@ class ControlServer {
   void accept_one();
   void read(const ConnectionPointer& connection);
   void read_packets(const ConnectionPointer& connection);
+  bool take_packets(const ConnectionPointer& connection);
   Result<void> on_packet(const ConnectionPointer& connection, std::string_view packet);
   Result<void> on_attach(const ConnectionPointer& connection, const control::Attach& attach);
   Result<void> check_attach(const Connection& connection, const control::Attach& attach) const;
@@ -86,6 +93,7 @@ class ControlServer {
   void process_ended(std::uint32_t slot, std::size_t attempt);
   void attached_ended(std::uint32_t slot, const comm_status::RankStatus& status);
   void tell_rank(std::uint32_t rank);
+  void tell(const News& news);
   Attachment* attachment_of(std::uint32_t rank);
   const Attachment* attachment_of(std::uint32_t rank) const;
 

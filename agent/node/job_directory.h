@@ -14,6 +14,7 @@ struct JobDirectory {
   std::string path;  // .../ivyrun-UID/JOBID-HOST
   int lock_fd = -1;  // Of its maker: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
+  std::string control_socket() const { return path + "/control.sock"; }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "agent/node/host_facts.h"
-#include "proto/exit_code.h"
 
 namespace ivy {
 namespace {
@@ -103,6 +102,8 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   set_variable(environment, "IVY_JOB_ID", context_.job_id);
   set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
   set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
+  if (!context_.control_socket.empty())
+    set_variable(environment, "IVY_CONTROL", context_.control_socket);
   set_variable(environment, "TORCHELASTIC_ERROR_FILE",
                context_.directory.error_file(group.generation, rank_));
   return environment;
@@ -239,6 +240,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
 
 void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
   const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  exit_status_ = status;
   ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
                          !was_killed_by_us_ && circumstances.out_of_memory_rose();
   Event event;

@@ -44,7 +44,10 @@ class ControlServerTest : public testing::Test {
     directory_ = mkdtemp(pattern.data());
     path_ = directory_ + "/control.sock";
     ControlServer::Handlers handlers;
-    handlers.tell = [this](const News& news) { told_.push_back(news); };
+    handlers.send = [this](const Event& event) {
+      if (event.has_news()) told_.push_back(event.news());
+      if (event.has_operations()) operations_ = event.operations();
+    };
     handlers.worker = [this](std::uint32_t rank) { return workers_[rank]; };
     server_ = std::make_unique<ControlServer>(loop_, handlers);
     EXPECT_TRUE(server_->listen(path_).ok());
@@ -132,6 +135,7 @@ class ControlServerTest : public testing::Test {
   std::string directory_;
   std::string path_;
   std::vector<News> told_;
+  Operations operations_;
   std::map<std::uint32_t, pid_t> workers_;
   std::map<std::uint32_t, Child> children_;
   boost::asio::io_context loop_{1};
@@ -437,7 +441,9 @@ TEST_F(ControlServerTest, OperationsCanBeReadAfterTheWorkersDeath) {
   for (int i = 0; i < 3; ++i) worker.line();
   kill(worker.process.pid, SIGKILL);
   reap(1);
-  const Operations operations = server_->operations();
+  server_->tell_operations(5);
+  const Operations& operations = operations_;
+  EXPECT_EQ(operations.number(), 5u);
   ASSERT_EQ(operations.ranks_size(), 1);
   const RankOperations& rank = operations.ranks(0);
   EXPECT_EQ(rank.rank(), 1u);
