@@ -15,6 +15,7 @@
 
 #include "launcher/detach.h"
 #include "launcher/host_session.h"
+#include "launcher/job_news.h"
 #include "launcher/job_socket.h"
 #include "launcher/job_state.h"
 #include "launcher/links/carrier.h"
@@ -153,6 +154,8 @@ class Job {
   static std::set<std::string> addresses_of(const HostRecord& host);
   Result<ctl::StoreDescription> store_description() const;
   void on_note(std::size_t index, const Note& note);
+  void say_stall(const std::string& what, const std::string& more);
+  JobNews::Handlers news_handlers();
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);
@@ -199,6 +202,7 @@ class Job {
   std::uint32_t generation_ = 0;
   std::function<void(int, int)> over_;
   JobState state_ = JobState::kConnecting;
+  JobNews news_;
   std::shared_ptr<CarrierContext> carriers_;
   std::vector<HostRecord> hosts_;
   std::vector<WorkerRecord> workers_;  // By rank.

@@ -100,6 +100,9 @@ Result<void> Job::listen_for_ivyctl() {
   handlers.signal = [this](int signal) { return signal_by_request(signal); };
   handlers.stop = [this](const ctl::StopJob& stop) { return stop_by_request(stop); };
   handlers.describe_store = [this] { return store_description(); };
+  handlers.describe_operations = [this](std::function<void(const std::string&)> done) {
+    news_.ask_operations(std::move(done));
+  };
   Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
   if (!opened.ok()) return opened.error();
   job_socket_ = std::move(opened).value();
@@ -192,9 +195,30 @@ void Job::on_note(std::size_t index, const Note& note) {
   const Result<ctl::StoreDescription> store = store_description();
   const bool is_stall = note.warning() && note.text().starts_with(kStore) && store.ok();
   if (!is_stall) return output_->say(lead + hosts_[index].name + ": " + note.text() + "\n");
-  std::string text = lead + "nothing has moved in the job's store; who waits for whom:\n";
-  text += indented(explain_ranks(note.text().substr(kStore.size()), *store)) + "\n";
-  output_->say(escape_control(text));
+  say_stall("nothing has moved in the job's store",
+            explain_ranks(note.text().substr(kStore.size()), *store));
+}
+
+// What has stalled, what the ranks are doing, and `more`: who waits for whom in the store.
+void Job::say_stall(const std::string& what, const std::string& more) {
+  news_.ask_operations([this, what, more](const std::string& operations) {
+    if (concluded_) return;
+    std::string text = "ivyrun: warning: " + what + "; who waits for whom:\n";
+    if (!operations.empty()) text += indented(operations) + "\n";
+    if (!more.empty()) text += indented(more) + "\n";
+    output_->say(escape_control(text));
+  });
+}
+
+JobNews::Handlers Job::news_handlers() {
+  JobNews::Handlers handlers;
+  handlers.send = [this](std::size_t index, const Command& command) {
+    if (!hosts_[index].session->is_open()) return false;
+    hosts_[index].session->send(command);
+    return true;
+  };
+  handlers.name = [this](std::size_t index) { return hosts_[index].name; };
+  return handlers;
 }
 
 Result<void> Job::signal_by_request(int signal) {

@@ -189,6 +189,13 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   // It was lost when it fell silent, not when the lease was over: what peers did in between
   // follows.
   if (first && loss == HostLoss::kHost) launcher_end_.at_ns = host.session->last_heard_ns();
+  std::vector<std::uint32_t> ranks;
+  for (const WorkerRecord& worker : workers_)
+    if (worker.host == index && !worker.ended)
+      ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
+  news_.ranks_lost(
+      index, ranks,
+      loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
   apply(JobEvent::kHostLost);
   check_reported();
 }
@@ -321,6 +328,16 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_report(index, event.report());
     case Event::kNote:
       return on_note(index, event.note());
+    case Event::kNews:
+      return news_.on_news(index, event.news());
+    case Event::kOperations:
+      return news_.on_operations(index, event.operations());
+    case Event::kStalled:
+      if (event.stalled().generation() == generation_)
+        say_stall("an operation of rank " + std::to_string(event.stalled().rank()) +
+                      " takes longer than --stall-timeout",
+                  "");
+      return;
     case Event::KIND_NOT_SET:
       return;
   }
@@ -337,6 +354,7 @@ void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
                             (failed.path().empty() ? "" : ": " + failed.path());
   worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   worker.open_streams = 0;
+  news_.on_start_failed(index, failed.rank());
   worker_ended(worker);
 }
 
@@ -353,6 +371,7 @@ void Job::on_exited(std::size_t index, const Exited& exited) {
   worker.end.at_ns = time.at_ns;
   worker.end.clock_error_ns = time.error_ns;
   worker.end.error_file = exited.error_file();
+  news_.on_exited(index, exited);
   worker_ended(worker);
 }
 
