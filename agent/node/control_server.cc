@@ -1,5 +1,6 @@
 #include "agent/node/control_server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -46,6 +47,19 @@ RankStatus status_of(const ExitStatus& exit, pid_t pid) {
   status.pid = pid;
   status.when_ns = monotonic_ns();
   return status;
+}
+
+RankStatus died(pid_t pid) {
+  RankStatus status;
+  status.state = RankState::kDied;
+  status.pid = pid;
+  status.when_ns = monotonic_ns();
+  return status;
+}
+
+bool is_readable(int fd) {
+  pollfd waiting{fd, POLLIN, 0};
+  return poll(&waiting, 1, 0) == 1;
 }
 
 Error protocol_error(const std::string& what) { return {Code::kFailedPrecondition, what}; }
@@ -194,6 +208,19 @@ void ControlServer::take_last_words(std::uint32_t rank) {
       attachment != nullptr ? attachment->connection.lock() : nullptr;
   // Its end is left to whoever waits for its next packet.
   if (connection && !connection->is_closed) take_packets(connection);
+}
+
+void ControlServer::worker_ends(std::uint32_t rank) {
+  take_last_words(rank);
+  Attachment* const attachment = attachment_of(rank);
+  const bool is_below = attachment != nullptr && !attachment->has_left && !attachment->has_ended &&
+                        attachment->pidfd.is_open() &&
+                        is_readable(attachment->pidfd.native_handle());
+  if (!is_below) return;
+  // What is above it has reaped it and ends now, and this host may have said its last word soon.
+  const std::optional<ExitStatus> exit = exit_status_by_pidfd(attachment->pidfd.native_handle());
+  attached_ended(*status_.slot_of(rank),
+                 exit ? status_of(*exit, attachment->pid) : died(attachment->pid));
 }
 
 Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
@@ -378,11 +405,7 @@ void ControlServer::close(const ConnectionPointer& connection) {
   // A hint, no more: the process's end decides. Where that cannot be watched the hint must do.
   const bool is_watched = attachment.is_our_child || attachment.pidfd.is_open();
   if (!is_watched && !attachment.has_left && !attachment.has_ended) {
-    RankStatus died;
-    died.state = RankState::kDied;
-    died.pid = attachment.pid;
-    died.when_ns = monotonic_ns();
-    attached_ended(*connection->slot, died);
+    attached_ended(*connection->slot, died(attachment.pid));
   }
 }
 
@@ -408,13 +431,7 @@ void ControlServer::process_ended(std::uint32_t slot, std::size_t attempt) {
       attachment.reaped ? attachment.reaped
                         : exit_status_by_pidfd(attachment.pidfd.native_handle());
   if (exit) return attached_ended(slot, status_of(*exit, attachment.pid));
-  if (attempt == kToldAtAttempt) {
-    RankStatus died;
-    died.state = RankState::kDied;
-    died.pid = attachment.pid;
-    died.when_ns = monotonic_ns();
-    attached_ended(slot, died);
-  }
+  if (attempt == kToldAtAttempt) attached_ended(slot, died(attachment.pid));
   if (attempt >= std::size(kStatusDelays)) return;
   attachment.timer.expires_after(kStatusDelays[attempt]);
   attachment.timer.async_wait(
@@ -466,10 +483,7 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
 }
 
 void ControlServer::worker_not_started(std::uint32_t rank) {
-  RankStatus status;
-  status.state = RankState::kDied;
-  status.when_ns = monotonic_ns();
-  if (status_.set(rank, status)) status_.publish();
+  if (status_.set(rank, died(0))) status_.publish();
 }
 
 void ControlServer::child_reaped(pid_t pid, const ExitStatus& exit) {

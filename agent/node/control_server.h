@@ -47,9 +47,9 @@ class ControlServer {
   // The workers of a generation are about to start: those of the last one are gone.
   void begin(RankLayout layout);
 
-  // Reads what its process has sent and nobody has read yet: a Leave, a report. Before the end of
-  // that process is believed.
-  void take_last_words(std::uint32_t rank);
+  // The rank's own process, our child, has ended, and the launcher has not heard it yet: what its
+  // attached process has sent, or come to, is told first.
+  void worker_ends(std::uint32_t rank);
   // The rank's own process, our child, was reaped. What an attached process below it has come to is
   // its own affair; of what is not known about that, this exit may tell.
   void worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
@@ -90,6 +90,9 @@ class ControlServer {
   void forget_strangers();
 
   void watch(std::uint32_t slot, int pidfd);
+  // Reads what its process has sent and nobody has read yet: a Leave, a report. Before the end of
+  // that process is believed.
+  void take_last_words(std::uint32_t rank);
   void process_ended(std::uint32_t slot, std::size_t attempt);
   void attached_ended(std::uint32_t slot, const comm_status::RankStatus& status);
   void tell_rank(std::uint32_t rank);

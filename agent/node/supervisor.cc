@@ -542,8 +542,7 @@ void Supervisor::collect(Worker& worker) {
   circumstances.out_of_memory_rose = [this] {
     return containment_->out_of_memory_kills() > *out_of_memory_seen_;
   };
-  // Whether it has left is known before its exit is.
-  control_.take_last_words(worker.rank());
+  if (worker.has_ended()) control_.worker_ends(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) ++*out_of_memory_seen_;
   control_.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),

@@ -1,6 +1,7 @@
 #include "agent/node/worker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -217,6 +218,12 @@ void Worker::output_ended() {
   if (--open_streams_ > 0) return;
   enter(WorkerEvent::kOutputEnded);
   context_.changed();
+}
+
+bool Worker::has_ended() {
+  if (!is_alive(state_)) return true;
+  pollfd waiting{pidfd_.native_handle(), POLLIN, 0};
+  return poll(&waiting, 1, 0) == 1;
 }
 
 bool Worker::collect(const ExitCircumstances& circumstances) {

@@ -76,6 +76,8 @@ class Worker {
   // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
   // the process has ended: the owner then calls collect().
   void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
+  // Its process has ended, and may not have been collected yet.
+  bool has_ended();
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.

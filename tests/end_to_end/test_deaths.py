@@ -2,18 +2,18 @@
 
 import os
 import re
+import shutil
 import signal
 import time
 
 import pytest
 
-from launching import BIN, WORKERS, seconds, wait_until
+from launching import BIN, seconds, wait_until
 
 WORKER = os.path.realpath(os.path.join(BIN, "../children/control_worker"))
 IVYCTL = os.path.join(BIN, "ivyctl")
 pytestmark = pytest.mark.skipif(not os.access(WORKER, os.X_OK),
                                 reason="build child_control_worker first")
-ATTACHED = re.compile(rb"attached slot=(\d+) generation=(\d+) pid=(\d+)")
 
 
 def attached(job, count):
@@ -142,11 +142,36 @@ def test_why_and_stall_timeout_say_what_each_rank_does(local):
                      rf"for whom:\n  {line}", finished.err_text), finished
 
 
-@pytest.mark.parametrize("how", ["kill", "cut"])
-def test_on_real_hosts(hosts, how):
-    """node2's rank is killed, or node2 is cut off: node1 and node3 know it."""
-    run = hosts.start("-H", "node1,node2,node3", "--lease", "3", WORKER, "attach",
-                      "1:sleep:60000", "wait-dead:1")
-    with run as job:
+@pytest.fixture
+def worker_on_hosts(hosts):
+    path = f"{hosts.directory}/control_worker"
+    shutil.copy(WORKER, hosts.outside(path))
+    return path
+
+
+def test_a_kill_on_another_host_is_seen_within_a_second(hosts, worker_on_hosts):
+    with hosts.start("-H", "node1,node2,node3", worker_on_hosts, "attach", "1:sleep:60000",
+                     "wait-dead:1") as job:
         pids = attached(job, 3)
-        del pids
+        killed_at = time.monotonic_ns()
+        hosts.run_on(2, "kill", "-9", str(pids[1]))
+        finished = job.finish()
+    assert finished.code == 137, finished
+    seen = deaths(finished, 1)
+    assert set(seen) == {0, 2}, finished
+    for rank, (line, at_ns) in seen.items():
+        assert line.endswith("host=node2") and "state=signalled code=9" in line, finished
+        assert at_ns - killed_at < seconds(1) * 1e9, (rank, (at_ns - killed_at) / 1e6, "ms")
+
+
+def test_a_host_that_is_cut_off_is_lost_to_the_ranks_of_the_others(hosts, worker_on_hosts):
+    with hosts.start("-H", "node1,node2,node3", "--lease", "3", worker_on_hosts, "attach",
+                     "1:sleep:60000", "wait-dead:1") as job:
+        attached(job, 3)
+        hosts.bed.cut(2)
+        finished = job.finish(60)
+        hosts.bed.join(2)
+    assert finished.code == 121, finished
+    seen = deaths(finished, 1)
+    assert set(seen) == {0, 2}, finished
+    assert all("state=host-lost" in line for line, _ in seen.values()), finished
