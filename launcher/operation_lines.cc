@@ -21,12 +21,12 @@ constexpr std::size_t kMaxHostsNamed = 4;
 
 // Ranks that do the same.
 struct Group {
-  std::string says;    // Without the age.
-  std::string behind;  // What stands behind the age: " ago".
-  std::vector<std::uint32_t> ranks;
-  std::vector<std::string> hosts;
+  std::string says = {};    // Without the age.
+  std::string behind = {};  // What stands behind the age: " ago".
+  std::vector<std::uint32_t> ranks = {};
+  std::vector<std::string> hosts = {};
   std::int32_t pid = 0;  // Of the only one.
-  std::string end;       // "SIGKILL"; empty: it lives.
+  std::string end = {};  // "SIGKILL"; empty: it lives.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
   std::uint64_t most_ms = 0;
