@@ -1,5 +1,7 @@
 #include "launcher/news_board.h"
 
+#include <utility>
+
 namespace ivy {
 
 using comm_status::RankState;
@@ -74,6 +76,20 @@ std::optional<News> NewsBoard::next_for(std::size_t host) {
   }
   if (news.ranks_size() == 0 && news.reports_size() == 0) return std::nullopt;
   return news;
+}
+
+void NewsBoard::told_all() {
+  is_urgent_ = false;
+  // A rank may leave and come back without end.
+  if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;
+  std::map<std::uint32_t, std::size_t> newest;
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].rank) newest[entries_[i].rank->rank()] = i;
+  std::vector<Entry> kept;
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (!entries_[i].rank || newest[entries_[i].rank->rank()] == i) kept.push_back(entries_[i]);
+  entries_ = std::move(kept);
+  for (auto& [host, cursor] : cursors_) cursor = entries_.size();
 }
 
 }  // namespace ivy

@@ -37,7 +37,8 @@ class NewsBoard {
   std::optional<News> next_for(std::size_t host);
   // Only ranks that have left stand in the way of waiting a little and telling more at once.
   bool is_urgent() const { return is_urgent_; }
-  void told_all() { is_urgent_ = false; }
+  // Everybody has been told everything: what has been overtaken since is forgotten.
+  void told_all();
 
  private:
   struct Entry {

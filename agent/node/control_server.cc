@@ -450,15 +450,31 @@ void ControlServer::attached_ended(std::uint32_t slot, const RankStatus& status)
 }
 
 void ControlServer::tell_rank(std::uint32_t rank) {
-  const RankStatus status = status_.status(rank);
   News news;
+  add_rank(rank, news);
+  tell(news);
+}
+
+bool ControlServer::known(News& news) const {
+  if (!is_listening_to_news_) return false;
+  news.set_generation(status_.layout().generation);
+  news.set_listening(true);
+  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
+    const bool is_told =
+        attachment && (!attachment->is_our_child || attachment->has_left || attachment->has_ended);
+    if (is_told) add_rank(attachment->rank, news);
+  }
+  return true;
+}
+
+void ControlServer::add_rank(std::uint32_t rank, News& news) const {
+  const RankStatus status = status_.status(rank);
   RankNews& told = *news.add_ranks();
   told.set_rank(rank);
   told.set_state(static_cast<std::uint32_t>(status.state));
   told.set_code(status.code);
   told.set_pid(status.pid);
   told.set_out_of_memory(status.out_of_memory);
-  tell(news);
 }
 
 void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& exit,

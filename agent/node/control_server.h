@@ -60,6 +60,10 @@ class ControlServer {
   // What the launcher has heard from the other hosts.
   void take(const News& news);
 
+  // For a launcher that takes the job over: that somebody listens here, and what this host's ranks
+  // have come to as far as Exited does not say it. False: nothing.
+  bool known(News& news) const;
+
   // Some process of the rank's worker is attached and has neither left nor ended.
   bool is_attached(std::uint32_t rank) const;
   bool has_attached() const;
@@ -96,6 +100,7 @@ class ControlServer {
   void process_ended(std::uint32_t slot, std::size_t attempt);
   void attached_ended(std::uint32_t slot, const comm_status::RankStatus& status);
   void tell_rank(std::uint32_t rank);
+  void add_rank(std::uint32_t rank, News& news) const;
   void tell(const News& news);
   Attachment* attachment_of(std::uint32_t rank);
   const Attachment* attachment_of(std::uint32_t rank) const;

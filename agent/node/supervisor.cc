@@ -476,8 +476,7 @@ void Supervisor::send(const Event& event) {
   const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
   const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
   const bool is_state = event.has_started() || event.has_start_failed() || event.has_exited() ||
-                        event.has_report() || event.has_store_lost() ||
-                        (event.has_news() && event.news().reports_size() == 0);
+                        event.has_report() || event.has_store_lost();
   if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
   // Fails only for a launcher that asks on and on and never acknowledges an answer.
   if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();
@@ -507,11 +506,15 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
     position.set_ended(progress.ended && !rest.has_end);
   }
   Event event;
-  taken.set_events(static_cast<std::uint32_t>(state_events_.size()));
+  // Before the exits: whose exit is no death must be known by then.
+  Event news;
+  const bool has_news = control_.known(*news.mutable_news());
+  taken.set_events(static_cast<std::uint32_t>(state_events_.size() + (has_news ? 1 : 0)));
   *event.mutable_taken_over() = std::move(taken);
   link::Session& session = channel_.session();
   // What was just emptied has room for what it once held.
   bool sent = session.send(link::FrameType::kEvent, event.SerializeAsString()).ok();
+  if (has_news) sent = sent && session.send(link::FrameType::kEvent, news.SerializeAsString()).ok();
   for (const std::string& bytes : state_events_)
     sent = sent && session.send(link::FrameType::kEvent, bytes).ok();
   input_.close();

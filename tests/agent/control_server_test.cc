@@ -217,6 +217,21 @@ TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
   EXPECT_EQ(told(1, RankState::kExited), nullptr);
 }
 
+TEST_F(ControlServerTest, ALauncherThatTakesOverHearsWhoseExitIsNoDeath) {
+  News nothing;
+  EXPECT_FALSE(server_->known(nothing)) << "nobody listens";
+  start_worker(0, {"sleep:60000"});
+  start_worker(1, {"leave", "sleep:60000"});
+  ASSERT_TRUE(pump([&] { return status(1).state == RankState::kLeft; }));
+  News news;
+  ASSERT_TRUE(server_->known(news));
+  EXPECT_TRUE(news.listening());
+  // Rank 0 is our child and lives: its Exited will say it.
+  ASSERT_EQ(news.ranks_size(), 1);
+  EXPECT_EQ(news.ranks(0).rank(), 1u);
+  EXPECT_EQ(news.ranks(0).state(), static_cast<std::uint32_t>(RankState::kLeft));
+}
+
 TEST_F(ControlServerTest, EndingWithoutLeavingIsADeathAlsoWithZero) {
   Child& survivor = start_worker(0, {"wait-dead:1"});
   survivor.line();

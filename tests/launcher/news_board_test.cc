@@ -97,6 +97,26 @@ TEST_F(NewsBoardTest, NothingOfAnotherGenerationCounts) {
   EXPECT_EQ(next_for(1), "");
 }
 
+TEST_F(NewsBoardTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
+  board_.take(1, news_of(3, {}, true));
+  board_.take(0, news_of(3, {rank_news(5, RankState::kSignalled, 9)}));
+  for (std::size_t i = 0; i < 4 * NewsBoard::kMaxReports; ++i) {
+    board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
+    board_.take(0, news_of(3, {rank_news(0, RankState::kAlive)}));
+    board_.next_for(1);
+    board_.told_all();
+  }
+  board_.take(0, news_of(3, {rank_news(0, RankState::kLeft)}));
+  EXPECT_EQ(next_for(1), "0=1/0");
+  board_.take(2, news_of(3, {}, true));
+  const auto all = board_.next_for(2);
+  ASSERT_TRUE(all);
+  EXPECT_LT(all->ranks_size(), static_cast<int>(3 * NewsBoard::kMaxReports));
+  EXPECT_EQ(all->ranks(0).rank(), 5u);
+  EXPECT_EQ(all->ranks(all->ranks_size() - 1).state(),
+            static_cast<std::uint32_t>(RankState::kLeft));
+}
+
 TEST_F(NewsBoardTest, ReportsArePassedOnUpToALimit) {
   board_.take(1, news_of(3, {}, true));
   News news = news_of(3, {});

@@ -198,7 +198,7 @@ TEST(StatusPage, ARecordIsNeverReadTorn) {
   });
   std::uint64_t last = 0;
   int read = 0;
-  while (read < 20'000 || last == 0) {
+  while (read < 2'000 || last == 0) {
     for (const OperationRecord& seen : slot.finished(4)) {
       ASSERT_EQ(seen.count, seen.sequence * 3);
       ASSERT_EQ(seen.ended_ns, seen.sequence * 7);
