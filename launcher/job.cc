@@ -302,38 +302,6 @@ void Job::ask_for_checks() {
     if (!host.checked) host.session->send(command);
 }
 
-void Job::open_store() {
-  const std::size_t first_index = plan_.hosts.front().host_index;
-  if (plan_.store_port == 0 || store_host_ == first_index) return;
-  const std::uint32_t generation = generation_ + (state_ == JobState::kRestarting ? 1 : 0);
-  Command command;
-  OpenStore& open = *command.mutable_open_store();
-  open.add_addresses(plan_.master_address);
-  // On its own host it is also found by a script that says localhost.
-  if (plan_.hosts.size() > 1 && plan_.master_address != "127.0.0.1")
-    open.add_addresses("127.0.0.1");
-  std::set<std::string> peers;
-  for (const HostRecord& host : hosts_) {
-    if (host.plan_index < 0 || plan_.hosts.size() < 2) continue;
-    if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
-    for (const Address& address : host.facts->addresses())
-      if (!address.loopback()) peers.insert(address.address());
-  }
-  for (const std::string& peer : peers) open.add_torch_peers(peer);
-  open.set_stall_seconds(static_cast<std::uint32_t>(options_.stall_timeout.count()));
-  if (!options_.wal.empty()) {
-    const bool is_absolute = options_.wal.starts_with('/');
-    open.set_wal_directory(is_absolute ? options_.wal
-                                       : options_.working_directory + "/" + options_.wal);
-  }
-  open.set_generation(generation);
-  store_host_ = first_index;
-  store_generation_ = generation;
-  HostRecord& first = hosts_[first_index];
-  first.opens_store = true;
-  first.session->send(command);
-}
-
 void Job::start_workers() {
   start_timer_.cancel();
   waiting_timer_.cancel();

@@ -238,17 +238,9 @@ class Job {
   int interrupts_ = 0;
   std::uint64_t window_bytes_ = 0;  // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
-  boost::asio::steady_timer start_timer_;
-  boost::asio::steady_timer gather_timer_;
-  boost::asio::steady_timer waiting_timer_;
-  boost::asio::steady_timer timeout_timer_;
-  boost::asio::steady_timer drain_timer_;
-  boost::asio::steady_timer finish_timer_;
-  boost::asio::steady_timer suspend_timer_;
-  boost::asio::steady_timer stop_timer_;
-  boost::asio::steady_timer socket_timer_;
-  boost::asio::steady_timer record_timer_;
-  boost::asio::steady_timer restart_timer_;
+  boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_, timeout_timer_;
+  boost::asio::steady_timer drain_timer_, finish_timer_, suspend_timer_, stop_timer_;
+  boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_;
 };
 
 }  // namespace ivy

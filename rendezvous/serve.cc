@@ -28,10 +28,10 @@
 
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
-#include "rendezvous/leaf_serve.h"
 #include "proto/listening_socket.h"
 #include "rendezvous/job_process.h"
 #include "rendezvous/job_server.h"
+#include "rendezvous/leaf_serve.h"
 #include "rendezvous/server.h"
 #include "rendezvous/token_directory.h"
 

@@ -92,8 +92,7 @@ std::string end_of(const std::string& name, int wait_status) {
   if (!WIFSIGNALED(wait_status))
     return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);
-  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) +
-         ")";
+  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
 }
 
 // In the child of a process with one thread: ordinary functions are allowed.
@@ -127,7 +126,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (!request_.unix_path.empty())
       add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
     for (const std::string& address : request_.addresses) {
-      if (request_.port != 0) add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
+      if (request_.port != 0)
+        add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
       if (request_.torch_port != 0)
         add_listener(IVY_TRY(listen_for_store(address, request_.torch_port)), true);
     }

@@ -30,11 +30,11 @@
 #include "agent/node/ending.h"
 #include "agent/node/hello.h"
 #include "agent/node/host_facts.h"
+#include "agent/node/host_stores.h"
 #include "agent/node/input_pipe.h"
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
 #include "agent/node/stop_order.h"
-#include "agent/node/store_process.h"
 #include "agent/node/worker.h"
 #include "proto/exit_code.h"
 #include "proto/job.pb.h"
@@ -87,9 +87,6 @@ class Supervisor {
   Result<void> on_start(const HostPlan& plan);
   Result<void> on_start_again(const StartAgain& request);
   Result<void> on_open_store(const OpenStore& request);
-  StoreProcess::Handlers store_handlers();
-  void open_leaf();
-  void on_begin_generation(const BeginGeneration& request);
   ContainmentRequest containment_request() const;
   void start_group();
   void forget_generation();
@@ -145,8 +142,8 @@ class Supervisor {
   ControlServer control_;
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
-  std::unique_ptr<StoreProcess> store_;  // On host 0, when it was asked for.
-  std::unique_ptr<StoreProcess> leaf_;   // On any host, likewise.
+  HostStores stores_{loop_, [this](const Event& event) { send(event); },
+                     [this](pid_t pid) { containment_->spare(pid); }};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -240,7 +237,7 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kStartAgain:
       return on_start_again(command.start_again());
     case Command::kBeginGeneration:
-      on_begin_generation(command.begin_generation());
+      stores_.begin_generation(command.begin_generation().generation());
       return {};
     case Command::kNews:
       control_.take(command.news());
@@ -298,61 +295,11 @@ Result<void> Supervisor::on_check_address(const CheckAddress& request) {
 }
 
 Result<void> Supervisor::on_open_store(const OpenStore& request) {
-  if (!containment_ || !ports_.master || !ports_.store || store_)
+  if (!containment_ || !ports_.master || !ports_.store || stores_.has_store())
     return out_of_turn("OpenStore before Hello, without ports, or twice");
-  StoreRequest store;
-  store.job_id = start_.job_id;
-  store.token_file = start_.directory.token_file();
-  store.generation = request.generation();
-  store.addresses.assign(request.addresses().begin(), request.addresses().end());
-  store.port = ports_.store->port();
-  store.torch_port = ports_.master->port();
-  store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
-  store.stall_seconds = request.stall_seconds();
-  store.wal_directory = request.wal_directory();
-  Result<std::unique_ptr<StoreProcess>> opened =
-      StoreProcess::listen(loop_, std::move(store), store_handlers());
-  Event event;
-  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
-  if (opened.ok()) store_ = std::move(*opened);
-  send(event);
+  stores_.open_store(request, start_.job_id, start_.directory, ports_.store->port(),
+                     ports_.master->port());
   return {};
-}
-
-StoreProcess::Handlers Supervisor::store_handlers() {
-  const auto note = [this](const std::string& text, bool is_stall) {
-    Event event;
-    event.mutable_note()->set_warning(is_stall);
-    event.mutable_note()->set_text("store: " + text);
-    send(event);
-  };
-  const auto lost = [this](const std::string& why) {
-    Event event;
-    event.mutable_store_lost()->set_why(why);
-    send(event);
-  };
-  return {[this](pid_t pid) { containment_->spare(pid); }, note, lost};
-}
-
-// Before the workers, who are given its address. One that cannot listen is as one that is lost.
-void Supervisor::open_leaf() {
-  if (plan_.leaf_root().empty()) return;
-  if (leaf_) return leaf_->begin_generation(generation_);
-  StoreRequest leaf;
-  leaf.job_id = start_.job_id;
-  leaf.token_file = start_.directory.token_file();
-  leaf.generation = generation_;
-  leaf.root = plan_.leaf_root();
-  leaf.unix_path = start_.directory.leaf_socket();
-  if (plan_.leaf_serves_torch() && ports_.leaf) {
-    leaf.addresses = {"127.0.0.1"};
-    leaf.torch_port = ports_.leaf->port();
-  }
-  const StoreProcess::Handlers handlers = store_handlers();
-  Result<std::unique_ptr<StoreProcess>> opened =
-      StoreProcess::listen(loop_, std::move(leaf), handlers);
-  if (!opened.ok()) return handlers.lost(opened.error().message);
-  leaf_ = std::move(*opened);
 }
 
 WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
@@ -426,7 +373,7 @@ void Supervisor::start_group() {
       loop_, *containment_, start_.directory, start_.job_id, start_.host, *output_, input_,
       control_socket_, [this](const Event& event) { send(event); },
       [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
-  open_leaf();
+  stores_.open_leaf(plan_, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   const WorkerGroup group = group_of(plan_);
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
@@ -456,8 +403,7 @@ void Supervisor::forget_generation() {
   // born into it from outside.
   containment_->remove();
   containment_ = make_containment(containment_request());
-  for (const auto* process : {&store_, &leaf_})
-    if (*process && (*process)->pid() != 0) containment_->spare((*process)->pid());
+  stores_.spare_from([this](pid_t pid) { containment_->spare(pid); });
   // Handlers of theirs that are queued, though cancelled, run first.
   boost::asio::post(loop_,
                     [this, workers = std::exchange(workers_, {}),
@@ -470,16 +416,6 @@ void Supervisor::forget_generation() {
   worker_failed_ = false;
   worker_was_ended_ = false;
   state_events_.clear();
-}
-
-void Supervisor::on_begin_generation(const BeginGeneration& request) {
-  const auto begun = [this, generation = request.generation()] {
-    Event event;
-    event.mutable_generation_begun()->set_generation(generation);
-    send(event);
-  };
-  if (!store_) return begun();
-  store_->begin_generation(request.generation(), begun);
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
@@ -614,8 +550,7 @@ void Supervisor::reap_children() {
       const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
       if (reaped > 0)
         control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
-      for (const auto* process : {&store_, &leaf_})
-        if (*process && reaped > 0 && reaped == (*process)->pid()) (*process)->ended(status);
+      if (reaped > 0) stores_.reaped(reaped, status);
       continue;
     }
     collect(*worker);
@@ -742,8 +677,7 @@ void Supervisor::report(EndingAction action) {
 
 void Supervisor::finish() {
   channel_.flush_now();
-  leaf_.reset();
-  store_.reset();
+  stores_.end();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();
