@@ -1,0 +1,48 @@
+"""Waiting that Ctrl-C can end.
+
+The interpreter runs signal handlers in the main thread, between two of its own steps. A wait inside
+the library is one such step, so the main thread waits in slices.
+"""
+
+import signal
+import threading
+
+SLICE_MS = 50
+
+
+def must_slice():
+    """Could a signal handler written in Python want to run in this thread?"""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    return callable(signal.getsignal(signal.SIGINT)) or any(
+        callable(signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2,
+                                                          signal.SIGALRM))
+
+
+def call_in_slices(function, on_interrupt):
+    """function() on a thread of its own, while this one stays open for signals.
+
+    When a handler raises, on_interrupt() has to make the function return soon or never; the handler's
+    exception goes on.
+    """
+    if not must_slice():
+        return function()
+    outcome = {}
+
+    def body():
+        try:
+            outcome["value"] = function()
+        except BaseException as error:  # noqa: B902: handed to the caller.
+            outcome["error"] = error
+
+    thread = threading.Thread(target=body, name="ivycomm-call", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(SLICE_MS / 1000)
+    except BaseException:
+        on_interrupt()
+        raise
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]
