@@ -32,6 +32,7 @@
 #include "agent/node/input_pipe.h"
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
+#include "agent/node/own_package.h"
 #include "agent/node/store_process.h"
 #include "agent/node/worker.h"
 #include "proto/job.pb.h"
@@ -316,6 +317,7 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
   remove_variables(group.environment, {plan.unset().begin(), plan.unset().end()});
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
+  append_package(group.environment, own_package(program_directory()));
   return group;
 }
 

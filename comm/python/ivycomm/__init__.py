@@ -18,9 +18,9 @@ from .errors import (Aborted, HostLost, InvalidArgument, IvyError, Mismatch, Not
                      ResourceExhausted, StillRunning, Timeout, TransportError, Unauthenticated)
 from .messages import irecv, isend, recv, recv_, send, sendrecv
 from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
-from .store import store
+from .job_store import store
 from .work import Message, Timing, Work
-from .world import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
+from .groups import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
                     local_world_size, new_group, node_rank, num_nodes, rank, split, world, world_size)
 
 __version__ = "0.1.0"

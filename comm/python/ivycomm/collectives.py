@@ -19,7 +19,7 @@ from . import arrays
 from .element_types import I64, op_number
 from .library import IN_PLACE, load
 from .work import Work, start
-from .world import _root, resolve
+from .groups import _root, resolve
 
 
 def _counts(values):

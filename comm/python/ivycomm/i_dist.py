@@ -13,10 +13,9 @@ gives the list of the ranks' arrays.
 import os
 import sys
 
-from . import arrays, collectives, messages
-from . import world as world_
+from . import arrays, collectives, groups, messages
 from .element_types import ReduceOp
-from .world import is_initialized
+from .groups import is_initialized
 
 __all__ = ["Group", "IvyReduceOp", "ParallelContext", "all_gather", "all_reduce", "all_to_all", "barrier",
            "broadcast", "gather", "init_dist", "is_initialized", "pmap", "print0", "recv", "reduce",
@@ -44,7 +43,7 @@ def init_dist(backend=None, **options):
                                   "leave the backend out and pass x.cpu()")
     if name not in _OURS + ("gloo", "mpi"):
         raise ValueError(f"backend {backend!r} is not known; leave it out")
-    world = world_.init(**options)
+    world = groups.init(**options)
     if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
         print(f'ivycomm: backend "{name}" is served by ivycomm itself', file=sys.stderr)
     _backend = _backend or name
@@ -60,11 +59,11 @@ class ParallelContext:
 
     _only = None
     _questions = {
-        "rank": lambda: world_.rank(), "global_rank": lambda: world_.rank(),
-        "local_rank": lambda: world_.local_rank(), "world_size": lambda: world_.world_size(),
-        "local_world_size": lambda: world_.local_world_size(), "node_rank": lambda: world_.node_rank(),
-        "num_nodes": lambda: world_.num_nodes(), "default_group": lambda: world_.world(),
-        "world_comm": lambda: world_.world(), "backend": lambda: _backend, "device": _device,
+        "rank": lambda: groups.rank(), "global_rank": lambda: groups.rank(),
+        "local_rank": lambda: groups.local_rank(), "world_size": lambda: groups.world_size(),
+        "local_world_size": lambda: groups.local_world_size(), "node_rank": lambda: groups.node_rank(),
+        "num_nodes": lambda: groups.num_nodes(), "default_group": lambda: groups.world(),
+        "world_comm": lambda: groups.world(), "backend": lambda: _backend, "device": _device,
         "xla_token": lambda: None, "run_id": lambda: os.environ.get("IVY_JOB_ID"),
         "restart_count": lambda: int(os.environ.get("IVY_GENERATION") or 0),
         # The original's spelling, and the usual one.
@@ -104,7 +103,7 @@ class ParallelContext:
         """Leaves the job."""
         global _backend
         _backend = None
-        world_.finalize()
+        groups.finalize()
 
     def get_global_rank(self):
         return self.rank
@@ -116,11 +115,11 @@ class ParallelContext:
         return self.world_size
 
 
-class Group(world_.Group):
+class Group(groups.Group):
     """A group of these world ranks; every rank of the world makes it, in the same order."""
 
     def __init__(self, ranks):
-        made = world_.new_group(ranks)
+        made = groups.new_group(ranks)
         super().__init__(made._handle, made.ranks)
 
     def to_native_group(self):
@@ -188,7 +187,7 @@ def barrier(group=None):
 
 def print0(*values, **options):
     """print on rank 0."""
-    if world_.rank() == 0:
+    if groups.rank() == 0:
         print(*values, **options)
 
 
@@ -204,7 +203,7 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None):
     """
 
     def mapped(*arguments):
-        members = world_.resolve(group)
+        members = groups.resolve(group)
         if not members.is_member:
             return None
         axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(arguments)

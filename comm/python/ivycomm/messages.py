@@ -8,7 +8,7 @@ from . import arrays
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
 from .work import start
-from .world import _root, resolve
+from .groups import _root, resolve
 
 
 def _peer(group, rank):

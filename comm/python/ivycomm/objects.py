@@ -10,7 +10,7 @@ from .collectives import _counts, _numbers
 from .element_types import I64, U8
 from .library import load
 from .work import start
-from .world import _root, resolve
+from .groups import _root, resolve
 
 _PROTOCOL = 5
 

@@ -8,7 +8,7 @@ from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
 from .errors import DEADLINE_EXCEEDED, Timeout, check, last_error
 from .library import load
 from .waiting import must_slice
-from .world import world
+from .groups import world
 
 _SLICE_SECONDS = 0.2
 _DEFAULT_SECONDS = 600.0
