@@ -25,17 +25,22 @@ constexpr milliseconds kProcessPoll{20};
 
 std::string ending_of(const RankStatus& status) {
   switch (status.state) {
-    case RankState::kAlive: return "is alive";
-    case RankState::kLeft: return "has finalized";
-    case RankState::kExited: return "exited with code " + std::to_string(status.code);
+    case RankState::kAlive:
+      return "is alive";
+    case RankState::kLeft:
+      return "has finalized";
+    case RankState::kExited:
+      return "exited with code " + std::to_string(status.code);
     case RankState::kSignalled: {
       const char* const name = strsignal(status.code);
       const std::string why = status.out_of_memory ? ", out of memory" : "";
       return "was killed by signal " + std::to_string(status.code) + " (" +
              (name != nullptr ? name : "unknown") + why + ")";
     }
-    case RankState::kDied: return "died";
-    case RankState::kHostLost: return "was lost with its host";
+    case RankState::kDied:
+      return "died";
+    case RankState::kHostLost:
+      return "was lost with its host";
   }
   return "is gone";
 }
@@ -56,11 +61,16 @@ Failure death_of(const Seat& seat, const RankStatus& status) {
 
 FailureKind kind_of(std::uint8_t report) {
   switch (static_cast<control::ReportKind>(report)) {
-    case control::ReportKind::kMismatch: return FailureKind::kMismatch;
-    case control::ReportKind::kTimeout: return FailureKind::kTimeout;
-    case control::ReportKind::kAborted: return FailureKind::kAborted;
-    case control::ReportKind::kTransportLost: return FailureKind::kTransport;
-    case control::ReportKind::kInternal: return FailureKind::kOther;
+    case control::ReportKind::kMismatch:
+      return FailureKind::kMismatch;
+    case control::ReportKind::kTimeout:
+      return FailureKind::kTimeout;
+    case control::ReportKind::kAborted:
+      return FailureKind::kAborted;
+    case control::ReportKind::kTransportLost:
+      return FailureKind::kTransport;
+    case control::ReportKind::kInternal:
+      return FailureKind::kOther;
   }
   return FailureKind::kOther;
 }
@@ -69,7 +79,10 @@ class PageAlarm final : public Alarm {
  public:
   PageAlarm(const comm_status::StatusPage& page, std::string communicator, std::vector<Seat> seats,
             std::int32_t self)
-      : page_(page), communicator_(std::move(communicator)), seats_(std::move(seats)), self_(self) {}
+      : page_(page),
+        communicator_(std::move(communicator)),
+        seats_(std::move(seats)),
+        self_(self) {}
 
   const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
   milliseconds poll_interval() const override { return kRescan; }
@@ -174,8 +187,9 @@ std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::
   return text + ")";
 }
 
-std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page, std::string communicator,
-                                       std::vector<Seat> seats, std::int32_t self) {
+std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
+                                       std::string communicator, std::vector<Seat> seats,
+                                       std::int32_t self) {
   return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(seats), self);
 }
 

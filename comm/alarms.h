@@ -1,5 +1,5 @@
-// The two alarms there are: one reads the supervisor's status page, the other, where no supervisor is,
-// watches the processes of this host itself.
+// The two alarms there are: one reads the supervisor's status page, the other, where no supervisor
+// is, watches the processes of this host itself.
 #pragma once
 
 #include <chrono>
@@ -16,8 +16,9 @@ namespace ivy::comm {
 
 // Speaks of the ranks in `seats`, and of reports about the communicator of that name. The page
 // outlives it.
-std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page, std::string communicator,
-                                       std::vector<Seat> seats, std::int32_t self);
+std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
+                                       std::string communicator, std::vector<Seat> seats,
+                                       std::int32_t self);
 
 // Watches the processes of `seats` that are on this process's host.
 std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self);

@@ -76,25 +76,63 @@ Communicator::Communicator(Job& job, std::string name, std::vector<Seat> seats, 
   if (node_count_ > 1) span_hosts();
 }
 
-void Communicator::span_hosts() {
-  TcpMeshOptions options;
-  options.communicator = name_;
-  options.self = rank_;
-  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
-  std::vector<std::uint32_t> hosts;
+std::vector<TcpPeer> Communicator::tcp_peers() const {
+  std::vector<TcpPeer> peers;
   for (const Seat& seat : seats_) {
     TcpPeer peer;
-    peer.rank = static_cast<std::int32_t>(hosts.size());
+    peer.rank = static_cast<std::int32_t>(peers.size());
     peer.world_rank = seat.world_rank;
     peer.pid = seat.pid;
     peer.host = seat.host_name;
     peer.address = seat.address;
-    options.peers.push_back(std::move(peer));
-    hosts.push_back(seat.host);
+    peers.push_back(std::move(peer));
   }
+  return peers;
+}
+
+void Communicator::span_hosts() {
+  TcpMeshOptions options;
+  options.communicator = name_;
+  options.self = rank_;
+  options.peers = tcp_peers();
+  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  std::vector<std::uint32_t> hosts;
+  for (const Seat& seat : seats_) hosts.push_back(seat.host);
   mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
-  spanning_ =
-      std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
+  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
+}
+
+PointToPoint& Communicator::messages() {
+  const std::lock_guard lock(messages_mutex_);
+  if (messages_ != nullptr) return *messages_;
+  PointToPointOptions options;
+  options.communicator = name_;
+  options.self = rank_;
+  options.member_of.assign(seats_.size(), -1);
+  for (std::size_t member = 0; member < local_ranks_.size(); ++member) {
+    options.member_of[static_cast<std::size_t>(local_ranks_[member])] =
+        static_cast<std::int32_t>(member);
+  }
+  options.peers = tcp_peers();
+  if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  messages_ = std::make_unique<PointToPoint>(std::move(options), local_.get(), job_.listener(),
+                                             job_.make_alarm(name_, seats_, rank_));
+  return *messages_;
+}
+
+Outcome Communicator::exchange_messages(
+    const std::vector<std::shared_ptr<MessageRequest>>& requests, const CallOptions& options) {
+  if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
+  const Outcome outcome =
+      messages().run(requests, options.timeout.count() != 0 ? options.timeout : timeout_);
+  return outcome.code == 0 ? outcome : broken(outcome.failure);
+}
+
+void Communicator::post_message(const std::shared_ptr<MessageRequest>& request) {
+  const std::optional<Failure> broken_by = failure();
+  PointToPoint& all = messages();
+  if (broken_by) all.break_with(*broken_by);
+  all.post(request);
 }
 
 Communicator::~Communicator() {
@@ -120,10 +158,9 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
     return perform(shape, timeout, body);
   });
   if (!is_queued) {
-    Failure failure = make_failure(FailureKind::kOther,
-                                   std::to_string(WorkQueue::kPendingMax) +
-                                       " operations of communicator " + name_ +
-                                       " are waiting; wait for some of them");
+    Failure failure = make_failure(FailureKind::kOther, std::to_string(WorkQueue::kPendingMax) +
+                                                            " operations of communicator " + name_ +
+                                                            " are waiting; wait for some of them");
     failure.code = 8;  // ResourceExhausted; nothing was sent.
     return {{failure.code, failure}, nullptr};
   }
@@ -169,6 +206,8 @@ Outcome Communicator::broken(const Failure& failure) {
   is_broken_.store(true, std::memory_order_release);
   if (is_first) {
     if (local_ != nullptr) local_->break_with(failure);
+    const std::lock_guard lock(messages_mutex_);
+    if (messages_ != nullptr) messages_->break_with(failure);
     job_.report(failure, name_);
   }
   return {failure.code, failure};
@@ -180,9 +219,9 @@ std::optional<Failure> Communicator::failure() {
 }
 
 void Communicator::abort(const std::string& reason) {
-  Failure failure = make_failure(
-      FailureKind::kAborted, "rank " + std::to_string(rank_) + " aborted communicator " + name_ +
-                                 (reason.empty() ? "" : ": " + reason));
+  Failure failure = make_failure(FailureKind::kAborted, "rank " + std::to_string(rank_) +
+                                                            " aborted communicator " + name_ +
+                                                            (reason.empty() ? "" : ": " + reason));
   failure.rank = world_rank(rank_);
   set_host(failure, seats_[static_cast<std::size_t>(rank_)].host_name);
   broken(failure);
@@ -220,9 +259,8 @@ void reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::
 }  // namespace
 
 Called Communicator::barrier(const CallOptions& options) {
-  return run(plain(Operation::kBarrier), options, [this](const OperationCall& call) {
-    return meet(call);
-  });
+  return run(plain(Operation::kBarrier), options,
+             [this](const OperationCall& call) { return meet(call); });
 }
 
 bool Communicator::meet(const OperationCall& call) {
@@ -236,11 +274,44 @@ Called Communicator::all_reduce(const void* send, void* receive, std::size_t cou
   shape.op = op;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options, [this, send, receive, count, how](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_reduce(call, how, send, receive, count);
-    if (local_ != nullptr) return shared_all_reduce(*local_, call, how, send, receive, count);
-    reduce_alone(how, send, receive, count);
-    return true;
+    return all_reduce_to(call, how, send, receive, count);
   });
+}
+
+Called Communicator::all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
+                                          std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
+                                          const CallOptions& options) {
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total += count;
+  OperationShape shape = shaped(Operation::kAllReduce, dtype, total);
+  shape.op = op;
+  const ReduceRule how = rule(dtype, op, options);
+  return run(shape, options,
+             [this, send = std::move(send), receive = std::move(receive),
+              counts = std::move(counts), total, how](const OperationCall& call) {
+               const std::size_t element = how.input_bytes();
+               std::vector<char> packed(std::max<std::size_t>(1, total * element));
+               std::size_t next = 0;
+               for (std::size_t part = 0; part < counts.size(); ++part) {
+                 copy_local(send[part], packed.data() + next, counts[part] * element);
+                 next += counts[part] * element;
+               }
+               if (!all_reduce_to(call, how, packed.data(), packed.data(), total)) return false;
+               next = 0;
+               for (std::size_t part = 0; part < counts.size(); ++part) {
+                 copy_local(packed.data() + next, receive[part], counts[part] * element);
+                 next += counts[part] * element;
+               }
+               return true;
+             });
+}
+
+bool Communicator::all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                                 void* receive, std::size_t count) {
+  if (spanning_ != nullptr) return spanning_->all_reduce(call, how, send, receive, count);
+  if (local_ != nullptr) return shared_all_reduce(*local_, call, how, send, receive, count);
+  reduce_alone(how, send, receive, count);
+  return true;
 }
 
 Called Communicator::reduce(const void* send, void* receive, std::size_t count, Dtype dtype,
@@ -277,7 +348,8 @@ Called Communicator::all_gather(const OperationShape& shape, const void* send, v
   return run(shape, options,
              [this, send, receive, blocks = std::move(blocks)](const OperationCall& call) {
                if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
-               if (local_ != nullptr) return shared_all_gather(*local_, call, send, receive, blocks);
+               if (local_ != nullptr)
+                 return shared_all_gather(*local_, call, send, receive, blocks);
                copy_local(send, static_cast<char*>(receive) + blocks[0].offset, blocks[0].bytes);
                return true;
              });
@@ -322,8 +394,8 @@ Called Communicator::gather(const OperationShape& shape, const void* send, std::
                             void* receive, std::vector<Block> blocks, const CallOptions& options) {
   const std::int32_t root = shape.root;
   return run(shape, options,
-             [this, send, send_bytes, receive, blocks = std::move(blocks), root](
-                 const OperationCall& call) {
+             [this, send, send_bytes, receive, blocks = std::move(blocks),
+              root](const OperationCall& call) {
                if (spanning_ != nullptr) {
                  return spanning_->gather(call, send, send_bytes, receive, blocks, root);
                }
@@ -341,8 +413,8 @@ Called Communicator::scatter(const OperationShape& shape, const void* send,
                              const CallOptions& options) {
   const std::int32_t root = shape.root;
   return run(shape, options,
-             [this, send, blocks = std::move(blocks), receive, receive_bytes, root](
-                 const OperationCall& call) {
+             [this, send, blocks = std::move(blocks), receive, receive_bytes,
+              root](const OperationCall& call) {
                if (spanning_ != nullptr) {
                  return spanning_->scatter(call, send, blocks, receive, receive_bytes, root);
                }
@@ -350,7 +422,8 @@ Called Communicator::scatter(const OperationShape& shape, const void* send,
                  return shared_scatter(*local_, call, send, blocks, receive, receive_bytes,
                                        static_cast<std::uint32_t>(root));
                }
-               copy_local(static_cast<const char*>(send) + blocks[0].offset, receive, receive_bytes);
+               copy_local(static_cast<const char*>(send) + blocks[0].offset, receive,
+                          receive_bytes);
                return true;
              });
 }
@@ -358,20 +431,20 @@ Called Communicator::scatter(const OperationShape& shape, const void* send,
 Called Communicator::all_to_all(const OperationShape& shape, const void* send,
                                 std::vector<Block> send_blocks, void* receive,
                                 std::vector<Block> receive_blocks, const CallOptions& options) {
-  return run(shape, options,
-             [this, send, send_blocks = std::move(send_blocks), receive,
-              receive_blocks = std::move(receive_blocks)](const OperationCall& call) {
-               if (spanning_ != nullptr) {
-                 return spanning_->all_to_all(call, send, send_blocks, receive, receive_blocks);
-               }
-               if (local_ != nullptr) {
-                 return shared_all_to_all(*local_, call, send, send_blocks, receive, receive_blocks);
-               }
-               copy_local(static_cast<const char*>(send) + send_blocks[0].offset,
-                          static_cast<char*>(receive) + receive_blocks[0].offset,
-                          send_blocks[0].bytes);
-               return true;
-             });
+  return run(
+      shape, options,
+      [this, send, send_blocks = std::move(send_blocks), receive,
+       receive_blocks = std::move(receive_blocks)](const OperationCall& call) {
+        if (spanning_ != nullptr) {
+          return spanning_->all_to_all(call, send, send_blocks, receive, receive_blocks);
+        }
+        if (local_ != nullptr) {
+          return shared_all_to_all(*local_, call, send, send_blocks, receive, receive_blocks);
+        }
+        copy_local(static_cast<const char*>(send) + send_blocks[0].offset,
+                   static_cast<char*>(receive) + receive_blocks[0].offset, send_blocks[0].bytes);
+        return true;
+      });
 }
 
 Called Communicator::scan(const void* send, void* receive, std::size_t count, Dtype dtype,
@@ -476,7 +549,8 @@ Result<std::unique_ptr<SharedSegment>> Communicator::share_segment(
     const auto failed = std::find_if(results.begin(), results.end(),
                                      [](const std::string& result) { return !result.empty(); });
     if (failed == results.end()) return segment;
-    last = Error{Code::kResourceExhausted, "make a group of communicator " + name_ + ": " + *failed};
+    last =
+        Error{Code::kResourceExhausted, "make a group of communicator " + name_ + ": " + *failed};
     segment.reset();
   }
   return last;
@@ -508,9 +582,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(
   const std::vector<std::size_t> list(ranks.begin(), ranks.end());
   shape.count = counts_fingerprint(list);
   ++children_;
-  const Called called = run(shape, {}, [this](const OperationCall& call) {
-    return meet(call);
-  });
+  const Called called = run(shape, {}, [this](const OperationCall& call) { return meet(call); });
   if (called.outcome.code != 0) return error_of(called.outcome);
   return make_child(child_name(-1), std::vector<std::int32_t>(ranks.begin(), ranks.end()));
 }
@@ -534,7 +606,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
     if (choices[static_cast<std::size_t>(rank)].color == color) ranks.push_back(rank);
   }
   std::stable_sort(ranks.begin(), ranks.end(), [&](std::int32_t left, std::int32_t right) {
-    return choices[static_cast<std::size_t>(left)].key < choices[static_cast<std::size_t>(right)].key;
+    return choices[static_cast<std::size_t>(left)].key <
+           choices[static_cast<std::size_t>(right)].key;
   });
   return make_child(child_name(color), ranks);
 }

@@ -6,8 +6,8 @@
 //   one host           comm/collectives/shared_*: shared memory
 //   several hosts      comm/collectives/spanning_*: shared memory inside, TCP between hosts
 //
-// Thread: any; operations are carried out one at a time, in the order of the calls. Lifetime: no call may
-// be under way when it is destroyed.
+// Thread: any; operations are carried out one at a time, in the order of the calls. Lifetime: no
+// call may be under way when it is destroyed.
 #pragma once
 
 #include <atomic>
@@ -24,6 +24,7 @@
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
+#include "comm/point_to_point.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_group.h"
 #include "comm/transports/tcp_mesh.h"
@@ -38,7 +39,7 @@ class Job;
 struct Seat {
   std::int32_t world_rank = 0;
   std::int32_t pid = 0;
-  std::uint32_t host = 0;       // Of the job, equal for ranks that share memory.
+  std::uint32_t host = 0;  // Of the job, equal for ranks that share memory.
   std::string host_name;
   std::string address;  // Of its listener; empty where all ranks are on one host.
 };
@@ -98,6 +99,17 @@ class Communicator {
   Called scan(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
               const CallOptions& options);
 
+  // Several all_reduces as one: the parts one after the other.
+  Called all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
+                              std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
+                              const CallOptions& options);
+
+  // ---- Messages. Not in order with the collectives. ----
+  // Blocks until all are done.
+  Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
+                            const CallOptions& options);
+  void post_message(const std::shared_ptr<MessageRequest>& request);
+
   // ---- Groups. Collective; null: this rank is in none. ----
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
@@ -113,8 +125,12 @@ class Communicator {
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
   Outcome broken(const Failure& failure);
+  PointToPoint& messages();
+  std::vector<TcpPeer> tcp_peers() const;
   void span_hosts();
   bool meet(const OperationCall& call);
+  bool all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
+                     void* receive, std::size_t count);
   bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
                          void* receive, const std::vector<std::size_t>& counts);
   ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
@@ -122,7 +138,8 @@ class Communicator {
                      std::vector<std::string>& all);
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);
-  Result<std::unique_ptr<SharedSegment>> share_segment(const std::vector<std::int32_t>& local_ranks);
+  Result<std::unique_ptr<SharedSegment>> share_segment(
+      const std::vector<std::int32_t>& local_ranks);
   std::string child_name(std::int32_t color);
 
   Job& job_;
@@ -136,10 +153,10 @@ class Communicator {
   const std::chrono::nanoseconds timeout_;
   const std::unique_ptr<Alarm> alarm_;
 
-  std::mutex turn_;  // Guards what is below: one operation at a time.
-  const std::unique_ptr<SharedGroup> local_;  // Null: alone on this host.
+  std::mutex turn_;                                // Guards what is below: one operation at a time.
+  const std::unique_ptr<SharedGroup> local_;       // Null: alone on this host.
   const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
-  std::unique_ptr<TcpMesh> mesh_;             // Null, both: all ranks are on one host.
+  std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
@@ -147,6 +164,9 @@ class Communicator {
   std::mutex failure_mutex_;
   std::optional<Failure> failure_;
   std::atomic<bool> is_broken_{false};
+
+  std::mutex messages_mutex_;
+  std::unique_ptr<PointToPoint> messages_;  // Null: never used. Guarded by messages_mutex_.
 
   WorkQueue queue_;  // Last: ends first.
 };

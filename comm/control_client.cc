@@ -32,7 +32,8 @@ bool send_packet(int socket, const std::string& packet) {
 
 int take_descriptor(msghdr& message) {
   int taken = -1;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
@@ -51,7 +52,8 @@ int take_descriptor(msghdr& message) {
 Result<Answer> receive(int socket, milliseconds at_most) {
   const auto end = std::chrono::steady_clock::now() + at_most;
   while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     pollfd waiting = {socket, POLLIN, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
     if (ready < 0 && errno == EINTR) continue;
@@ -129,8 +131,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
   if (!answer.ok()) return give_up(answer.error());
   const auto* attached = std::get_if<control::Attached>(&answer->reply);
   if (attached == nullptr || answer->descriptor < 0) return give_up(unexpected(*answer));
-  void* const memory = mmap(nullptr, attached->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            answer->descriptor, 0);
+  void* const memory =
+      mmap(nullptr, attached->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, answer->descriptor, 0);
   close(answer->descriptor);
   if (memory == MAP_FAILED) {
     return give_up(errno_error(Code::kResourceExhausted, "map the status page", errno));

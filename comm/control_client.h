@@ -1,4 +1,5 @@
-// The worker's end of the supervisor's control socket (proto/control_wire.h), and its mapping of the status page.
+// The worker's end of the supervisor's control socket (proto/control_wire.h), and its mapping of
+// the status page.
 //
 // Thread: any; requests are made one at a time. Lifetime: the page is mapped until destruction.
 #pragma once

@@ -17,14 +17,20 @@ void set_chars(char (&field)[N], std::string_view text) {
 
 std::int32_t code_of(FailureKind kind) {
   switch (kind) {
-    case FailureKind::kNone: return IVY_OK;
+    case FailureKind::kNone:
+      return IVY_OK;
     case FailureKind::kRankDied:
     case FailureKind::kHostLost:
-    case FailureKind::kTransport: return IVY_UNAVAILABLE;
-    case FailureKind::kMismatch: return IVY_ABORTED;
-    case FailureKind::kTimeout: return IVY_DEADLINE_EXCEEDED;
-    case FailureKind::kAborted: return IVY_CANCELLED;
-    case FailureKind::kOther: return IVY_INTERNAL;
+    case FailureKind::kTransport:
+      return IVY_UNAVAILABLE;
+    case FailureKind::kMismatch:
+      return IVY_ABORTED;
+    case FailureKind::kTimeout:
+      return IVY_DEADLINE_EXCEEDED;
+    case FailureKind::kAborted:
+      return IVY_CANCELLED;
+    case FailureKind::kOther:
+      return IVY_INTERNAL;
   }
   return IVY_INTERNAL;
 }

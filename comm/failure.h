@@ -1,5 +1,5 @@
-// Why a communicator is broken: one record, the same on every rank that tells it. It travels between
-// processes in shared memory and on the wire, so it is plain bytes of fixed size.
+// Why a communicator is broken: one record, the same on every rank that tells it. It travels
+// between processes in shared memory and on the wire, so it is plain bytes of fixed size.
 //
 // Thread: any; a value.
 #pragma once
@@ -25,15 +25,15 @@ enum class FailureKind : std::uint32_t {
 
 struct Failure {
   FailureKind kind = FailureKind::kNone;
-  std::int32_t code = 0;        // ivy_code
-  std::int32_t rank = -1;       // World rank to blame.
+  std::int32_t code = 0;   // ivy_code
+  std::int32_t rank = -1;  // World rank to blame.
   std::int32_t pid = 0;
   std::int32_t signal = 0;
   std::int32_t exit_code = -1;
-  std::uint64_t sequence = 0;   // Of the operation in which it was found.
+  std::uint64_t sequence = 0;  // Of the operation in which it was found.
   char host[64] = {};
   char operation[32] = {};
-  char text[512] = {};          // Ends with NUL; cut where it is too long.
+  char text[512] = {};  // Ends with NUL; cut where it is too long.
 
   bool is_set() const { return kind != FailureKind::kNone; }
 };

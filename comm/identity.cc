@@ -19,8 +19,7 @@ Result<std::uint32_t> number_of(std::string_view name, const std::string& text) 
 Result<std::string> text_of(const EnvironmentLookup& environment, std::string_view name) {
   std::optional<std::string> text = environment(name);
   if (!text || text->empty()) {
-    return Error{Code::kFailedPrecondition,
-                 "IVY_RANK is set but " + std::string(name) + " is not",
+    return Error{Code::kFailedPrecondition, "IVY_RANK is set but " + std::string(name) + " is not",
                  "start the program with ivyrun, or unset IVY_RANK"};
   }
   return *text;
@@ -53,7 +52,8 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
   identity.store_address = *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
   identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
-  identity.generation = IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
+  identity.generation =
+      IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
   return identity;
 }
 
@@ -61,8 +61,8 @@ Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& sa
                    std::uint32_t found, const std::string& source) {
   if (!said || *said == found) return {};
   return Error{Code::kFailedPrecondition,
-               "the program says " + std::string(what) + " " + std::to_string(*said) + ", " + source +
-                   " says " + std::to_string(found),
+               "the program says " + std::string(what) + " " + std::to_string(*said) + ", " +
+                   source + " says " + std::to_string(found),
                "leave it out of the program"};
 }
 

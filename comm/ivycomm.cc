@@ -1,5 +1,5 @@
-// The C interface: checks what the caller gave, turns it into values, and turns failures into codes. No
-// exception leaves this file.
+// The C interface: checks what the caller gave, turns it into values, and turns failures into
+// codes. No exception leaves this file.
 #include "comm/ivycomm.h"
 
 #include <pthread.h>
@@ -37,6 +37,7 @@ struct ivy_comm {
 
 struct ivy_work {
   std::shared_ptr<Work> work;
+  std::shared_ptr<MessageRequest> message;  // Null: a collective.
   Communicator* communicator = nullptr;
 };
 
@@ -102,9 +103,10 @@ void watch_forks() {
 // The checks that every call begins with.
 int check_comm(const ivy_comm* comm) {
   if (is_forked_child.load(std::memory_order_relaxed)) {
-    return fail(IVY_FAILED_PRECONDITION,
-                "this process was forked from a worker: it has no place in the job; call fork before "
-                "ivy_init, or start the child with exec");
+    return fail(
+        IVY_FAILED_PRECONDITION,
+        "this process was forked from a worker: it has no place in the job; call fork before "
+        "ivy_init, or start the child with exec");
   }
   if (comm == nullptr || comm->communicator == nullptr) {
     return invalid("the communicator is NULL or finalized");
@@ -141,15 +143,16 @@ int check_buffer(const void* buffer, std::size_t count, const char* name) {
 // Total bytes must be countable.
 int check_count(std::size_t count, int dtype, std::size_t blocks) {
   const std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
-  const std::size_t each = element_bytes(static_cast<Dtype>(dtype)) * std::max<std::size_t>(1, blocks);
+  const std::size_t each =
+      element_bytes(static_cast<Dtype>(dtype)) * std::max<std::size_t>(1, blocks);
   if (count <= most / each) return IVY_OK;
   return invalid("a count of " + std::to_string(count) + " elements is too large");
 }
 
-#define IVY_CHECKED(expression)                       \
-  do {                                                \
-    const int ivy_checked_ = (expression);            \
-    if (ivy_checked_ != IVY_OK) return ivy_checked_;  \
+#define IVY_CHECKED(expression)                      \
+  do {                                               \
+    const int ivy_checked_ = (expression);           \
+    if (ivy_checked_ != IVY_OK) return ivy_checked_; \
   } while (false)
 
 CallOptions options_of(const ivy_call* call) {
@@ -163,7 +166,7 @@ CallOptions options_of(const ivy_call* call) {
 
 int finish(ivy_comm* comm, const ivy_call* call, Called called) {
   if (called.work != nullptr) {
-    *call->work = new ivy_work{std::move(called.work), comm->communicator.get()};
+    *call->work = new ivy_work{std::move(called.work), nullptr, comm->communicator.get()};
     return IVY_OK;
   }
   return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure);
@@ -226,17 +229,28 @@ int ivy_last_failure(ivy_failure* failure) {
 
 const char* ivy_code_name(int code) {
   switch (code) {
-    case IVY_OK: return "OK";
-    case IVY_CANCELLED: return "Cancelled";
-    case IVY_INVALID_ARGUMENT: return "InvalidArgument";
-    case IVY_DEADLINE_EXCEEDED: return "DeadlineExceeded";
-    case IVY_RESOURCE_EXHAUSTED: return "ResourceExhausted";
-    case IVY_FAILED_PRECONDITION: return "FailedPrecondition";
-    case IVY_ABORTED: return "Aborted";
-    case IVY_INTERNAL: return "Internal";
-    case IVY_UNAVAILABLE: return "Unavailable";
-    case IVY_UNAUTHENTICATED: return "Unauthenticated";
-    default: return "Unknown";
+    case IVY_OK:
+      return "OK";
+    case IVY_CANCELLED:
+      return "Cancelled";
+    case IVY_INVALID_ARGUMENT:
+      return "InvalidArgument";
+    case IVY_DEADLINE_EXCEEDED:
+      return "DeadlineExceeded";
+    case IVY_RESOURCE_EXHAUSTED:
+      return "ResourceExhausted";
+    case IVY_FAILED_PRECONDITION:
+      return "FailedPrecondition";
+    case IVY_ABORTED:
+      return "Aborted";
+    case IVY_INTERNAL:
+      return "Internal";
+    case IVY_UNAVAILABLE:
+      return "Unavailable";
+    case IVY_UNAUTHENTICATED:
+      return "Unauthenticated";
+    default:
+      return "Unknown";
   }
 }
 
@@ -257,7 +271,8 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     if (options != nullptr) {
       if (options->init_method != nullptr) request.init_method = options->init_method;
       if (options->rank >= 0) request.rank = static_cast<std::uint32_t>(options->rank);
-      if (options->world_size >= 0) request.world_size = static_cast<std::uint32_t>(options->world_size);
+      if (options->world_size >= 0)
+        request.world_size = static_cast<std::uint32_t>(options->world_size);
       if (options->timeout_ms != 0) timeout_ms = options->timeout_ms;
     }
     Result<Identity> identity = identify(request, [](std::string_view name) {
@@ -265,7 +280,8 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
       return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
     });
     if (!identity.ok()) return fail(identity.error());
-    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
+    const auto timeout =
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
     Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
     if (!job.ok()) return fail(job.error());
     Result<std::unique_ptr<Communicator>> communicator = (*job)->make_world();
@@ -336,9 +352,8 @@ int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy
       }
       seen[static_cast<std::size_t>(ranks[i])] = true;
     }
-    return add_group(comm,
-                     comm->communicator->make_group({ranks, static_cast<std::size_t>(rank_count)}),
-                     group);
+    return add_group(
+        comm, comm->communicator->make_group({ranks, static_cast<std::size_t>(rank_count)}), group);
   });
 }
 
@@ -504,7 +519,8 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     IVY_CHECKED(check_count(total, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
-    IVY_CHECKED(check_buffer(recv, list[static_cast<std::size_t>(comm->communicator->rank())], "recv"));
+    IVY_CHECKED(
+        check_buffer(recv, list[static_cast<std::size_t>(comm->communicator->rank())], "recv"));
     OperationShape shape =
         shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
     shape.op = static_cast<ReduceOp>(op);
@@ -530,12 +546,11 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
       send = static_cast<char*>(or_nothing(recv)) + static_cast<std::size_t>(root) * bytes;
     }
     IVY_CHECKED(check_buffer(send, count, "send"));
-    return finish(
-        comm, call,
-        comm->communicator->gather(shape_for(Operation::kGather, dtype, count, root),
-                                   or_nothing(send), bytes, or_nothing(recv),
-                                   is_root ? even_blocks(size, bytes) : std::vector<Block>(),
-                                   options_of(call)));
+    return finish(comm, call,
+                  comm->communicator->gather(
+                      shape_for(Operation::kGather, dtype, count, root), or_nothing(send), bytes,
+                      or_nothing(recv), is_root ? even_blocks(size, bytes) : std::vector<Block>(),
+                      options_of(call)));
   });
 }
 
@@ -559,10 +574,11 @@ int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv
       send_count = counts[root];
     }
     IVY_CHECKED(check_buffer(send, send_count, "send"));
-    return finish(comm, call,
-                  comm->communicator->gather(shape_for(Operation::kGatherV, dtype, 0, root),
-                                             or_nothing(send), send_count * size_of(dtype),
-                                             or_nothing(recv), std::move(blocks), options_of(call)));
+    return finish(
+        comm, call,
+        comm->communicator->gather(shape_for(Operation::kGatherV, dtype, 0, root), or_nothing(send),
+                                   send_count * size_of(dtype), or_nothing(recv), std::move(blocks),
+                                   options_of(call)));
   });
 }
 
@@ -583,12 +599,11 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
              static_cast<std::size_t>(root) * bytes;
     }
     IVY_CHECKED(check_buffer(recv, count, "recv"));
-    return finish(
-        comm, call,
-        comm->communicator->scatter(shape_for(Operation::kScatter, dtype, count, root),
-                                    or_nothing(send),
-                                    is_root ? even_blocks(size, bytes) : std::vector<Block>(),
-                                    or_nothing(recv), bytes, options_of(call)));
+    return finish(comm, call,
+                  comm->communicator->scatter(
+                      shape_for(Operation::kScatter, dtype, count, root), or_nothing(send),
+                      is_root ? even_blocks(size, bytes) : std::vector<Block>(), or_nothing(recv),
+                      bytes, options_of(call)));
   });
 }
 
@@ -647,13 +662,13 @@ int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts
     if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
     if (send_counts == nullptr || recv_counts == nullptr) return invalid("a counts array is NULL");
     const std::int32_t size = comm->communicator->size();
-    return finish(comm, call,
-                  comm->communicator->all_to_all(
-                      shape_for(Operation::kAllToAllV, dtype, 0), or_nothing(send),
-                      uneven_blocks(size, send_counts, send_displacements, size_of(dtype)),
-                      or_nothing(recv),
-                      uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype)),
-                      options_of(call)));
+    return finish(
+        comm, call,
+        comm->communicator->all_to_all(
+            shape_for(Operation::kAllToAllV, dtype, 0), or_nothing(send),
+            uneven_blocks(size, send_counts, send_displacements, size_of(dtype)), or_nothing(recv),
+            uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype)),
+            options_of(call)));
   });
 }
 
@@ -670,6 +685,155 @@ int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dty
                   comm->communicator->scan(or_nothing(send), or_nothing(recv), count,
                                            static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
                                            options_of(call)));
+  });
+}
+
+int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* send,
+                             void* const* recv, const size_t* counts, int dtype, int op,
+                             const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_reduction(dtype, op));
+    if (parts != 0 && (recv == nullptr || counts == nullptr || send == nullptr)) {
+      return invalid("an array is NULL");
+    }
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    std::vector<std::size_t> list;
+    for (std::size_t part = 0; part < parts; ++part) {
+      IVY_CHECKED(check_count(counts[part], dtype, parts));
+      const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
+      IVY_CHECKED(check_buffer(input, counts[part], "send"));
+      IVY_CHECKED(check_buffer(recv[part], counts[part], "recv"));
+      from.push_back(input);
+      to.push_back(recv[part]);
+      list.push_back(counts[part]);
+    }
+    return finish(comm, call,
+                  comm->communicator->all_reduce_coalesced(
+                      std::move(from), std::move(to), std::move(list), static_cast<Dtype>(dtype),
+                      static_cast<ReduceOp>(op), options_of(call)));
+  });
+}
+
+// ---- Messages ----------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int kTagMax = 1 << 30;
+
+int check_peer(const ivy_comm* comm, int rank, const char* name) {
+  if (rank >= 0 && rank < comm->communicator->size()) return IVY_OK;
+  return invalid(std::string(name) + " " + std::to_string(rank) + " is no rank of communicator " +
+                 comm->communicator->name());
+}
+
+int check_tag(int tag) {
+  if (tag >= 0 && tag <= kTagMax) return IVY_OK;
+  return invalid("tag " + std::to_string(tag) + " is not between 0 and " + std::to_string(kTagMax));
+}
+
+std::shared_ptr<MessageRequest> request_for(bool is_send, void* buffer, std::size_t count,
+                                            int dtype, int peer, int tag) {
+  auto request = std::make_shared<MessageRequest>();
+  request->is_send = is_send;
+  request->peer = peer;
+  request->tag = tag;
+  request->dtype = static_cast<Dtype>(dtype);
+  request->data = or_nothing(buffer);
+  request->bytes = count * size_of(dtype);
+  return request;
+}
+
+int check_send(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag) {
+  IVY_CHECKED(check_type(dtype));
+  IVY_CHECKED(check_count(count, dtype, 1));
+  IVY_CHECKED(check_peer(comm, to, "to"));
+  IVY_CHECKED(check_tag(tag));
+  return check_buffer(buffer, count, "buffer");
+}
+
+int check_recv(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int from,
+               int tag) {
+  IVY_CHECKED(check_type(dtype));
+  IVY_CHECKED(check_count(count, dtype, 1));
+  if (from != IVY_ANY_SOURCE) IVY_CHECKED(check_peer(comm, from, "from"));
+  if (tag != IVY_ANY_TAG) IVY_CHECKED(check_tag(tag));
+  return check_buffer(buffer, count, "buffer");
+}
+
+int give_status(const MessageStatus& status, ivy_message* message) {
+  if (message == nullptr) return IVY_OK;
+  if (message->struct_bytes < sizeof(ivy_message)) {
+    return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
+  }
+  message->source = status.source;
+  message->tag = status.tag;
+  message->bytes = status.bytes;
+  return IVY_OK;
+}
+
+int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
+                ivy_message* message, const ivy_call* call) {
+  if (call != nullptr && call->work != nullptr) {
+    comm->communicator->post_message(request);
+    *call->work = new ivy_work{request->work, request, comm->communicator.get()};
+    return IVY_OK;
+  }
+  const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
+  if (outcome.code != IVY_OK) return fail(outcome.failure);
+  return give_status(request->status, message);
+}
+
+}  // namespace
+
+int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
+             const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_send(comm, buffer, count, dtype, to, tag));
+    return run_message(comm, request_for(true, const_cast<void*>(buffer), count, dtype, to, tag),
+                       nullptr, call);
+  });
+}
+
+int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
+             ivy_message* message, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag));
+    return run_message(comm, request_for(false, buffer, count, dtype, from, tag), message, call);
+  });
+}
+
+int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
+                 void* recv, size_t recv_count, int from, int recv_tag, int dtype,
+                 ivy_message* message, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag));
+    IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag));
+    if (call != nullptr && call->work != nullptr) {
+      return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
+    }
+    const auto sending =
+        request_for(true, const_cast<void*>(send), send_count, dtype, to, send_tag);
+    const auto receiving = request_for(false, recv, recv_count, dtype, from, recv_tag);
+    const Outcome outcome =
+        comm->communicator->exchange_messages({sending, receiving}, options_of(call));
+    if (outcome.code != IVY_OK) return fail(outcome.failure);
+    return give_status(receiving->status, message);
+  });
+}
+
+int ivy_work_message(ivy_work* work, ivy_message* message) {
+  return guarded([&] {
+    if (work == nullptr || message == nullptr) return invalid("work or message is NULL");
+    const std::optional<Outcome> outcome = work->work->test();
+    if (work->message == nullptr || work->message->is_send || !outcome || outcome->code != IVY_OK) {
+      return invalid("this is no receive that has ended well");
+    }
+    return give_status(work->message->status, message);
   });
 }
 
@@ -736,7 +900,8 @@ int check_store(const ivy_comm* comm) {
 int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes) {
   return guarded([&] {
     IVY_CHECKED(check_store(comm));
-    if (key == nullptr || (value == nullptr && value_bytes != 0)) return invalid("key or value is NULL");
+    if (key == nullptr || (value == nullptr && value_bytes != 0))
+      return invalid("key or value is NULL");
     const Result<void> done = comm->communicator->job().store()->set(
         key, std::string_view(static_cast<const char*>(value), value_bytes));
     return done.ok() ? static_cast<int>(IVY_OK) : fail(done.error());
@@ -747,8 +912,10 @@ int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** va
                   size_t* value_bytes) {
   return guarded([&] {
     IVY_CHECKED(check_store(comm));
-    if (key == nullptr || value == nullptr || value_bytes == nullptr) return invalid("a pointer is NULL");
-    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
+    if (key == nullptr || value == nullptr || value_bytes == nullptr)
+      return invalid("a pointer is NULL");
+    const auto timeout =
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
     const Result<std::string> found = comm->communicator->job().store()->wait_get(key, timeout);
     if (!found.ok()) return fail(found.error());
     *value = std::malloc(std::max<std::size_t>(1, found->size()));

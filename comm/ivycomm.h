@@ -3,23 +3,25 @@
  *
  * Life: ivy_init gives the world communicator; ivy_finalize ends it and every group made from it. A
  * process may init again afterwards. Under `ivyrun` nothing needs to be said; without it the ranks
- * come from torchrun, Open MPI, MPICH/PMI or Slurm variables, or from ivy_options; with none of them
- * the world has one rank.
+ * come from torchrun, Open MPI, MPICH/PMI or Slurm variables, or from ivy_options; with none of
+ * them the world has one rank.
  *
- * Results: every function returns an ivy_code (IVY_OK = 0). ivy_last_error() then tells the text and
- * ivy_last_failure() who is to blame, of the last failed call of this thread.
+ * Results: every function returns an ivy_code (IVY_OK = 0). ivy_last_error() then tells the text
+ * and ivy_last_failure() who is to blame, of the last failed call of this thread.
  *
- * Threads: any thread may call; calls on one communicator are carried out one at a time, in the order
- * in which they were made, and that order must be the same on all its ranks. Different communicators
- * are independent. Point-to-point calls are ordered only among themselves (pair and tag).
+ * Threads: any thread may call; calls on one communicator are carried out one at a time, in the
+ * order in which they were made, and that order must be the same on all its ranks. Different
+ * communicators are independent. Point-to-point calls are ordered only among themselves (pair and
+ * tag).
  *
- * Buffers: dense host memory, any alignment. Where `send` and `recv` may not be the same they must not
- * overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it belongs in `recv`.
- * A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
+ * Buffers: dense host memory, any alignment. Where `send` and `recv` may not be the same they must
+ * not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it belongs in
+ * `recv`. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's
- * memory. What is left is ivy_finalize. InvalidArgument (seen before anything was sent) breaks nothing.
+ * memory. What is left is ivy_finalize. InvalidArgument (seen before anything was sent) breaks
+ * nothing.
  *
  * Fork: a child has no communicators; every call there returns IVY_FAILED_PRECONDITION.
  */
@@ -42,12 +44,13 @@ typedef struct ivy_work ivy_work; /* An operation under way. */
 /* Numbered as gRPC's codes. */
 typedef enum ivy_code {
   IVY_OK = 0,
-  IVY_CANCELLED = 1,           /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
-  IVY_INVALID_ARGUMENT = 3,    /* Seen before anything was sent; the communicator is whole. */
-  IVY_DEADLINE_EXCEEDED = 4,   /* The timeout; the text names the ranks that did not come. */
-  IVY_RESOURCE_EXHAUSTED = 8,  /* Memory, descriptors, or one of the limits below. */
-  IVY_FAILED_PRECONDITION = 9, /* Not initialised, finalised, forked, or two sources that disagree. */
-  IVY_ABORTED = 10,            /* Ranks called different things; the text shows both. */
+  IVY_CANCELLED = 1,          /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
+  IVY_INVALID_ARGUMENT = 3,   /* Seen before anything was sent; the communicator is whole. */
+  IVY_DEADLINE_EXCEEDED = 4,  /* The timeout; the text names the ranks that did not come. */
+  IVY_RESOURCE_EXHAUSTED = 8, /* Memory, descriptors, or one of the limits below. */
+  IVY_FAILED_PRECONDITION =
+      9,            /* Not initialised, finalised, forked, or two sources that disagree. */
+  IVY_ABORTED = 10, /* Ranks called different things; the text shows both. */
   IVY_INTERNAL = 13,
   IVY_UNAVAILABLE = 14, /* A rank died or its host was lost; the text names it. */
   IVY_UNAUTHENTICATED = 16
@@ -93,7 +96,8 @@ typedef enum ivy_op {
 
 /* ---- Errors and versions --------------------------------------------------------------------- */
 
-/* The text of this thread's last failure: what, where, why, what to do. Valid until this thread's next call. */
+/* The text of this thread's last failure: what, where, why, what to do. Valid until this thread's
+ * next call. */
 IVY_API const char* ivy_last_error(void);
 
 typedef enum ivy_failure_kind {
@@ -134,7 +138,8 @@ typedef struct ivy_options {
   int64_t timeout_ms;      /* Of every operation that names none; 0: 600,000; IVY_FOREVER. */
 } ivy_options;
 
-/* `options` may be NULL. Waits until every rank has come, at most the timeout; names who is missing. */
+/* `options` may be NULL. Waits until every rank has come, at most the timeout; names who is
+ * missing. */
 IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
 /* Waits for nobody. `world` and all groups made from it are gone afterwards. */
 IVY_API int ivy_finalize(ivy_comm* world);
@@ -142,9 +147,11 @@ IVY_API int ivy_finalize(ivy_comm* world);
 /* Cheap questions; they cannot fail on a valid communicator. */
 IVY_API int ivy_comm_rank(const ivy_comm* comm);
 IVY_API int ivy_comm_size(const ivy_comm* comm);
-IVY_API int ivy_comm_local_rank(const ivy_comm* comm); /* Among this communicator's ranks of this host. */
+IVY_API int ivy_comm_local_rank(
+    const ivy_comm* comm); /* Among this communicator's ranks of this host. */
 IVY_API int ivy_comm_local_size(const ivy_comm* comm);
-IVY_API int ivy_comm_node_rank(const ivy_comm* comm); /* Index of this host among those of the communicator. */
+IVY_API int ivy_comm_node_rank(
+    const ivy_comm* comm); /* Index of this host among those of the communicator. */
 IVY_API int ivy_comm_node_count(const ivy_comm* comm);
 IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank); /* -1: no such rank. */
 IVY_API const char* ivy_comm_name(const ivy_comm* comm);         /* "world", "world/3" */
@@ -152,7 +159,8 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm);         /* "world", "wo
 /* Groups. Every rank of `comm` calls both, in the same order among its other operations.
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
  * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none. */
-IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy_comm** group);
+IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
+                           ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
@@ -179,31 +187,31 @@ IVY_API int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* c
                                      void* const* recv, const size_t* counts, int dtype, int op,
                                      const ivy_call* call);
 /* As all_reduce, but only `root` gets the result; recv may be NULL elsewhere. */
-IVY_API int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
-                       int root, const ivy_call* call);
+IVY_API int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                       int op, int root, const ivy_call* call);
 IVY_API int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int root,
                           const ivy_call* call);
 /* recv = [send of rank 0, send of rank 1, ...]; `count` is one rank's. */
 IVY_API int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
-/* Rank r's counts[r] elements go to recv + displacements[r] (NULL: one after the other). The arrays are
- * the same on all ranks. */
+/* Rank r's counts[r] elements go to recv + displacements[r] (NULL: one after the other). The arrays
+ * are the same on all ranks. */
 IVY_API int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                              const size_t* displacements, int dtype, const ivy_call* call);
-/* send = size blocks of `count`; recv = op over all ranks of this rank's block. In place: recv holds
- * all blocks, and the result is put at its beginning. */
-IVY_API int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
-                               int op, const ivy_call* call);
+/* send = size blocks of `count`; recv = op over all ranks of this rank's block. In place: recv
+ * holds all blocks, and the result is put at its beginning. */
+IVY_API int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count,
+                               int dtype, int op, const ivy_call* call);
 IVY_API int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                                  int dtype, int op, const ivy_call* call);
-IVY_API int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
-                       const ivy_call* call);
+IVY_API int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                       int root, const ivy_call* call);
 /* `counts` and `displacements` matter at the root; send_count is this rank's. */
 IVY_API int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
                          const size_t* counts, const size_t* displacements, int dtype, int root,
                          const ivy_call* call);
-IVY_API int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
-                        const ivy_call* call);
+IVY_API int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                        int root, const ivy_call* call);
 IVY_API int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
                           const size_t* displacements, void* recv, size_t recv_count, int dtype,
                           int root, const ivy_call* call);
@@ -211,15 +219,16 @@ IVY_API int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts
 IVY_API int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            const ivy_call* call);
 IVY_API int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts,
-                             const size_t* send_displacements, void* recv, const size_t* recv_counts,
-                             const size_t* recv_displacements, int dtype, const ivy_call* call);
+                             const size_t* send_displacements, void* recv,
+                             const size_t* recv_counts, const size_t* recv_displacements, int dtype,
+                             const ivy_call* call);
 /* recv[i] = op over the ranks up to and with this one. */
 IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                      const ivy_call* call);
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
-/* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message longer
- * than the buffer is an error at the receiver. */
+/* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
+ * longer than the buffer is an error at the receiver. */
 typedef struct ivy_message {
   size_t struct_bytes;
   int32_t source;
@@ -230,16 +239,18 @@ IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype
                      const ivy_call* call);
 IVY_API int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
                      ivy_message* message, const ivy_call* call);
+/* Both at once; never asynchronous. */
 IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
                          void* recv, size_t recv_count, int from, int recv_tag, int dtype,
                          ivy_message* message, const ivy_call* call);
 
 /* ---- Work ------------------------------------------------------------------------------------ */
 
-/* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation running. */
+/* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation
+ * running. */
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
-IVY_API int ivy_work_test(ivy_work* work, int* done); /* The code once done. */
-IVY_API int ivy_work_abort(ivy_work* work);           /* As ivy_comm_abort. */
+IVY_API int ivy_work_test(ivy_work* work, int* done);               /* The code once done. */
+IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
 IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* Of a receive that is done. */
 /* Seconds from the call to its start, and from its start to its end. */
 IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);
@@ -248,12 +259,13 @@ IVY_API int ivy_work_free(ivy_work* work);
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Memory that the ranks of one host read from each other directly; aligned to a page. Buffers inside
- * such memory take the shortest way; the calls are the same. NULL: no memory. */
+/* Memory that the ranks of one host read from each other directly; aligned to a page. Buffers
+ * inside such memory take the shortest way; the calls are the same. NULL: no memory. */
 IVY_API void* ivy_mem_alloc(size_t bytes);
 IVY_API int ivy_mem_free(void* memory);
 
-/* ---- The job's store -------------------------------------------------------------------------- */
+/* ---- The job's store --------------------------------------------------------------------------
+ */
 
 /* Keys and values are bytes; they are seen by all ranks of the job, in this generation. *value is
  * allocated; ivy_bytes_free gives it back. */

@@ -44,7 +44,8 @@ std::string own_host_name() {
   return name;
 }
 
-// Equal where memory can be shared: one kernel, and one host of the job (pretended hosts are several).
+// Equal where memory can be shared: one kernel, and one host of the job (pretended hosts are
+// several).
 std::string own_host_key(const Identity& identity) {
   return first_line_of("/proc/sys/kernel/random/boot_id") + "/" + identity.host_key;
 }
@@ -63,8 +64,8 @@ std::uint32_t processors() {
 
 // One line per field; the host's name is last and may hold anything but a newline.
 std::string encode_seat(const std::string& host_key, const std::string& address) {
-  return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key + "\n" +
-         address + "\n" + own_host_name();
+  return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
+         "\n" + address + "\n" + own_host_name();
 }
 
 struct SeatText {
@@ -112,7 +113,8 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
   options.has_processor_each = job.has_processor_each();
-  part.group = std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
+  part.group =
+      std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
 }
 
@@ -142,7 +144,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   options.rank = who.rank;
   options.connect_timeout = std::min(timeout, milliseconds(60'000));
   Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
-  if (!client.ok()) return client.error().context("connect to the job's store at " + who.store_address);
+  if (!client.ok())
+    return client.error().context("connect to the job's store at " + who.store_address);
   job->store_ = std::move(client).value();
   if (who.spans_hosts) {
     PeerCredentials credentials;
@@ -150,8 +153,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
     credentials.token = options.token;
     credentials.generation = who.generation;
     credentials.rank = who.rank;
-    job->listener_ = IVY_TRY(PeerListener::listen(
-        IVY_TRY(own_address_towards(who.store_address)), std::move(credentials)));
+    job->listener_ = IVY_TRY(PeerListener::listen(IVY_TRY(own_address_towards(who.store_address)),
+                                                  std::move(credentials)));
   }
   if (who.control_path.empty()) return job;
   control::Attach attach;
@@ -170,8 +173,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
   ranks_on_machine_ = 0;
   IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
-                        encode_seat(own_key,
-                                    listener_ != nullptr ? listener_->address() : "")));
+                        encode_seat(own_key, listener_ != nullptr ? listener_->address() : "")));
   const Result<std::uint64_t> met =
       store_->barrier(key("seats"), identity_.world_size, identity_.rank, timeout_);
   if (!met.ok()) return met.error().context("wait for the other ranks");
@@ -209,8 +211,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
 bool Job::has_processor_each() const {
   const std::uint32_t own = processors();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return own >= ranks_on_machine_ ||
-         (own == 1 && online >= static_cast<long>(ranks_on_machine_));
+  return own >= ranks_on_machine_ || (own == 1 && online >= static_cast<long>(ranks_on_machine_));
 }
 
 Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
@@ -233,10 +234,11 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     segment = IVY_TRY(SharedSegment::create_named(members));
     IVY_CHECK(store_->set(name, segment->path()));
   } else {
-    segment = IVY_TRY(
-        SharedSegment::attach_path(IVY_TRY(store_->wait_get(name, timeout_)), members));
+    segment =
+        IVY_TRY(SharedSegment::attach_path(IVY_TRY(store_->wait_get(name, timeout_)), members));
   }
-  const auto place = std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));
+  const auto place =
+      std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));
   const Result<std::uint64_t> met = store_->barrier(
       name + "/attached", members, static_cast<std::uint32_t>(place - local.begin()), timeout_);
   if (!met.ok()) return met.error().context("wait for the other ranks of this host");
@@ -267,8 +269,8 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
                                         std::move(part.alarm), std::move(part.group), timeout_);
 }
 
-std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
-                                       std::int32_t self) const {
+std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
+                                       const std::vector<Seat>& seats, std::int32_t self) const {
   if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
   return make_process_alarm(seats, self);
 }
@@ -277,11 +279,20 @@ void Job::report(const Failure& failure, const std::string& communicator) {
   if (control_ == nullptr) return;
   control::Report report;
   switch (failure.kind) {
-    case FailureKind::kMismatch: report.kind = control::ReportKind::kMismatch; break;
-    case FailureKind::kTimeout: report.kind = control::ReportKind::kTimeout; break;
-    case FailureKind::kAborted: report.kind = control::ReportKind::kAborted; break;
-    case FailureKind::kTransport: report.kind = control::ReportKind::kTransportLost; break;
-    default: return;  // The supervisor knows of deaths before we do.
+    case FailureKind::kMismatch:
+      report.kind = control::ReportKind::kMismatch;
+      break;
+    case FailureKind::kTimeout:
+      report.kind = control::ReportKind::kTimeout;
+      break;
+    case FailureKind::kAborted:
+      report.kind = control::ReportKind::kAborted;
+      break;
+    case FailureKind::kTransport:
+      report.kind = control::ReportKind::kTransportLost;
+      break;
+    default:
+      return;  // The supervisor knows of deaths before we do.
   }
   report.blamed = static_cast<std::uint32_t>(failure.rank);
   report.sequence = failure.sequence;

@@ -32,8 +32,8 @@ class Job {
   Result<std::unique_ptr<Communicator>> make_world();
 
   const Identity& identity() const { return identity_; }
-  store::Client* store() const { return store_.get(); }  // Null: a world of one.
-  ControlClient* control() const { return control_.get(); }  // Null: no supervisor.
+  store::Client* store() const { return store_.get(); }       // Null: a world of one.
+  ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const;
@@ -48,7 +48,8 @@ class Job {
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
   Result<std::vector<Seat>> exchange_seats();
-  Result<std::unique_ptr<SharedSegment>> share_world_segment(const std::vector<std::int32_t>& local);
+  Result<std::unique_ptr<SharedSegment>> share_world_segment(
+      const std::vector<std::int32_t>& local);
   std::string key(const std::string& name) const;
 
   const Identity identity_;

@@ -58,8 +58,8 @@ class WorkQueue {
   static constexpr std::size_t kPendingMax = 65'536;
 
   WorkQueue() = default;
-  // Carries out nothing more: what still waits is finished with `abandoned`. An operation that runs is
-  // waited for; who destroys makes sure that it ends.
+  // Carries out nothing more: what still waits is finished with `abandoned`. An operation that runs
+  // is waited for; who destroys makes sure that it ends.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
@@ -78,9 +78,9 @@ class WorkQueue {
 
   std::mutex mutex_;
   std::condition_variable has_news_;
-  std::deque<Task> tasks_;   // Guarded by mutex_.
-  bool is_ending_ = false;   // Guarded by mutex_.
-  std::thread thread_;       // Guarded by mutex_.
+  std::deque<Task> tasks_;  // Guarded by mutex_.
+  bool is_ending_ = false;  // Guarded by mutex_.
+  std::thread thread_;      // Guarded by mutex_.
   std::atomic<std::size_t> pending_{0};
 };
 

@@ -1,5 +1,7 @@
 #include "launcher/ctl_follow.h"
 #include "launcher/ctl_verbs.h"
+#include "launcher/job_record.h"
+#include "launcher/screen/log_files.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -12,15 +14,35 @@ Error nothing_is_kept() {
                "ivyctl logs -f shows it from now on"};
 }
 
+// Of a job whose launcher is dead: what its record says of the files.
+Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
+  const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
+  const Options options = recorded_options(record.options());
+  ctl::JobDescription job;
+  job.set_job_id(record.job_id());
+  job.set_generation(record.generation());
+  const JobPlan plan = recorded_plan(record);
+  job.set_world_size(static_cast<std::uint32_t>(plan.world_size));
+  describe_hosts(plan, job);
+  if (!options.log_dir.empty() && options.log_to != LogPlace::kNode) {
+    const std::string folder = log_folder(options.log_dir, record.job_id(), record.generation());
+    job.set_log_directory(folder.starts_with('/') ? folder : record.started_in() + "/" + folder);
+  }
+  ctl_say("the launcher of job " + short_id(record.job_id()) +
+          " is dead; this is what it had written");
+  return job;
+}
+
 Result<Followed> show_logs(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
   if (!options.follow) {
+    const FoundJob job = IVY_TRY(choose_job(options.job));
     FollowRequest request;
     request.options = &options;
-    request.job = IVY_TRY(describe_job(job.place));
+    request.job = IVY_TRY(job.is_alive ? describe_job(job.place) : recorded_description(job.place));
     if (request.job.log_directory().empty()) return nothing_is_kept();
     return follow_job(std::move(request));
   }
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
   FollowRequest request = IVY_TRY(begin_to_follow(options, job.place));
   if (request.job.log_directory().empty())
     ctl_say("earlier output is not kept (no --log-dir); this is what comes now");

@@ -1,4 +1,5 @@
-// ivyctl why: asks the launcher where the job's store is, and the store who waits for whom.
+// ivyctl why: asks the launcher what the ranks do in the comm runtime and where the job's store is,
+// and the store who waits for whom.
 #include <chrono>
 #include <cstdio>
 
@@ -33,8 +34,15 @@ Result<std::string> ask_store(const ctl::StoreDescription& store) {
   return answer;
 }
 
-Result<std::string> explain_job(const CtlOptions& options) {
-  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+// Empty: no rank uses the comm runtime, or the launcher is an older one and knows nothing of it.
+Result<std::string> ask_operations(const FoundJob& job) {
+  ctl::Request request;
+  request.mutable_describe_operations();
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
+  return IVY_TRY(connection.receive()).operations().text();
+}
+
+Result<std::string> explain_store(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_store();
   CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
@@ -44,6 +52,16 @@ Result<std::string> explain_job(const CtlOptions& options) {
                  "use the ivyctl beside that ivyrun"};
   const std::string answer = IVY_TRY(ask_store(reply.store()));
   return explain_ranks(answer, reply.store());
+}
+
+Result<std::string> explain_job(const CtlOptions& options) {
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  const Result<std::string> operations = ask_operations(job);
+  const Result<std::string> store = explain_store(job);
+  if (!operations.ok() || operations->empty()) return store;
+  // What the ranks do is an answer, also where there is no store or it is lost.
+  if (!store.ok()) return *operations + "\n(" + store.error().message + ")";
+  return *operations + "\n" + *store;
 }
 
 }  // namespace

@@ -87,6 +87,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       options_(request_.options),
       job_id_(request_.identity.job_id),
       token_(request_.identity.token),
+      news_(loop, news_handlers()),
       start_timer_(loop),
       gather_timer_(loop),
       waiting_timer_(loop),
@@ -372,6 +373,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
 }
 
 void Job::make_worker_records() {
+  news_.begin(generation_);
   workers_.assign(static_cast<std::size_t>(plan_.world_size), WorkerRecord());
   workers_running_ = workers_.size();
   for (const PlannedHost& planned : plan_.hosts)
@@ -473,6 +475,11 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
   Command command;
   command.mutable_stop()->set_grace_ms(static_cast<std::uint32_t>(grace_period.count()));
   command.mutable_stop()->set_reason(reason);
+  // By then their workers on the control socket know who failed.
+  const LauncherReason why = launcher_end_.reason;
+  command.mutable_stop()->set_after_failure(why == LauncherReason::kNone ||
+                                            why == LauncherReason::kHostLost ||
+                                            why == LauncherReason::kSupervisorLost);
   for (HostRecord& host : hosts_) {
     if (host.session->is_open()) {
       host.session->send(command);

@@ -15,6 +15,7 @@
 
 #include "launcher/detach.h"
 #include "launcher/host_session.h"
+#include "launcher/job_news.h"
 #include "launcher/job_socket.h"
 #include "launcher/job_state.h"
 #include "launcher/links/carrier.h"
@@ -146,19 +147,24 @@ class Job {
   std::unique_ptr<Output> make_output();
   void schedule_job_socket();
   void open_job_socket();
+  Result<void> listen_for_ivyctl();
   ctl::JobDescription description() const;
   Result<void> signal_by_request(int signal);
   Result<void> stop_by_request(const ctl::StopJob& stop);
   static std::set<std::string> addresses_of(const HostRecord& host);
   Result<ctl::StoreDescription> store_description() const;
   void on_note(std::size_t index, const Note& note);
+  void say_stall(const std::string& what, const std::string& more);
+  JobNews::Handlers news_handlers();
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
   // ---- taking a job over (job_resume.cc) ----
+  // Says so when it cannot be written.
   void write_record();
+  Result<void> save_record();
   void renew_record();
   void resume_job();
   void restore_plan(const ctl::JobRecord& record);
@@ -166,6 +172,8 @@ class Job {
   void on_taken_over(std::size_t index, const TakenOver& taken);
   void host_answered();
   void give_up_resuming(const std::string& why);
+  void leave_to_the_other();
+  void end_without_the_job();
 
   // ---- small parts ----
   Command hello_for(const HostRecord& host, std::size_t index) const;
@@ -194,6 +202,7 @@ class Job {
   std::uint32_t generation_ = 0;
   std::function<void(int, int)> over_;
   JobState state_ = JobState::kConnecting;
+  JobNews news_;
   std::shared_ptr<CarrierContext> carriers_;
   std::vector<HostRecord> hosts_;
   std::vector<WorkerRecord> workers_;  // By rank.

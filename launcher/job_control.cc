@@ -9,6 +9,8 @@
 #include "launcher/detached_output.h"
 #include "launcher/followed_output.h"
 #include "launcher/job.h"
+#include "launcher/job_end.h"
+#include "launcher/job_record.h"
 #include "launcher/rank_names.h"
 #include "launcher/screen/log_files.h"
 #include "proto/log.h"
@@ -86,17 +88,23 @@ void Job::schedule_job_socket() {
 
 void Job::open_job_socket() {
   if (job_socket_ || concluded_) return;
+  const Result<void> opened = listen_for_ivyctl();
+  // The job runs as well without it.
+  if (!opened.ok())
+    output_->say("ivyrun: note: ivyctl will not find this job: " + opened.error().message + "\n");
+}
+
+Result<void> Job::listen_for_ivyctl() {
   JobSocket::Handlers handlers;
   handlers.describe = [this] { return description(); };
   handlers.signal = [this](int signal) { return signal_by_request(signal); };
   handlers.stop = [this](const ctl::StopJob& stop) { return stop_by_request(stop); };
   handlers.describe_store = [this] { return store_description(); };
+  handlers.describe_operations = [this](std::function<void(const std::string&)> done) {
+    news_.ask_operations(std::move(done));
+  };
   Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
-  if (!opened.ok()) {
-    // The job runs as well without it.
-    output_->say("ivyrun: note: ivyctl will not find this job: " + opened.error().message + "\n");
-    return;
-  }
+  if (!opened.ok()) return opened.error();
   job_socket_ = std::move(opened).value();
   FollowedOutput::Listener listener;
   listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
@@ -104,6 +112,7 @@ void Job::open_job_socket() {
   };
   listener.message = [this](std::string_view text) { job_socket_->message(text); };
   followed_output_->listen(std::move(listener));
+  return {};
 }
 
 ctl::JobDescription Job::description() const {
@@ -111,13 +120,7 @@ ctl::JobDescription Job::description() const {
   job.set_job_id(job_id_);
   job.set_pid(getpid());
   job.set_state(name(state_));
-  for (const PlannedHost& planned : plan_.hosts) {
-    ctl::HostPart& part = *job.add_hosts();
-    part.set_name(planned.name);
-    part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
-    if (!planned.workers.empty())
-      part.set_first_rank(static_cast<std::uint32_t>(planned.workers.front().rank));
-  }
+  describe_hosts(plan_, job);
   if (plan_.hosts.empty())
     for (const HostRecord& host : hosts_) job.add_hosts()->set_name(host.name);
   job.set_world_size(static_cast<std::uint32_t>(plan_.world_size));
@@ -192,9 +195,30 @@ void Job::on_note(std::size_t index, const Note& note) {
   const Result<ctl::StoreDescription> store = store_description();
   const bool is_stall = note.warning() && note.text().starts_with(kStore) && store.ok();
   if (!is_stall) return output_->say(lead + hosts_[index].name + ": " + note.text() + "\n");
-  std::string text = lead + "nothing has moved in the job's store; who waits for whom:\n";
-  text += indented(explain_ranks(note.text().substr(kStore.size()), *store)) + "\n";
-  output_->say(escape_control(text));
+  say_stall("nothing has moved in the job's store",
+            explain_ranks(note.text().substr(kStore.size()), *store));
+}
+
+// What has stalled, what the ranks are doing, and `more`: who waits for whom in the store.
+void Job::say_stall(const std::string& what, const std::string& more) {
+  news_.ask_operations([this, what, more](const std::string& operations) {
+    if (concluded_) return;
+    std::string text = "ivyrun: warning: " + what + "; who waits for whom:\n";
+    if (!operations.empty()) text += indented(operations) + "\n";
+    if (!more.empty()) text += indented(more) + "\n";
+    output_->say(escape_control(text));
+  });
+}
+
+JobNews::Handlers Job::news_handlers() {
+  JobNews::Handlers handlers;
+  handlers.send = [this](std::size_t index, const Command& command) {
+    if (!hosts_[index].session->is_open()) return false;
+    hosts_[index].session->send(command);
+    return true;
+  };
+  handlers.name = [this](std::size_t index) { return hosts_[index].name; };
+  return handlers;
 }
 
 Result<void> Job::signal_by_request(int signal) {
@@ -240,6 +264,9 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
   end.set_exit_code(outcome.exit_code);
   end.set_raise_signal(outcome.raise_signal);
   end.set_cause(first_line_of(summary_text_));
+  const bool is_in_background = request_.detachment != nullptr && request_.detachment->has_left();
+  if (is_in_background)
+    remember_end(job_socket_->place(), {job_id_, outcome.exit_code, end.cause()});
   job_socket_->end(end, std::move(told));
 }
 

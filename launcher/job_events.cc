@@ -19,7 +19,7 @@ constexpr milliseconds kGatherFailures{3'000};
 std::string step_of(LinkFailure failure) {
   switch (failure) {
     case LinkFailure::kUnresolved:
-      return "resolving the name";
+      return "name lookup";
     case LinkFailure::kUnreachable:
       return "connecting";
     case LinkFailure::kRefused:
@@ -148,8 +148,11 @@ void Job::hosts_did_not_come_up(const std::string& what) {
                       (hosts_.size() == 1 ? " host" : " hosts") + " did not come up" +
                       (what.empty() ? "" : " " + what);
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause =
-        group.names.size() == 1 ? group.down.message : replace_all(group.pattern, "%h", names);
+    diagnostic.cause = group.down.message;
+    if (group.names.size() > 1) {
+      const std::string cause = replace_all(group.pattern, "the name %h has", "the names %h have");
+      diagnostic.cause = replace_all(cause, "%h", names);
+    }
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
     diagnostics.push_back(std::move(diagnostic));
@@ -186,6 +189,13 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   // It was lost when it fell silent, not when the lease was over: what peers did in between
   // follows.
   if (first && loss == HostLoss::kHost) launcher_end_.at_ns = host.session->last_heard_ns();
+  std::vector<std::uint32_t> ranks;
+  for (const WorkerRecord& worker : workers_)
+    if (worker.host == index && !worker.ended)
+      ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
+  news_.ranks_lost(
+      index, ranks,
+      loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
   apply(JobEvent::kHostLost);
   check_reported();
 }
@@ -314,6 +324,16 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_report(index, event.report());
     case Event::kNote:
       return on_note(index, event.note());
+    case Event::kNews:
+      return news_.on_news(index, event.news());
+    case Event::kOperations:
+      return news_.on_operations(index, event.operations());
+    case Event::kStalled:
+      if (event.stalled().generation() == generation_)
+        say_stall("an operation of rank " + std::to_string(event.stalled().rank()) +
+                      " takes longer than --stall-timeout",
+                  "");
+      return;
     case Event::KIND_NOT_SET:
       return;
   }
@@ -330,6 +350,7 @@ void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
                             (failed.path().empty() ? "" : ": " + failed.path());
   worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   worker.open_streams = 0;
+  news_.on_start_failed(index, failed.rank());
   worker_ended(worker);
 }
 
@@ -346,6 +367,7 @@ void Job::on_exited(std::size_t index, const Exited& exited) {
   worker.end.at_ns = time.at_ns;
   worker.end.clock_error_ns = time.error_ns;
   worker.end.error_file = exited.error_file();
+  news_.on_exited(index, exited);
   worker_ended(worker);
 }
 

@@ -12,12 +12,13 @@
 #include <ctime>
 #include <memory>
 
+#include "proto/user_places.h"
+
 namespace ivy {
 namespace {
 
 // A directory without a lock may be one that another launcher has made and not locked yet.
 constexpr std::time_t kSettledSeconds = 10;
-constexpr std::size_t kJobIdDigits = 32;
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -27,13 +28,8 @@ struct CloseDirectory {
 using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
 // The same places in the same order as supervisors take.
-std::vector<std::string> parent_candidates() {
-  const std::string name = "ivyrun-" + std::to_string(geteuid());
-  std::vector<std::string> candidates{"/tmp/" + name, "/dev/shm/" + name};
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/')
-    candidates.push_back(std::string(runtime) + "/ivyrun");
-  return candidates;
+std::vector<std::string> parents() {
+  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
 }
 
 // Ours alone, a directory, no link.
@@ -48,11 +44,6 @@ Result<void> make_private(const std::string& path) {
     return errno_error(Code::kUnavailable, "mkdir " + path, errno);
   if (is_private(path)) return {};
   return Error{Code::kPermissionDenied, path + " is not a directory of ours alone", "remove it"};
-}
-
-bool is_job_id(const std::string& name) {
-  return name.size() == kJobIdDigits &&
-         name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 bool is_settled(const std::string& path) {
@@ -140,7 +131,7 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
 
 Result<JobPlace> make_job_place(const std::string& job_id) {
   std::string reasons;
-  for (const std::string& parent : parent_candidates()) {
+  for (const std::string& parent : parents()) {
     Result<JobPlace> made = make_in(parent, job_id);
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
@@ -158,7 +149,7 @@ void remove_job_place(JobPlace& place) {
 
 std::vector<FoundJob> find_job_places() {
   std::vector<FoundJob> jobs;
-  for (const std::string& parent : parent_candidates()) {
+  for (const std::string& parent : parents()) {
     remove_dead_places(parent);
     for (FoundJob& job : look_into(parent))
       if (job.is_alive || job.has_record) jobs.push_back(std::move(job));

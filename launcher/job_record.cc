@@ -75,6 +75,16 @@ milliseconds time_since_start(const ctl::JobRecord& record) {
   return std::max(now - milliseconds(record.started_unix_ms()), milliseconds(0));
 }
 
+void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {
+  for (const PlannedHost& planned : plan.hosts) {
+    ctl::HostPart& part = *job.add_hosts();
+    part.set_name(planned.name);
+    part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
+    if (!planned.workers.empty())
+      part.set_first_rank(static_cast<std::uint32_t>(planned.workers.front().rank));
+  }
+}
+
 void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.command) recorded.add_command(word);
   recorded.set_working_directory(options.working_directory);

@@ -25,6 +25,9 @@ void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience)
 // Since the workers were started.
 std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);
 
+// Hosts and ranks of a plan, as ivyctl is told of them. Pure.
+void describe_hosts(const JobPlan& plan, ctl::JobDescription& job);
+
 // Pure, and each other's inverse as far as a takeover needs it.
 void record_options(const Options& options, ctl::RecordedOptions& recorded);
 Options recorded_options(const ctl::RecordedOptions& recorded);

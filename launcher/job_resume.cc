@@ -35,6 +35,13 @@ std::int64_t unix_ms() {
 
 void Job::write_record() {
   if (!job_socket_) return;
+  const Result<void> written = save_record();
+  if (!written.ok())
+    output_->say("ivyrun: warning: this job will not outlive its launcher: " +
+                 written.error().message + "\n");
+}
+
+Result<void> Job::save_record() {
   ctl::JobRecord record;
   record.set_build(std::string(build_name()));
   record.set_job_id(job_id_);
@@ -47,10 +54,7 @@ void Job::write_record() {
   record.set_started_unix_ms(unix_ms() - (monotonic_ns() - job_started_at_ns_) / 1'000'000);
   record.set_started_in(request_.started_in);
   record_options(options_, *record.mutable_options());
-  const Result<void> written = write_job_record(job_socket_->place(), record);
-  if (!written.ok())
-    output_->say("ivyrun: warning: this job will not outlive its launcher: " +
-                 written.error().message + "\n");
+  return write_job_record(job_socket_->place(), record);
 }
 
 void Job::renew_record() {
@@ -67,12 +71,15 @@ void Job::resume_job() {
   const ctl::JobRecord& record = *request_.record;
   takeover_ = record.takeover() + 1;
   restore_plan(record);
-  open_job_socket();
-  if (!job_socket_) return give_up_resuming("its directory cannot be had");
+  const Result<void> listening = listen_for_ivyctl();
+  if (!listening.ok() && listening.error().code == Code::kAlreadyExists)
+    return leave_to_the_other();
+  if (!listening.ok()) return give_up_resuming(listening.error().message);
   const Result<void> begun = output_->begin(generation_, places());
   if (!begun.ok()) return give_up_resuming(begun.error().message);
   // Before anybody hears of the new number: what comes after us must be newer still.
-  write_record();
+  const Result<void> written = save_record();
+  if (!written.ok()) return give_up_resuming(written.error().message);
   hosts_to_take_over_ = request_.hosts.size();
   open_sessions();
   start_timers();
@@ -144,6 +151,17 @@ void Job::host_answered() {
 void Job::give_up_resuming(const std::string& why) {
   output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " + why +
                "\n  it is left as it is; its hosts end it when the lease is over\n");
+  end_without_the_job();
+}
+
+// Who was faster has the job's directory and everything in it.
+void Job::leave_to_the_other() {
+  output_->say("ivyrun: note: another launcher has just taken job " + job_id_.substr(0, 12) +
+               " over: this one is not needed\n");
+  end_without_the_job();
+}
+
+void Job::end_without_the_job() {
   for (HostRecord& host : hosts_)
     if (host.session) host.session->close();
   start_timer_.cancel();

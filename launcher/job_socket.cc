@@ -205,6 +205,16 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       *reply.mutable_store() = std::move(*store);
       return say(client, reply);
     }
+    case ctl::Request::kDescribeOperations: {
+      client->closes = false;
+      return handlers_.describe_operations([this, client, alive = alive_](const std::string& text) {
+        if (!*alive || client->is_closed) return;
+        ctl::Reply said;
+        said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
+        client->closes = true;
+        say(client, said);
+      });
+    }
     case ctl::Request::kStop: {
       // Before the stop, which speaks, and may end the job in the same turn.
       client->closes = false;

@@ -29,6 +29,8 @@ class JobSocket {
     std::function<Result<void>(int signal)> signal;
     std::function<Result<void>(const ctl::StopJob& stop)> stop;
     std::function<Result<ctl::StoreDescription>()> describe_store;
+    // Calls done with the text, at once or later.
+    std::function<void(std::function<void(const std::string& text)> done)> describe_operations;
   };
 
   // Makes the directory and listens in it.

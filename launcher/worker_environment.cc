@@ -320,6 +320,12 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_working_directory(directory);
   plan.set_log_directory(node_log_directory(options, directory));
   plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
+  for (const PlannedHost& other : inputs.plan->hosts) {
+    HostShare& share = *plan.add_hosts();
+    share.set_name(other.name);
+    share.set_ranks(static_cast<std::uint32_t>(other.workers.size()));
+  }
+  plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
   copy_variables(environment, plan.mutable_environment());
   add_unset(plan);
   for (const PlannedWorker& worker : host.workers) {

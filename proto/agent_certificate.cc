@@ -87,7 +87,12 @@ Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const st
     if (!text.substr(at).starts_with(begin)) break;
     const std::size_t last = text.find(end, at);
     if (last == std::string_view::npos) {
-      return Error{Code::kInvalidArgument, what + " is cut off: no line \"" + end + "\""};
+      return Error{
+          Code::kInvalidArgument,
+          what + " is cut off: no line \"" + end + "\" behind line " +
+              std::to_string(
+                  std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') +
+                  1)};
     }
     if (blocks.size() == max_blocks) {
       return Error{Code::kInvalidArgument, what + " has more than " + std::to_string(max_blocks) +
@@ -117,6 +122,15 @@ Error empty_or_other(const std::string& what, std::string_view text, std::string
                                    std::string(label) + "-----\"")};
 }
 
+Error damaged(const std::string& what, std::string_view text, std::string_view block) {
+  const auto begin = text.begin();
+  const auto first = std::count(begin, begin + (block.data() - text.data()), '\n') + 1;
+  const auto last = first + std::count(block.begin(), block.end(), '\n');
+  return Error{Code::kInvalidArgument, what + " is damaged: what stands between lines " +
+                                           std::to_string(first) + " and " + std::to_string(last) +
+                                           " does not decode"};
+}
+
 Result<std::vector<Certificate>> parse_certificates(std::string_view pem, const std::string& what) {
   if (pem.size() > kMaxCertificateBytes) {
     return Error{Code::kInvalidArgument, what + " is longer than 64 KiB"};
@@ -126,7 +140,7 @@ Result<std::vector<Certificate>> parse_certificates(std::string_view pem, const 
        IVY_TRY(pem_blocks(pem, what, "CERTIFICATE", kMaxCertificates))) {
     certificates.emplace_back(PEM_read_bio_X509(memory_of(block).get(), nullptr, nullptr, nullptr));
     ERR_clear_error();
-    if (!certificates.back()) return Error{Code::kInvalidArgument, what + " is damaged"};
+    if (!certificates.back()) return damaged(what, pem, block);
   }
   if (certificates.empty()) return empty_or_other(what, pem, "CERTIFICATE");
   return certificates;
@@ -142,7 +156,7 @@ Result<std::vector<RevocationList>> parse_revocation_lists(std::string_view pem)
        IVY_TRY(pem_blocks(pem, what, "X509 CRL", kMaxRevocationLists))) {
     lists.emplace_back(PEM_read_bio_X509_CRL(memory_of(block).get(), nullptr, nullptr, nullptr));
     ERR_clear_error();
-    if (!lists.back()) return Error{Code::kInvalidArgument, what + " is damaged"};
+    if (!lists.back()) return damaged(what, pem, block);
   }
   const bool blank = std::all_of(pem.begin(), pem.end(), is_space);
   // A list that silently means "nobody is revoked" would be worse than an error.

@@ -12,6 +12,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "proto/user_places.h"
+
 // One file parses TOML: an error is a value here too.
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
@@ -149,28 +151,12 @@ Result<void> check_readable(const std::string& key, const std::string& file,
   return error;
 }
 
-// As ssh does: a key that others can read is not used, so that somebody notices.
-Result<void> check_private(const std::string& key_file) {
-  struct stat status {};
-  if (stat(key_file.c_str(), &status) != 0) {
-    return errno_error(Code::kFailedPrecondition, key_file, errno);
-  }
-  if (status.st_uid != geteuid() || (status.st_mode & 077) == 0) return {};
-  char mode[8];
-  std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(status.st_mode & 07777));
-  return Error{Code::kPermissionDenied,
-               "the key " + key_file + " is open to other users of this host (mode " +
-                   std::string(mode) + "): it is not used",
-               "chmod 600 " + key_file +
-                   "; if somebody may have read it, `ivy-agent renew --user NAME` makes a new one"};
-}
-
 Result<void> check_files(const AgentConfig& config, const std::string& path) {
   IVY_CHECK(check_readable("ca", config.ca, path));
   if (!config.revoked.empty()) IVY_CHECK(check_readable("revoked", config.revoked, path));
   IVY_CHECK(check_readable("certificate", config.certificate, path));
   IVY_CHECK(check_readable("key", config.key, path));
-  return check_private(config.key);
+  return check_key_is_private(config.key, "ivy-agent renew --user NAME");
 }
 
 // A basic string of TOML.
@@ -264,16 +250,31 @@ Result<AgentConfig> parse_agent_config(const std::string& text, const std::strin
   return config;
 }
 
+Result<void> check_key_is_private(const std::string& key_file, const std::string& renewal) {
+  struct stat status {};
+  if (stat(key_file.c_str(), &status) != 0) {
+    return errno_error(Code::kFailedPrecondition, key_file, errno);
+  }
+  const mode_t others = status.st_uid == geteuid() ? 077 : 07;
+  if ((status.st_mode & others) == 0) return {};
+  std::array<char, 8> mode{};
+  std::snprintf(mode.data(), mode.size(), "%04o", static_cast<unsigned>(status.st_mode & 07777));
+  return Error{Code::kPermissionDenied,
+               "the key " + key_file + " is open to other users of this host (mode " + mode.data() +
+                   "): it is not used",
+               "chmod 600 " + key_file + "; if somebody may have read it, `" + renewal +
+                   "` makes a new one"};
+}
+
 std::vector<std::string> agent_socket_places(const Environment& environment,
                                              const std::string& user, std::uint32_t uid) {
   if (const std::string* named = set_variable_of(environment, "IVY_AGENT_SOCKET")) return {*named};
   std::vector<std::string> places;
   if (!user.empty()) places.push_back("/run/ivyrun-" + user + "/agent.sock");
   const std::string* const runtime = set_variable_of(environment, "XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime->front() == '/') {
-    places.push_back(*runtime + "/ivyrun/agent.sock");
-  }
-  places.push_back("/tmp/ivyrun-" + std::to_string(uid) + "/agent.sock");
+  const std::string own = place_in_runtime_directory(runtime ? runtime->c_str() : nullptr);
+  if (!own.empty()) places.push_back(own + "/agent.sock");
+  places.push_back(place_in_tmp(uid) + "/agent.sock");
   return places;
 }
 

@@ -43,6 +43,11 @@ Result<std::optional<AgentConfig>> load_agent_config(const Environment& environm
 std::string agent_config_text(const AgentConfig& config);
 Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path);
 
+// As ssh does: a key of ours that the group or others can read is not used, so that somebody
+// notices (PermissionDenied); one that belongs to somebody else, as systemd's credentials do, may
+// be the group's. `renewal` is the command that makes another.
+Result<void> check_key_is_private(const std::string& key_file, const std::string& renewal);
+
 // Where this user's agent listens on this host, best first: $IVY_AGENT_SOCKET alone when it is set;
 // /run/ivyrun-USER/agent.sock, $XDG_RUNTIME_DIR/ivyrun/agent.sock, /tmp/ivyrun-UID/agent.sock.
 std::vector<std::string> agent_socket_places(const Environment& environment,

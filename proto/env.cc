@@ -37,6 +37,7 @@ constexpr EnvEntry kTable[] = {
     {"IVY_GENERATION", kSet, "libivycomm"},
     {"IVY_TOKEN_FILE", kSet, "libivycomm"},
     {"IVY_STORE", kSet, "libivycomm"},
+    {"IVY_CONTROL", kSet, "libivycomm: the supervisor's control socket"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
     {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},

@@ -16,8 +16,8 @@ constexpr std::string_view kDtypes[] = {"none", "i8",   "u8",  "i16",  "u16",   
                                         "f64",  "bool", "c64", "c128", "f8e4m3", "f8e5m2"};
 constexpr std::string_view kReductions[] = {"none", "sum",  "avg", "product", "min",
                                             "max",  "band", "bor", "bxor",    "premul_sum"};
-constexpr std::string_view kPhases[] = {"entered", "waiting for the others", "moving on this host",
-                                        "moving between hosts", "leaving"};
+constexpr std::string_view kPhases[] = {"at the start", "waiting for the others",
+                                        "moving on this host", "moving between hosts", "leaving"};
 static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kGroup) + 1);
 static_assert(std::size(kDtypes) == static_cast<std::size_t>(Dtype::kF8E5m2) + 1);
 static_assert(std::size(kReductions) == static_cast<std::size_t>(Reduction::kPremulSum) + 1);

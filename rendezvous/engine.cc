@@ -18,6 +18,8 @@ template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
 };
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;  // Clang 14 does not deduce it by itself.
 
 std::string list_of(const std::vector<std::string>& names, std::size_t count) {
   std::string text;

@@ -16,30 +16,25 @@ std::uint64_t deadline_of(std::uint64_t timeout_ms, std::uint64_t now_ns) {
 
 std::string text_of(PayloadReader& in) { return std::string(in.text()); }
 
-// More than are allowed are one too many, which the engine refuses; the rest is not even read.
-std::uint32_t count_of(PayloadReader& in) {
+// InvalidArgument: more than are allowed; nothing behind it is read.
+Result<std::uint32_t> count_of(PayloadReader& in) {
   const std::uint32_t count = in.u32();
   if (count <= kMaxKeysPerRequest) return count;
-  in.skip_rest();
-  return kMaxKeysPerRequest + 1;
+  return Error{Code::kInvalidArgument, "a request with " + std::to_string(count) +
+                                           " keys; at most " + std::to_string(kMaxKeysPerRequest)};
 }
 
-std::vector<std::string> keys_of(PayloadReader& in) {
-  const std::uint32_t count = count_of(in);
-  if (count > kMaxKeysPerRequest) return std::vector<std::string>(count);
+Result<std::vector<std::string>> keys_of(PayloadReader& in) {
+  const std::uint32_t count = IVY_TRY(count_of(in));
   std::vector<std::string> keys;
   // A key takes four bytes at least, so a count that is too large ends the loop early.
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) keys.push_back(text_of(in));
   return keys;
 }
 
-MultiSet entries_of(PayloadReader& in) {
+Result<MultiSet> entries_of(PayloadReader& in) {
   MultiSet set;
-  const std::uint32_t count = count_of(in);
-  if (count > kMaxKeysPerRequest) {
-    set.entries.resize(count);
-    return set;
-  }
+  const std::uint32_t count = IVY_TRY(count_of(in));
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     std::string key = text_of(in);
     set.entries.emplace_back(std::move(key), text_of(in));
@@ -171,14 +166,14 @@ Result<Request> NativeDialect::State::request_of(Op op, PayloadReader& in, std::
       return Request(Get{text_of(in), std::nullopt});
     case Op::kWait: {
       const std::uint64_t deadline = deadline_of(in.u64(), now_ns);
-      return Request(Wait{keys_of(in), deadline});
+      return Request(Wait{IVY_TRY(keys_of(in)), deadline});
     }
     case Op::kWaitGet: {
       const std::uint64_t deadline = deadline_of(in.u64(), now_ns);
       return Request(Get{text_of(in), deadline});
     }
     case Op::kCheck:
-      return Request(Check{keys_of(in)});
+      return Request(Check{IVY_TRY(keys_of(in))});
     case Op::kAdd: {
       std::string key = text_of(in);
       return Request(Add{std::move(key), in.i64()});
@@ -190,9 +185,9 @@ Result<Request> NativeDialect::State::request_of(Op op, PayloadReader& in, std::
     case Op::kDelete:
       return Request(Delete{text_of(in)});
     case Op::kMultiGet:
-      return Request(MultiGet{keys_of(in)});
+      return Request(MultiGet{IVY_TRY(keys_of(in))});
     case Op::kMultiSet:
-      return Request(entries_of(in));
+      return Request(IVY_TRY(entries_of(in)));
     case Op::kQueuePush:
       return Request(keyed<QueuePush>(in));
     case Op::kQueuePop: {
@@ -244,7 +239,11 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
     return {};
   }
   Result<Request> request = request_of(op, in, now_ns);
-  if (!request.ok()) return request.error();
+  if (!request.ok()) {
+    if (request.error().code != Code::kInvalidArgument) return request.error();
+    out.push_back({client, id, request.error()});
+    return {};
+  }
   if (!in.done()) {
     return Error{Code::kDataLoss,
                  "request number " + std::to_string(static_cast<unsigned>(op)) + " is damaged"};

@@ -23,6 +23,7 @@
 
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
+#include "proto/listening_socket.h"
 #include "rendezvous/server.h"
 
 namespace ivy::store {
@@ -48,7 +49,7 @@ struct ServeOptions {
 Error wrong(std::string what) {
   return Error{Code::kInvalidArgument, std::move(what),
                "usage: ivy-rendezvous serve --job HEX32 --token-file PATH --listen ADDRESS:PORT "
-               "[--torch ADDRESS:PORT] [--stall-seconds N]"};
+               "[--torch ADDRESS:PORT [--torch-peers A,B...]] [--stall-seconds N]"};
 }
 
 template <class Number>
@@ -139,7 +140,7 @@ Result<int> listen_on_text(std::string_view text) {
   std::string_view address = text.substr(0, colon);
   if (address.starts_with('[') && address.ends_with(']'))
     address = address.substr(1, address.size() - 2);
-  return listen_on(std::string(address), port);
+  return listen_tcp(std::string(address), port);
 }
 
 // Whole lines, as many as the supervisor takes at once.

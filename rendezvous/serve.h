@@ -2,8 +2,10 @@
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
 //                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]]
-//   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT [--torch
-//   ADDRESS:PORT]
+//   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT
+//                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
+//
+// torch cannot authenticate: its socket is for loopback and the listed addresses only.
 //
 // On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit". Up:
 // "ready", "log TEXT", "stall TEXT" (who waits for whom, when nothing has moved for

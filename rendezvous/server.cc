@@ -21,6 +21,7 @@
 
 #include "rendezvous/connection.h"
 #include "rendezvous/explanation.h"
+#include "rendezvous/readiness.h"
 
 namespace ivy::store {
 namespace {
@@ -84,13 +85,19 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
         store_{options_.job_id, options_.token, random_bytes(kEpochBytes)},
         engine_(options_.engine),
         buffer_(std::make_unique<char[]>(kReadBytes)),
+        ready_(loop, readiness_.descriptor()),
         timer_(loop),
         last_progress_ns_(steady_ns()) {
     Replies none;
     engine_.begin_generation(options_.generation, none);
   }
 
-  void start() { tick(); }
+  ~Core() { ready_.release(); }  // The set closes it.
+
+  void start() {
+    tick();
+    wait_for_events();
+  }
   void listen(int listening_fd, Dialect dialect) {
     auto& listener =
         listeners_.emplace_back(Listener{stream_descriptor(loop_, listening_fd), dialect});
@@ -112,16 +119,17 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     bool starved = false;  // And that was said.
   };
   struct Link {
-    Link(boost::asio::io_context& loop, int fd, std::unique_ptr<Connection> connection_)
-        : socket(loop, fd), connection(std::move(connection_)) {}
-    stream_descriptor socket;
+    Link(int fd_, std::unique_ptr<Connection> connection_)
+        : fd(fd_), connection(std::move(connection_)) {}
+    const int fd;
     std::unique_ptr<Connection> connection;
     std::string address;
     Dialect dialect = Dialect::kNative;
     std::uint64_t since_ns = 0;
     std::size_t sent = 0;  // Of connection->unsent.
-    bool reading = false;
-    bool writing = false;
+    Wanted wanted;         // Of the socket, next.
+    Wanted watched;        // What the set watches it for.
+    bool in_set = false;
     bool touched = false;
     bool closed = false;
     std::list<std::shared_ptr<Link>>::iterator place;       // In links_.
@@ -141,6 +149,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   void take_clients(Listener& listener);
   void take_client(int fd, const sockaddr_storage& from, Dialect dialect);
   bool may_connect(const std::string& address, Dialect dialect) const;
+  void wait_for_events();
+  void serve_events();
+  void serve_event(const LinkPointer& link, const Readiness::Event& event);
+  void watch(const LinkPointer& link);
   void wait_readable(const LinkPointer& link);
   void read_some(const LinkPointer& link);
   void receive(const LinkPointer& link, std::string_view bytes);
@@ -160,11 +172,14 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   const StoreIdentity store_;
   Engine engine_;
   std::unique_ptr<char[]> buffer_;
+  Readiness readiness_;
+  stream_descriptor ready_;
   boost::asio::steady_timer timer_;
   std::list<Listener> listeners_;
   std::list<LinkPointer> links_;
   std::list<Link*> unauthenticated_;  // Oldest first.
   std::unordered_map<ClientId, Link*> by_client_;
+  std::vector<LinkPointer> closed_;   // In this turn: events that were taken may name them.
   std::vector<LinkPointer> touched_;  // Something is to be sent, or to be served.
   std::uint64_t timer_ns_ = kNever;   // When tick() comes at the latest.
   std::uint64_t changes_ = 0;         // The engine's, at the end of the last turn.
@@ -212,8 +227,7 @@ void Server::Core::take_clients(Listener& listener) {
 }
 
 bool Server::Core::may_connect(const std::string& address, Dialect dialect) const {
-  if (dialect == Dialect::kNative || options_.torch_peers.empty() || is_loopback(address))
-    return true;
+  if (dialect == Dialect::kNative || is_loopback(address)) return true;
   return std::find(options_.torch_peers.begin(), options_.torch_peers.end(), address) !=
          options_.torch_peers.end();
 }
@@ -237,10 +251,9 @@ void Server::Core::take_client(int fd, const sockaddr_storage& from, Dialect dia
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
   const std::string peer = text_of(from, true);
-  auto link = std::make_shared<Link>(loop_, fd,
-                                     dialect == Dialect::kNative
-                                         ? make_native_connection(engine_, store_, peer)
-                                         : make_torch_connection(engine_, peer));
+  auto link = std::make_shared<Link>(fd, dialect == Dialect::kNative
+                                             ? make_native_connection(engine_, store_, peer)
+                                             : make_torch_connection(engine_, peer));
   link->address = peer;
   link->dialect = dialect;
   link->since_ns = steady_ns();
@@ -262,26 +275,68 @@ void Server::Core::authenticated(Link& link) {
 
 // ---- Bytes come ---------------------------------------------------------------------------------
 
+void Server::Core::wait_for_events() {
+  ready_.async_wait(stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error || self->stopped_) return;
+                      self->serve_events();
+                      if (!self->stopped_) self->wait_for_events();
+                    });
+}
+
+void Server::Core::serve_events() {
+  closed_.clear();
+  for (const Readiness::Event& event : readiness_.take()) {
+    Link* const link = static_cast<Link*>(event.owner);
+    if (!link->closed) serve_event(LinkPointer(*link->place), event);
+  }
+}
+
+void Server::Core::serve_event(const LinkPointer& link, const Readiness::Event& event) {
+  if (link->wanted.write && (event.writable || event.broken)) {
+    link->wanted.write = false;
+    settle(link);
+    end_turn();
+    if (!link->closed) watch(link);
+  }
+  if (link->closed || !(event.readable || event.broken)) return;
+  // Others may have filled its buffer since it was waited for.
+  wait_readable(link);
+  if (link->wanted.read) return read_some(link);
+  // Who is gone is noticed when it is read again; until then it would be reported for ever.
+  if (event.broken && link->in_set) {
+    readiness_.remove(link->fd);
+    link->in_set = false;
+  }
+}
+
+void Server::Core::watch(const LinkPointer& link) {
+  if (link->in_set && link->watched == link->wanted) return;
+  if (link->in_set) {
+    readiness_.change(link->fd, link.get(), link->wanted);
+  } else if (link->wanted == Wanted{}) {
+    return;
+  } else if (!readiness_.add(link->fd, link.get(), link->wanted)) {
+    return close(link, "the system watches no more sockets");
+  }
+  link->in_set = true;
+  link->watched = link->wanted;
+}
+
 void Server::Core::wait_readable(const LinkPointer& link) {
-  if (link->reading || link->closed) return;
+  if (link->closed) return;
   // What has arrived is served first, and what was answered is sent first.
-  if (link->connection->has_more() || !may_go_on(*link)) return;
-  link->reading = true;
-  link->socket.async_wait(
-      stream_descriptor::wait_read,
-      [self = shared_from_this(), link](const boost::system::error_code& error) {
-        link->reading = false;
-        if (!error && !link->closed) self->read_some(link);
-      });
+  link->wanted.read = !link->connection->has_more() && may_go_on(*link);
+  watch(link);
 }
 
 void Server::Core::read_some(const LinkPointer& link) {
-  const ssize_t count = recv(link->socket.native_handle(), buffer_.get(), kReadBytes, 0);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable(link);
+  const ssize_t count = recv(link->fd, buffer_.get(), kReadBytes, 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return close(link, {});
   receive(link, std::string_view(buffer_.get(), static_cast<std::size_t>(count)));
   end_turn();
-  if (!link->closed) wait_readable(link);
+  wait_readable(link);
 }
 
 void Server::Core::receive(const LinkPointer& link, std::string_view bytes) {
@@ -361,24 +416,17 @@ void Server::Core::send_touched() {
 
 void Server::Core::send_some(const LinkPointer& link) {
   std::string& unsent = link->connection->unsent;
-  while (!link->closed && !link->writing && link->sent < unsent.size()) {
-    const ssize_t count = send(link->socket.native_handle(), unsent.data() + link->sent,
-                               unsent.size() - link->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (!link->closed && !link->wanted.write && link->sent < unsent.size()) {
+    const ssize_t count = send(link->fd, unsent.data() + link->sent, unsent.size() - link->sent,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) {
       link->sent += static_cast<std::size_t>(count);
       continue;
     }
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno != EAGAIN) return close(link, {});
-    link->writing = true;
-    link->socket.async_wait(
-        stream_descriptor::wait_write,
-        [self = shared_from_this(), link](const boost::system::error_code& error) {
-          link->writing = false;
-          if (error || link->closed) return;
-          self->settle(link);
-          self->end_turn();
-        });
+    link->wanted.write = true;
+    watch(link);
   }
   if (link->sent == unsent.size()) {
     // A large reply must not keep its memory for the life of the connection.
@@ -402,9 +450,9 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
   link->unauthenticated = false;
   by_client_.erase(link->connection->client());
   links_.erase(link->place);
-  boost::system::error_code ignored;
-  link->socket.close(ignored);
+  ::close(link->fd);
   link->connection = std::make_unique<ClosedConnection>();
+  closed_.push_back(link);
 }
 
 void Server::Core::begin_generation(std::uint32_t generation) {
@@ -423,6 +471,7 @@ void Server::Core::stop() {
   stopped_ = true;
   timer_.cancel();
   boost::system::error_code ignored;
+  ready_.cancel(ignored);
   for (Listener& listener : listeners_) listener.socket.close(ignored);
   const std::vector<LinkPointer> all(links_.begin(), links_.end());
   for (const LinkPointer& link : all) close(link, {});
@@ -434,6 +483,7 @@ void Server::Core::tick() {
   if (stopped_) return;
   const std::uint64_t now = steady_ns();
   timer_ns_ = kNever;
+  closed_.clear();
   end_turn();
   while (!unauthenticated_.empty() &&
          now - unauthenticated_.front()->since_ns > options_.limits.handshake_ns) {
@@ -501,38 +551,6 @@ std::uint64_t Server::last_progress_ns() const { return core_->last_progress_ns(
 bool Server::anybody_waits() const { return core_->anybody_waits(); }
 std::size_t Server::connection_count() const { return core_->connection_count(); }
 void Server::stop() { core_->stop(); }
-
-Result<int> listen_on(const std::string& address, std::uint16_t port) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_in);
-  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    length = sizeof(sockaddr_in6);
-  } else {
-    return Error{Code::kInvalidArgument, "'" + address + "' is no numeric address"};
-  }
-  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kInternal, "open a socket", errno);
-  const int one = 1;
-  const int zero = 0;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (address == "::") setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 ||
-      ::listen(fd, SOMAXCONN) != 0) {
-    const Error error =
-        errno_error(errno == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable,
-                    "listen on " + address + " port " + std::to_string(port), errno);
-    ::close(fd);
-    return error;
-  }
-  return fd;
-}
 
 std::string address_of(int fd) {
   sockaddr_storage storage{};

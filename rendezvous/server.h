@@ -36,7 +36,7 @@ struct ServerOptions {
   std::string job_id;  // 32 hexadecimal digits.
   std::string token;   // 32 bytes.
   std::uint32_t generation = 0;
-  // Numeric addresses that may use the torch socket, loopback always; empty: any.
+  // Numeric addresses that may use the torch socket; loopback always may.
   std::vector<std::string> torch_peers;
   EngineLimits engine;
   ServerLimits limits;
@@ -71,8 +71,6 @@ class Server {
   std::shared_ptr<Core> core_;
 };
 
-// A listening socket on a numeric address ("10.0.0.1", "::", with v4 as well) and a port (0: any).
-Result<int> listen_on(const std::string& address, std::uint16_t port);
 // "10.0.0.1:4123" of a bound socket.
 std::string address_of(int fd);
 

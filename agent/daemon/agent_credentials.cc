@@ -15,6 +15,7 @@
 #include <ctime>
 
 #include "agent/daemon/agent_log.h"
+#include "proto/agent_config.h"
 
 namespace ivy {
 namespace {
@@ -131,9 +132,27 @@ Result<CertificateFiles> find_certificates(const std::string& asked,
 
 struct AgentCredentials::Loaded {
   TrustAnchor anchor;
+  bool lacks_revoked = false;
   CertificateIdentity own;
   std::string key_and_certificate;
 };
+
+namespace {
+
+// The CA first, so that a fault is told of the file that has it.
+Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
+  TrustAnchor authority{.ca_pem = anchor.ca_pem};
+  if (const Result<void> good = prepare_anchor(authority); !good.ok())
+    return fault(files.path(kCa) + ": " + good.error().message,
+                 "copy it anew from the directory of the CA");
+  if (const Result<void> good = prepare_anchor(anchor); !good.ok())
+    return fault(
+        files.path(kRevoked) + ": " + good.error().message,
+        good.error().fix.empty() ? "copy it anew from the directory of the CA" : good.error().fix);
+  return {};
+}
+
+}  // namespace
 
 struct AgentCredentials::Stamp {
   std::int64_t modified_ns = 0;
@@ -143,7 +162,8 @@ struct AgentCredentials::Stamp {
 };
 
 Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFiles& files,
-                                                            const std::string& user) {
+                                                            const std::string& user,
+                                                            const std::string& last_revoked) {
   Loaded loaded;
   loaded.anchor.ca_pem = IVY_TRY(read_file(files.path(kCa), kMaxCertificateBytes));
   Result<std::string> revoked = read_file(files.path(kRevoked), kMaxRevocationBytes);
@@ -155,11 +175,17 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
     loaded.anchor.crl_pem = *revoked;
   else if (revoked.error().code != Code::kNotFound)
     return revoked.error();
-  // What is wrong with it is said below, where our own certificate is checked by it.
-  (void)prepare_anchor(loaded.anchor);
+  else  // Whoever was revoked stays so: nobody revokes by removing a file.
+    loaded.anchor.crl_pem = last_revoked;
+  loaded.lacks_revoked = !revoked.ok();
+  IVY_CHECK(prepare(loaded.anchor, files));
   const std::string certificate =
       IVY_TRY(read_file(files.path(kCertificate), kMaxCertificateBytes));
+  if (const auto readable = read_certificate(certificate); !readable.ok())
+    return fault(files.path(kCertificate) + ": " + readable.error().message,
+                 "copy it anew from the directory that `ivy-agent cert HOST` made");
   const std::string key = IVY_TRY(read_file(files.path(kKey), kMaxCertificateBytes));
+  IVY_CHECK(check_key_is_private(files.path(kKey), "ivy-agent renew HOST"));
   if (!key_fits(key, certificate))
     return fault(files.path(kKey) + " is not the key of " + files.path(kCertificate),
                  "copy both from the directory that `ivy-agent cert HOST` made");
@@ -275,7 +301,11 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                                                                  HalfOpen& half_open) {
   std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
   made->stamps_ = made->stamps();
-  Loaded loaded = IVY_TRY(read_all(files, user));
+  Loaded loaded = IVY_TRY(read_all(files, user, {}));
+  if (loaded.lacks_revoked)
+    agent_log::warning(files.path(kRevoked) +
+                       " is not there: nobody counts as revoked; copy it from the directory of the "
+                       "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->take_over(std::move(loaded)));
 
   namespace tls = grpc::experimental;
@@ -301,7 +331,9 @@ void AgentCredentials::reread(bool forced) {
   std::vector<Stamp> seen = stamps();
   if (!forced && seen == stamps_) return;
   stamps_ = std::move(seen);
-  Result<Loaded> loaded = read_all(files_, user_);
+  const std::string last_revoked = anchor()->crl_pem;
+  Result<Loaded> loaded = read_all(files_, user_, last_revoked);
+  const bool keeps_last = loaded.ok() && loaded->lacks_revoked && !last_revoked.empty();
   Result<void> taken = loaded.ok() ? take_over(std::move(*loaded)) : Result<void>(loaded.error());
   if (!taken.ok()) {
     agent_log::error("certificates have changed but are not taken: " + taken.error().message +
@@ -309,6 +341,11 @@ void AgentCredentials::reread(bool forced) {
                      (taken.error().fix.empty() ? "" : "; " + taken.error().fix));
     return;
   }
+  if (keeps_last && !keeps_last_revoked_)
+    agent_log::warning(files_.path(kRevoked) +
+                       " is gone: the revocation list that was read last stays in use until this "
+                       "agent ends; copy the list anew from the directory of the CA");
+  keeps_last_revoked_ = keeps_last;
   agent_log::notice("certificates of " + files_.directory + " read again: " + description());
   expiry_said_at_ = 0;
   say_expiry();
@@ -342,6 +379,11 @@ Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const 
   const std::lock_guard lock(mutex_);
   if (anchor == anchor_) let_in_ = let_in;
   return identity;
+}
+
+std::shared_ptr<const TrustAnchor> AgentCredentials::anchor() const {
+  const std::lock_guard lock(mutex_);
+  return anchor_;
 }
 
 std::string AgentCredentials::description() const {

@@ -23,7 +23,8 @@
 
 namespace ivy {
 
-// ca.crt, ca.crl (may be missing), host.crt and host.key.
+// ca.crt, ca.crl (may be missing; once read, the last list stays in use), host.crt and host.key
+// (refused when others may read it).
 struct CertificateFiles {
   std::string directory;
   std::string path(const char* name) const { return directory + "/" + name; }
@@ -74,7 +75,10 @@ class AgentCredentials {
   struct Loaded;
   struct Stamp;
   AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open);
-  static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user);
+  // last_revoked: what stands in for a revocation list that is not there (any more).
+  static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
+                                 const std::string& last_revoked);
+  std::shared_ptr<const TrustAnchor> anchor() const;
   Result<void> take_over(Loaded loaded);
   std::vector<Stamp> stamps() const;
 
@@ -97,6 +101,7 @@ class AgentCredentials {
   int published_ = -1;
   std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   std::vector<Stamp> stamps_;
+  bool keeps_last_revoked_ = false;  // Its file is gone, and that was said.
   std::int64_t expiry_said_at_ = 0;
 };
 

@@ -73,7 +73,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   JobRegistry& registry() override { return *registry_; }
   const BundleCache& bundles() const override { return bundles_; }
   const std::string& architecture() const override { return architecture_; }
-  bool is_draining() const override { return draining_; }
+  bool is_draining() const override { return registry_->is_draining(); }
   bool is_stopping() const override { return stopping_; }
   const std::string& jobs_cgroup() const override { return options_.jobs_cgroup; }
   Environment jobs_environment() const override { return jobs_environment_; }
@@ -102,7 +102,6 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   std::unique_ptr<JobRegistry> registry_;
   std::set<std::shared_ptr<JobCarrier>> carriers_;
   std::vector<std::weak_ptr<AgentForward>> forwards_;
-  bool draining_ = false;
   bool stopping_ = false;
   // The bundle cache's own: see put_call.h.
   boost::asio::thread_pool bundle_thread_{1};
@@ -126,6 +125,10 @@ Result<void> AgentService::Core::open_registry() {
                                         {.audit = options_.audit,
                                          .warn = options_.warn,
                                          .ended = [this](const JobKey& key) { job_ended(key); }}));
+  if (registry_->is_draining())
+    options_.warn(
+        "draining, as before this agent was started: no new jobs are taken until "
+        "`ivy-agent drain --undo`");
   registry_->look_at_all();
   status_changed();
   return {};
@@ -162,6 +165,7 @@ void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<Op
 }
 
 void AgentService::Core::forward(std::shared_ptr<OpenStream> stream) {
+  if (stopping_) return stream->finish(grpc_status({Code::kUnavailable, "the agent is ending"}));
   const Result<std::shared_ptr<ForwardChannel>> channel =
       forward_channels_.take(stream->request().open().target());
   if (!channel.ok()) return stream->finish(grpc_status(channel.error()));
@@ -173,7 +177,7 @@ void AgentService::Core::job_ended(const JobKey&) { status_changed(); }
 
 void AgentService::Core::status_changed() {
   const std::size_t jobs = registry_ ? registry_->size() : 0;
-  options_.status((draining_ ? "draining, " : "") + std::to_string(jobs) +
+  options_.status((is_draining() ? "draining, " : "") + std::to_string(jobs) +
                   (jobs == 1 ? " job" : " jobs"));
 }
 
@@ -204,7 +208,7 @@ void AgentService::Core::facts(agent::v1::FactsReply& reply) const {
   reply.set_user(user_);
   reply.set_architecture(architecture_);
   reply.set_certificate_expires_at(options_.certificate_expires_at());
-  reply.set_draining(draining_);
+  reply.set_draining(is_draining());
   reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
   reply.set_containment(options_.containment);
   reply.set_started_at(started_at_);
@@ -212,16 +216,16 @@ void AgentService::Core::facts(agent::v1::FactsReply& reply) const {
 
 void AgentService::Core::drain(const agent::v1::DrainRequest& request,
                                agent::v1::DrainReply& reply) {
-  draining_ = !request.undo();
-  if (request.stop_jobs() && draining_) {
-    for (const JobKey& key : registry_->jobs()) {
-      if (registry_->stop(key)) continue;
-      options_.warn("job " + key.job_id + ": its supervisor cannot be found to be stopped");
-    }
+  const Result<void> kept = registry_->set_draining(!request.undo());
+  if (!kept.ok())
+    options_.warn(std::string("drain") + (request.undo() ? " --undo" : "") +
+                  " holds only until this agent ends: " + kept.error().message);
+  if (request.stop_jobs() && is_draining()) {
+    for (const JobKey& key : registry_->jobs()) registry_->stop(key);
   }
   reply.set_jobs(static_cast<std::uint32_t>(registry_->size()));
   agent_log::notice(std::string("drain: ") +
-                    (!draining_            ? "new jobs are taken again"
+                    (!is_draining()        ? "new jobs are taken again"
                      : request.stop_jobs() ? "no new jobs are taken, and those here are ended"
                                            : "no new jobs are taken") +
                     "; " + std::to_string(registry_->size()) + " here");

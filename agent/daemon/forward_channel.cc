@@ -8,21 +8,15 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include <boost/system/error_code.hpp>
-#include <charconv>
 #include <ctime>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <utility>
-
-#include "proto/agent_config.h"
 
 namespace ivy {
 namespace {
 
 using grpc::experimental::TlsCustomVerificationCheckRequest;
 
-constexpr std::size_t kMaxPemBytes = 4u << 20;
 // Hundreds of streams of one job begin within a second: one look at the files is enough for them.
 constexpr std::chrono::seconds kLookAtFilesEvery{1};
 // As the launcher's own connections: a slow line with full buffers is not a dead one.
@@ -33,56 +27,27 @@ constexpr int kConnectMs = 5'000;
 constexpr int kLongestBackoffMs = 1'000;
 constexpr int kMaxMessageBytes = 4 << 20;
 constexpr std::chrono::minutes kLookForIdleEvery{1};
+// Only the clock can change a verdict: files of ours that change end the connection. A look costs
+// 0.4 ms, of the loop's thread, for each host of a job.
+constexpr std::chrono::seconds kJudgedFor{60};
 
-Result<std::string> read_pem(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || text.str().empty() || text.str().size() > kMaxPemBytes)
-    return Error{Code::kFailedPrecondition, "cannot read " + path, "agent.toml names this file"};
-  return text.str();
+std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
+
+Result<AgentIdentity> identity_of(const Environment& environment) {
+  Result<std::optional<AgentIdentity>> us = load_agent_identity(environment, unix_now());
+  if (!us.ok()) return us.error();
+  if (*us) return *std::move(*us);
+  return Error{Code::kFailedPrecondition,
+               "this agent's user has no agent.toml, so it cannot reach other agents",
+               "ivy-agent cert --user NAME writes it"};
 }
 
-Result<ForwardIdentity> identity_of(const Environment& environment) {
-  const Result<std::optional<AgentConfig>> config = load_agent_config(environment);
-  if (!config.ok()) return config.error();
-  if (!*config)
-    return Error{Code::kFailedPrecondition,
-                 "this agent's user has no agent.toml, so it cannot reach other agents",
-                 "ivy-agent cert --user NAME writes it"};
-  const AgentConfig& files = **config;
-  ForwardIdentity us;
-  us.anchor.ca_pem = IVY_TRY(read_pem(files.ca));
-  if (!files.revoked.empty()) us.anchor.crl_pem = IVY_TRY(read_pem(files.revoked));
-  us.certificate_pem = IVY_TRY(read_pem(files.certificate));
-  us.key_pem = IVY_TRY(read_pem(files.key));
-  const Result<CertificateIdentity> self = read_certificate(us.certificate_pem);
-  if (!self.ok()) return self.error().context(files.certificate);
-  us.self = *self;
-  return us;
-}
-
-Result<void> check_far_end(const ForwardIdentity& us, const std::string& name,
-                           const std::string& chain) {
-  const CertificateIdentity agent = IVY_TRY(verify_certificate(
-      chain, us.anchor, CertificateRole::kHost, static_cast<std::int64_t>(std::time(nullptr))));
-  IVY_CHECK(check_host_name(agent, name));
-  if (agent.serves.empty() || agent.serves == us.self.name) return {};
-  return Error{Code::kPermissionDenied,
-               "host/" + agent.name + " serves " + agent.serves + ", not " + us.self.name};
+bool is_the_same(const AgentIdentity& a, const AgentIdentity& b) {
+  return a.certificate_pem == b.certificate_pem && a.key_pem == b.key_pem &&
+         a.anchor.ca_pem == b.anchor.ca_pem && a.anchor.crl_pem == b.anchor.crl_pem;
 }
 
 std::string text_of(grpc::string_ref reference) { return {reference.data(), reference.size()}; }
-
-// A scope's percent sign would be taken for an escape.
-std::string uri_of(const ForwardTarget& target) {
-  const std::string suffix = ":" + std::to_string(target.port);
-  if (target.address.find(':') == std::string::npos) return "ipv4:" + target.address + suffix;
-  std::string address = target.address;
-  if (const std::size_t scope = address.find('%'); scope != std::string::npos)
-    address.replace(scope, 1, "%25");
-  return "ipv6:[" + address + "]" + suffix;
-}
 
 grpc::ChannelArguments channel_arguments(const std::string& name) {
   grpc::ChannelArguments arguments;
@@ -105,48 +70,31 @@ grpc::ChannelArguments channel_arguments(const std::string& name) {
 
 }  // namespace
 
-Result<ForwardTarget> parse_forward_target(const std::string& text) {
-  const Error malformed{Code::kInvalidArgument, "a target is \"NAME ADDRESS:PORT\""};
-  const std::size_t blank = text.find(' ');
-  const std::size_t colon = text.rfind(':');
-  if (blank == std::string::npos || blank == 0 || colon == std::string::npos || colon < blank)
-    return malformed;
-  ForwardTarget target;
-  target.name = text.substr(0, blank);
-  std::string address = text.substr(blank + 1, colon - blank - 1);
-  const bool has_brackets = address.size() > 2 && address.front() == '[' && address.back() == ']';
-  if (has_brackets) address = address.substr(1, address.size() - 2);
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + colon + 1, end, target.port);
-  const std::string plain = address.substr(0, address.find('%'));
-  const bool is_ipv6 = plain.find(':') != std::string::npos;
-  if (parsed.ec != std::errc() || parsed.ptr != end || target.port == 0 ||
-      canonical_address(plain).empty() || is_ipv6 != has_brackets)
-    return malformed;
-  target.address = address;
-  return target;
-}
-
-bool ForwardIdentity::operator==(const ForwardIdentity& other) const {
-  return certificate_pem == other.certificate_pem && key_pem == other.key_pem &&
-         anchor.ca_pem == other.anchor.ca_pem && anchor.crl_pem == other.anchor.crl_pem;
-}
-
 // ---- One connection -----------------------------------------------------------------------------
+
+Result<CertificateIdentity> ForwardChannel::Verdict::judge(const AgentIdentity& us,
+                                                           const std::string& name,
+                                                           std::int64_t now_unix_s) {
+  Result<CertificateIdentity> agent = check_agent(us, name, chain, now_unix_s);
+  judged_at = now_unix_s;
+  not_after = agent.ok() ? agent->not_after : 0;
+  return agent;
+}
 
 // The one that decides: gRPC's own checks of chain and name give no reasons and are off. Called on
 // gRPC's threads at the end of a handshake, before a byte of any call leaves.
 class ForwardChannel::Verifier : public grpc::experimental::ExternalCertificateVerifier {
  public:
-  Verifier(ForwardIdentity us, std::string name, std::shared_ptr<Verdict> verdict)
+  Verifier(AgentIdentity us, std::string name, std::shared_ptr<Verdict> verdict)
       : us_(std::move(us)), name_(std::move(name)), verdict_(std::move(verdict)) {}
 
   bool Verify(TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
               grpc::Status* status) override {
     std::string chain = text_of(request->peer_cert_full_chain());
     if (chain.empty()) chain = text_of(request->peer_cert());
-    const Result<void> checked = check_far_end(us_, name_, chain);
     const std::lock_guard lock(verdict_->mutex);
+    verdict_->chain = std::move(chain);
+    const Result<CertificateIdentity> checked = verdict_->judge(us_, name_, unix_now());
     verdict_->refusal.reset();
     if (!checked.ok()) {
       verdict_->refusal = checked.error();
@@ -157,12 +105,13 @@ class ForwardChannel::Verifier : public grpc::experimental::ExternalCertificateV
   void Cancel(TlsCustomVerificationCheckRequest*) override {}
 
  private:
-  const ForwardIdentity us_;
+  const AgentIdentity us_;
   const std::string name_;
   const std::shared_ptr<Verdict> verdict_;
 };
 
-ForwardChannel::ForwardChannel(const ForwardTarget& target, const ForwardIdentity& us) {
+ForwardChannel::ForwardChannel(const AgentTarget& target, const AgentIdentity& us)
+    : name_(target.name) {
   namespace tls = grpc::experimental;
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(std::make_shared<tls::StaticDataCertificateProvider>(
@@ -173,13 +122,23 @@ ForwardChannel::ForwardChannel(const ForwardTarget& target, const ForwardIdentit
   options.set_check_call_host(false);
   options.set_certificate_verifier(
       tls::ExternalCertificateVerifier::Create<Verifier>(us, target.name, verdict_));
-  channel_ = grpc::CreateCustomChannel(uri_of(target), tls::TlsCredentials(options),
-                                       channel_arguments(target.name));
+  channel_ =
+      grpc::CreateCustomChannel(grpc_target(target.address, target.port),
+                                tls::TlsCredentials(options), channel_arguments(target.name));
 }
 
 std::optional<Error> ForwardChannel::refusal() const {
   const std::lock_guard lock(verdict_->mutex);
   return verdict_->refusal;
+}
+
+bool ForwardChannel::is_believed_at(const AgentIdentity& us, std::int64_t now_unix_s) const {
+  const std::lock_guard lock(verdict_->mutex);
+  if (verdict_->chain.empty()) return true;
+  const std::int64_t age_s = now_unix_s - verdict_->judged_at;
+  const bool is_fresh = age_s >= 0 && age_s < kJudgedFor.count();
+  if (is_fresh && now_unix_s <= verdict_->not_after) return true;
+  return verdict_->judge(us, name_, now_unix_s).ok();
 }
 
 // Streams that are under way have the gRPC channel from their stubs.
@@ -195,9 +154,9 @@ ForwardChannels::ForwardChannels(boost::asio::io_context& loop, Environment envi
 Result<void> ForwardChannels::load_identity() {
   const Clock::time_point now = Clock::now();
   if (us_ && now - loaded_ < kLookAtFilesEvery) return {};
-  ForwardIdentity us = IVY_TRY(identity_of(environment_));
+  AgentIdentity us = IVY_TRY(identity_of(environment_));
   loaded_ = now;
-  if (us_ && *us_ == us) return {};
+  if (us_ && is_the_same(*us_, us)) return {};
   // Streams that are under way keep the channels that they have.
   channels_.clear();
   us_ = std::move(us);
@@ -208,11 +167,14 @@ Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string&
   IVY_CHECK(load_identity());
   const Clock::time_point now = Clock::now();
   const auto found = channels_.find(target);
-  if (found != channels_.end() && !found->second.channel->is_given_up()) {
+  // A certificate that was good when the connection was made may have expired since: then it is
+  // made again, and what the far agent shows now is judged.
+  if (found != channels_.end() && !found->second.channel->is_given_up() &&
+      found->second.channel->is_believed_at(*us_, unix_now())) {
     found->second.used = now;
     return found->second.channel;
   }
-  const ForwardTarget parsed = IVY_TRY(parse_forward_target(target));
+  const AgentTarget parsed = IVY_TRY(parse_agent_target(target));
   if (channels_.size() >= kMaxChannels) drop_idle(now);
   if (channels_.size() >= kMaxChannels)
     return Error{Code::kResourceExhausted, "this agent keeps connections to " +

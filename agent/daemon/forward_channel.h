@@ -1,6 +1,7 @@
 // Connections to other hosts' agents that are kept for our user: one gRPC channel per target,
 // secured with the certificate that agent.toml names, alive for as long as it is used and ten
-// minutes more. A certificate that has changed on disk is used by channels made after that.
+// minutes more. Files of ours that have changed on disk let go of every kept connection, and the
+// far certificate is asked about again for each stream.
 //
 // Thread: the loop's; the check of the far certificate runs on gRPC's. Lifetime: outlived by the
 // loop; channels are let go on it.
@@ -18,37 +19,23 @@
 #include <optional>
 #include <string>
 
-#include "proto/agent_certificate.h"
+#include "proto/agent_target.h"
+#include "proto/agent_user.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
 namespace ivy {
 
-// "NAME ADDRESS:PORT": whom the certificate must name, and where that is.
-struct ForwardTarget {
-  std::string name;
-  std::string address;  // Numeric, without brackets.
-  std::uint16_t port = 0;
-};
-// InvalidArgument when it is none. Pure.
-Result<ForwardTarget> parse_forward_target(const std::string& text);
-
-// Who we are to other agents.
-struct ForwardIdentity {
-  std::string certificate_pem;
-  std::string key_pem;
-  TrustAnchor anchor;
-  CertificateIdentity self;
-  bool operator==(const ForwardIdentity& other) const;
-};
-
 // One kept connection.
 class ForwardChannel {
  public:
-  ForwardChannel(const ForwardTarget& target, const ForwardIdentity& us);
+  ForwardChannel(const AgentTarget& target, const AgentIdentity& us);
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
   // Why the far certificate was refused, when that is why there is no connection.
   std::optional<Error> refusal() const;
+  // Would the certificate that the far agent has shown be believed now? Judged anew when its time
+  // is over, else once a minute. One that has not shown any yet is judged in its handshake.
+  bool is_believed_at(const AgentIdentity& us, std::int64_t now_unix_s) const;
   // After a stream's end. A connection that could not be made, or has broken, is not kept: gRPC
   // would dial again each second for as long as it is, and fill the log of the far agent.
   void give_up_unless_connected();
@@ -59,7 +46,13 @@ class ForwardChannel {
   struct Verdict {
     std::mutex mutex;
     std::optional<Error> refusal;
+    std::string chain;  // Of the last handshake.
+    std::int64_t judged_at = 0;
+    std::int64_t not_after = 0;  // Of the certificate that was believed then.
+    Result<CertificateIdentity> judge(const AgentIdentity& us, const std::string& name,
+                                      std::int64_t now_unix_s);
   };
+  const std::string name_;
   std::shared_ptr<Verdict> verdict_ = std::make_shared<Verdict>();
   std::shared_ptr<grpc::Channel> channel_;
 };
@@ -90,7 +83,7 @@ class ForwardChannels {
   void wait_for_a_minute();
 
   const Environment environment_;
-  std::optional<ForwardIdentity> us_;
+  std::optional<AgentIdentity> us_;
   Clock::time_point loaded_{};
   std::map<std::string, Kept> channels_;
   boost::asio::steady_timer minute_;

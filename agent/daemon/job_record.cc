@@ -10,6 +10,7 @@
 #include "agent/node/warden.h"
 #include "proto/agent.pb.h"
 #include "proto/exit_code.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {

@@ -18,6 +18,7 @@
 
 #include "agent/node/job_directory.h"
 #include "agent/node/process_tree.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {
@@ -29,7 +30,9 @@ constexpr char kRecordSuffix[] = ".job";
 constexpr char kWardenSuffix[] = ".warden";
 constexpr char kEndedSuffix[] = ".ended";
 constexpr char kDamagedSuffix[] = ".damaged";
-constexpr std::size_t kJobIdDigits = 32;
+constexpr char kFreshSuffix[] = ".new";
+constexpr char kFreshWardenSuffix[] = ".warden.new";
+constexpr char kDraining[] = "draining";
 // A warden that was started when its agent died needs a moment before anything of it can be seen.
 constexpr milliseconds kFirstLooks{100};
 constexpr int kLooksBeforeGivenUp = 10;
@@ -71,20 +74,12 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-void sync_directory(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  fsync(fd);
-  close(fd);
-}
-
-// Whole or not at all, also after a power failure.
-Result<void> write_durably(const std::string& directory, const std::string& path,
-                           std::string_view text) {
-  const std::string fresh = path + ".new";
+// Whole or not at all, for whoever reads it while this machine runs.
+Result<void> write_whole(const std::string& path, std::string_view text) {
+  const std::string fresh = path + kFreshSuffix;
   const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return write_error(path, errno);
-  const bool written = write_all(fd, text) && fsync(fd) == 0;
+  const bool written = write_all(fd, text);
   const int error = errno;
   close(fd);
   if (!written || rename(fresh.c_str(), path.c_str()) != 0) {
@@ -92,7 +87,6 @@ Result<void> write_durably(const std::string& directory, const std::string& path
     unlink(fresh.c_str());
     return write_error(path, why);
   }
-  sync_directory(directory);
   return {};
 }
 
@@ -133,19 +127,24 @@ bool is_directory_held(const JobKey& key) {
 }  // namespace
 
 struct JobRegistry::Job {
-  explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop) {}
+  explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
   std::optional<pid_t> child;     // Whom we have started: reaped by us.
   std::optional<int> child_exit;  // How it ended, when it was ours.
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
+  boost::asio::steady_timer stop_timer;
   int looks = 0;
   bool is_over = false;
 };
 
 JobRegistry::JobRegistry(boost::asio::io_context& loop, std::string directory, Handlers handlers)
-    : loop_(loop), directory_(std::move(directory)), handlers_(std::move(handlers)), hour_(loop) {}
+    : loop_(loop),
+      directory_(std::move(directory)),
+      handlers_(std::move(handlers)),
+      syncing_(directory_),
+      hour_(loop) {}
 
 JobRegistry::~JobRegistry() {
   for (auto& [key, job] : jobs_) job->is_over = true;
@@ -202,14 +201,31 @@ void JobRegistry::read_directory() {
   for (const std::string& name : names) {
     const std::string path = directory_ + "/" + name;
     struct stat status {};
-    if (name.ends_with(".new")) {
-      unlink(path.c_str());  // Of an agent or a warden that died while it wrote.
+    if (name == kDraining) {
+      is_draining_ = true;
     } else if (const auto ended = key_of(name, kEndedSuffix)) {
       if (lstat(path.c_str(), &status) == 0) tombstones_[*ended].ended_at = status.st_mtime;
     } else if (name.ends_with(kRecordSuffix)) {
       read_job(name);
     }
   }
+  // Of an agent or a warden that died while it wrote. What belongs to a job that is listed may be
+  // its living warden's, that is just about to say how the job ended: it goes with the job.
+  for (const std::string& name : names) {
+    if (!name.ends_with(kFreshSuffix)) continue;
+    const auto warden = key_of(name, kFreshWardenSuffix);
+    if (!warden || !jobs_.contains(*warden)) unlink((directory_ + "/" + name).c_str());
+  }
+}
+
+Result<void> JobRegistry::set_draining(bool is_draining) {
+  is_draining_ = is_draining;
+  const std::string path = directory_ + "/" + kDraining;
+  if (is_draining) IVY_CHECK(write_whole(path, ""));
+  if (!is_draining && unlink(path.c_str()) != 0 && errno != ENOENT)
+    return errno_error(Code::kUnavailable, "remove " + path, errno);
+  sync_directory(directory_);
+  return {};
 }
 
 void JobRegistry::read_job(const std::string& name) {
@@ -265,7 +281,9 @@ Result<void> JobRegistry::add(const JobRecord& record) {
     return Error{Code::kResourceExhausted,
                  "this agent keeps " + std::to_string(kMaxJobs) + " jobs already"};
   unlink(warden_record(key).c_str());
-  IVY_CHECK(write_durably(directory_, path_of(key, kRecordSuffix), encode_job_record(record)));
+  const std::string path = path_of(key, kRecordSuffix);
+  IVY_CHECK(write_whole(path, encode_job_record(record)));
+  syncing_.sync(path);
   const auto job = std::make_shared<Job>(loop_);
   job->key = key;
   job->record = record;
@@ -286,7 +304,23 @@ void JobRegistry::started(const JobKey& key, pid_t pid, int pidfd) {
   watch(job, pidfd);
 }
 
-bool JobRegistry::stop(const JobKey& key) {
+void JobRegistry::stop(const JobKey& key) {
+  const auto found = jobs_.find(key);
+  if (found != jobs_.end()) stop_soon(found->second, 0);
+}
+
+void JobRegistry::stop_soon(const JobPointer& job, int looks) {
+  if (job->is_over || signal_supervisor(job->key)) return;
+  if (looks == kLooksBeforeGivenUp)
+    return handlers_.warn("job " + job->key.job_id +
+                          ": its supervisor cannot be found to be stopped");
+  job->stop_timer.expires_after(kFirstLooks);
+  job->stop_timer.async_wait([this, job, looks](const error_code& error) {
+    if (!error && !job->is_over) stop_soon(job, looks + 1);
+  });
+}
+
+bool JobRegistry::signal_supervisor(const JobKey& key) const {
   const auto warden = read_warden(key);
   if (!warden || !is_that_process(*warden)) return false;
   // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.
@@ -372,6 +406,7 @@ void JobRegistry::bury(const JobKey& key, std::int64_t ended_at) {
   if (rename(path_of(key, kRecordSuffix).c_str(), ended.c_str()) == 0)
     utimensat(AT_FDCWD, ended.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
   unlink(warden_record(key).c_str());
+  unlink(path_of(key, kFreshWardenSuffix).c_str());
   tombstones_[key].ended_at = ended_at;
   if (tombstones_.size() > kMaxTombstones) remove_old_tombstones();
 }

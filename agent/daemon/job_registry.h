@@ -4,6 +4,7 @@
 //   JOB-HOST.job     written before the warden starts: whose job it is (job_record.h)
 //   JOB-HOST.warden  written by the warden: who it is; at the end, how it ended (warden.h)
 //   JOB-HOST.ended   the first one, renamed: a tombstone, whose time stamp is the job's end
+//   draining         is there while new jobs are refused: an agent that is started again goes on so
 //   lock             locked by the agent that uses the directory; holds its pid
 //
 // A job lives as long as its warden, and as long as anybody holds the lock of its job directory.
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "agent/daemon/job_record.h"
+#include "agent/daemon/sync_thread.h"
 #include "agent/node/warden.h"
 #include "proto/status.h"
 
@@ -68,7 +70,9 @@ class JobRegistry {
   std::size_t size() const { return jobs_.size(); }
   std::vector<JobKey> jobs() const;
 
-  // Writes the record, durably. ResourceExhausted (kMaxJobs, or the disk is full), Unavailable.
+  // Writes the record: at once for the next agent on this machine, durably a moment later. A power
+  // failure between the two ends the job as well, and costs its audit line. ResourceExhausted
+  // (kMaxJobs, or the disk is full), Unavailable.
   Result<void> add(const JobRecord& record);
   // Nothing has run: as if it had never been added. No audit line.
   void forget(const JobKey& key);
@@ -76,8 +80,14 @@ class JobRegistry {
   void started(const JobKey& key, pid_t pid, int pidfd);
   // Where the warden is to tell.
   std::string warden_record(const JobKey& key) const;
-  // Asks the supervisor to end its job in order. False when it cannot be found.
-  bool stop(const JobKey& key);
+  // Asks the supervisor to end its job in order; warns when it cannot be found, also a second
+  // later: a warden that has just been started has not borne it yet.
+  void stop(const JobKey& key);
+
+  // New jobs are refused, by this agent and by those that come after it. An error means that only
+  // this one knows.
+  Result<void> set_draining(bool is_draining);
+  bool is_draining() const { return is_draining_; }
 
   static std::string boot_id();
 
@@ -98,6 +108,8 @@ class JobRegistry {
   void watch(const JobPointer& job, int pidfd);
   void warden_ended(const JobPointer& job);
   void end(const JobPointer& job, const std::string& outcome);
+  bool signal_supervisor(const JobKey& key) const;
+  void stop_soon(const JobPointer& job, int looks);
   void bury(const JobKey& key, std::int64_t ended_at);
   void remove_old_tombstones();
   void wait_for_an_hour();
@@ -106,7 +118,9 @@ class JobRegistry {
   boost::asio::io_context& loop_;
   const std::string directory_;
   const Handlers handlers_;
+  SyncThread syncing_;
   int lock_fd_ = -1;
+  bool is_draining_ = false;
   std::map<JobKey, JobPointer> jobs_;
   std::map<JobKey, Tombstone> tombstones_;
   boost::asio::steady_timer hour_;

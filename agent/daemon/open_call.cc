@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/node/job_directory.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {

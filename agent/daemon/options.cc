@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "proto/build.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {
@@ -29,8 +30,9 @@ std::string default_socket(const Environment& environment, std::uint32_t uid) {
   const std::string given = first_directory(value_of(environment, "RUNTIME_DIRECTORY"));
   if (!given.empty()) return given + "/agent.sock";
   const std::string user = value_of(environment, "XDG_RUNTIME_DIR");
-  if (!user.empty()) return user + "/ivyrun/agent.sock";
-  return "/tmp/ivyrun-" + std::to_string(uid) + "/agent.sock";
+  const std::string own = place_in_runtime_directory(user.c_str());
+  if (!own.empty()) return own + "/agent.sock";
+  return place_in_tmp(uid) + "/agent.sock";
 }
 
 std::string default_state(const Environment& environment) {
@@ -94,7 +96,7 @@ void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
                    "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
       ->check(CLI::Range(0, 65535));
 
-  verbs.drain = app.add_subcommand("drain", "Take no new jobs from now on");
+  verbs.drain = app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
   verbs.drain->add_flag("--undo", raw.drain.undo, "Take new jobs again");
   verbs.drain->add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
   verbs.drain->add_option("--wait", raw.wait_s, "Wait so many seconds until no job is left")

@@ -54,6 +54,8 @@ struct CommandChannel::Carrier {
 
   boost::asio::posix::stream_descriptor socket;
   CarrierKind kind;
+  bool is_first = false;  // The one for which this supervisor was started.
+  bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
   // Until it has attached: what came so far, and what reads it without touching the session.
   std::string received;
@@ -75,7 +77,10 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       handlers_(std::move(handlers)),
       session_(start.host, kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
-  if (start.carrier_fd >= 0) add_carrier(start.carrier_fd, start.carrier, kFirstAttachTimeoutNs);
+  if (start.carrier_fd >= 0) {
+    add_carrier(start.carrier_fd, start.carrier, kFirstAttachTimeoutNs);
+    unattached_.back()->is_first = true;
+  }
   accept();
 }
 
@@ -212,7 +217,9 @@ void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& te
   // A fresh socket takes these few bytes at once; if it does not, the close says enough.
   [[maybe_unused]] const ssize_t written =
       ::write(carrier->socket.native_handle(), bytes.data(), bytes.size());
-  lose(carrier, CarrierLoss::kHungUp);
+  carrier->is_refused = true;
+  // Its end is as good as in order: nothing of ours was cut off.
+  lose(carrier, CarrierLoss::kHalfClosed);
 }
 
 // ---- the attached carrier ------------------------------------------------------------------
@@ -234,11 +241,13 @@ void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view byt
 void CommandChannel::lose(const CarrierPointer& carrier, CarrierLoss loss) {
   if (carrier->is_closed) return;
   const bool was_attached = carrier == attached_;
-  // The launcher on this host may die before it has attached; nobody else can stand in for it.
-  const bool was_local = carrier->kind == CarrierKind::kLocal && token_.empty();
-  if (was_local) lease_.carrier_attached(CarrierKind::kLocal);
+  // The launcher on this host may die before it has attached; nobody else can stand in for it. Nor
+  // for one elsewhere whose first words will not do. Any other may have taken another way to us.
+  const bool is_hopeless = carrier->kind == CarrierKind::kLocal || carrier->is_refused;
+  const bool was_awaited = carrier->is_first && is_hopeless && token_.empty();
+  if (was_awaited) lease_.carrier_attached(carrier->kind);
   close(carrier);
-  if (!was_attached && !was_local) return;
+  if (!was_attached && !was_awaited) return;
   if (was_attached) session_.carrier_down();
   lease_.carrier_lost(loss);
   handlers_.lost();

@@ -15,11 +15,15 @@ void Ending::begin_again() {
   *this = Ending();
 }
 
-void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns) {
+void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns) {
   if (phase_ == EndingPhase::kReported || phase_ == EndingPhase::kKilling) return;
   const bool first = !stopping();
   if (first) phase_ = EndingPhase::kOrdered;
-  const std::uint64_t kill_at_ns = now_ns + grace_ns;
+  // Who is to be killed at once is not warned.
+  if (grace_ns == 0) warning_ns = 0;
+  const std::uint64_t terminate_at_ns = now_ns + warning_ns;
+  const std::uint64_t kill_at_ns = terminate_at_ns + grace_ns;
+  terminate_at_ns_ = first ? terminate_at_ns : std::min(terminate_at_ns_, terminate_at_ns);
   kill_at_ns_ = first ? kill_at_ns : std::min(kill_at_ns_, kill_at_ns);
 }
 
@@ -55,6 +59,16 @@ EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
       return {EndingAction::kTerminate, 0};
     case EndingPhase::kOrdered:
       if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
+      if (now_ns < terminate_at_ns_ && !facts.workers_ended) {
+        phase_ = EndingPhase::kWarned;
+        return {EndingAction::kTerminateUntold, 0};
+      }
+      phase_ = EndingPhase::kTerminating;
+      return {EndingAction::kTerminate, 0};
+    case EndingPhase::kWarned:
+      if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
+      if (now_ns < terminate_at_ns_ && !facts.workers_ended)
+        return {EndingAction::kNothing, terminate_at_ns_ - now_ns};
       phase_ = EndingPhase::kTerminating;
       return {EndingAction::kTerminate, 0};
     case EndingPhase::kTerminating:

@@ -11,6 +11,7 @@ enum class EndingPhase {
   kIdle,  // Nothing was started.
   kRunning,
   kOrdered,      // A stop was ordered and TERM has not been sent yet.
+  kWarned,       // Who could be told in another way has been; the others got TERM.
   kTerminating,  // TERM was sent, the grace runs.
   kKilling,
   kReported,
@@ -24,8 +25,9 @@ struct EndingFacts {
 
 enum class EndingAction {
   kNothing,
-  kTerminate,  // CONT and TERM to everything.
-  kKill,       // One pass of KILL over everything.
+  kTerminate,        // CONT and TERM to everything.
+  kTerminateUntold,  // The same to those who have not been told in another way.
+  kKill,             // One pass of KILL over everything.
   kReportClean,
   kReportLeftovers,  // KILL did not end everything.
 };
@@ -41,14 +43,17 @@ class Ending {
   // From TERM to KILL for what outlives the last worker.
   static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
+  // From the abort epoch to TERM for workers on the control socket (design, section 7).
+  static constexpr std::uint64_t kWarningNs = 1'000'000'000;
   // After so long under KILL a process sits in uninterruptible sleep: it is named, not waited for.
   static constexpr std::uint64_t kUnkillableNs = 30'000'000'000;
 
   void workers_started();
   // Another generation is about to start. Only after kReported.
   void begin_again();
-  // The first order begins the grace; a later one may only shorten it. 0: KILL at once.
-  void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns);
+  // The first order begins the grace; a later one may only shorten it. 0: KILL at once. warning_ns:
+  // so much later who has been told otherwise gets TERM; the grace begins then.
+  void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns = 0);
   // The next thing to do. Repeat until it says kNothing.
   EndingStep advance(const EndingFacts& facts, std::uint64_t now_ns);
 
@@ -63,6 +68,7 @@ class Ending {
 
   EndingPhase phase_ = EndingPhase::kIdle;
   std::uint64_t kill_at_ns_ = 0;
+  std::uint64_t terminate_at_ns_ = 0;
   std::uint64_t kill_since_ns_ = 0;
   std::uint64_t next_kill_ns_ = 0;
 };

@@ -16,6 +16,8 @@
 #include <memory>
 #include <vector>
 
+#include "proto/user_places.h"
+
 namespace ivy {
 namespace {
 
@@ -23,20 +25,17 @@ namespace {
 constexpr std::time_t kSettledSeconds = 10;
 // Two levels are ours; more means that this is not what we made.
 constexpr int kMaxDepth = 8;
-constexpr std::size_t kJobIdDigits = 32;
+// Who looks whether a job lives holds its lock for an instant: an agent, or a warden that sweeps.
+constexpr int kLockTries = 20;
+constexpr useconds_t kLockPauseMicroseconds = 1000;
 
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
-std::vector<std::string> parent_candidates() {
-  const std::string name = "ivyrun-" + std::to_string(geteuid());
-  std::vector<std::string> candidates{"/tmp/" + name, "/dev/shm/" + name};
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && runtime[0] == '/')
-    candidates.push_back(std::string(runtime) + "/ivyrun");
-  return candidates;
+std::vector<std::string> parents() {
+  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
 }
 
 std::string directory_name(const std::string& job_id, std::uint32_t host) {
@@ -140,8 +139,12 @@ Result<JobDirectory> make_in(const std::string& parent, const std::string& name)
   remove_dead_jobs(parent);
   JobDirectory job;
   job.path = parent + "/" + name;
-  IVY_CHECK(make_private(job.path));
-  job.lock_fd = lock_directory(job.path);
+  for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
+    if (tries > 0) usleep(kLockPauseMicroseconds);
+    // Each time: a sweep may have taken it for a dead job's.
+    IVY_CHECK(make_private(job.path));
+    job.lock_fd = lock_directory(job.path);
+  }
   if (job.lock_fd < 0) {
     return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
   }
@@ -163,11 +166,6 @@ Result<sockaddr_un> socket_address(const std::string& path) {
 
 }  // namespace
 
-bool is_job_id(std::string_view text) {
-  return text.size() == kJobIdDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 std::string JobDirectory::error_file(std::uint32_t generation, std::uint32_t rank) const {
   return path + "/error-" + std::to_string(generation) + "-" + std::to_string(rank) + ".json";
 }
@@ -175,7 +173,7 @@ std::string JobDirectory::error_file(std::uint32_t generation, std::uint32_t ran
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host) {
   const std::string name = directory_name(job_id, host);
   std::string reasons;
-  for (const std::string& parent : parent_candidates()) {
+  for (const std::string& parent : parents()) {
     Result<JobDirectory> made = make_in(parent, name);
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
@@ -185,7 +183,7 @@ Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t
 }
 
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host) {
-  for (const std::string& parent : parent_candidates()) {
+  for (const std::string& parent : parents()) {
     JobDirectory job;
     job.path = parent + "/" + directory_name(job_id, host);
     if (check_private(parent).ok() && check_private(job.path).ok()) return job;

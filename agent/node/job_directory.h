@@ -5,24 +5,21 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "proto/status.h"
 
 namespace ivy {
 
-// 32 lower-case hexadecimal digits: safe as a part of a path.
-bool is_job_id(std::string_view text);
-
 struct JobDirectory {
   std::string path;  // .../ivyrun-UID/JOBID-HOST
   int lock_fd = -1;  // Of its maker: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
+  std::string control_socket() const { return path + "/control.sock"; }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };
 
-// Makes /tmp/ivyrun-UID (else /dev/shm/ivyrun-UID, else $XDG_RUNTIME_DIR/ivyrun) and the job's own
+// Makes the first of job_parents() (proto/user_places.h) that can be made and the job's own
 // directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused.
 // AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
 // supervisor are both dead (nobody holds their lock).

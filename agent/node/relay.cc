@@ -15,6 +15,7 @@
 
 #include "agent/node/job_directory.h"
 #include "agent/node/warden.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {
@@ -247,7 +248,6 @@ int fail(const std::string& text, int exit_code) {
 Result<OpenRequest> parse_open_line(std::string_view line) {
   const Error malformed{Code::kInvalidArgument, "the first line is not an IVYOPEN line"};
   constexpr std::string_view kMagic = "IVYOPEN 1 ";
-  constexpr std::size_t kJobIdDigits = 32;
   OpenRequest request;
   if (!line.starts_with(kMagic)) return malformed;
   line.remove_prefix(kMagic.size());

@@ -1,8 +1,6 @@
 #include "agent/node/store_process.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -16,6 +14,7 @@
 #include <utility>
 
 #include "proto/exit_code.h"
+#include "proto/listening_socket.h"
 
 namespace ivy {
 namespace {
@@ -24,35 +23,9 @@ using boost::asio::posix::stream_descriptor;
 
 constexpr std::size_t kControlBytes = 64u << 10;
 
-Result<int> listen_at(const std::string& address, std::uint16_t port) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_in);
-  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    length = sizeof(sockaddr_in6);
-  } else {
-    return Error{Code::kInvalidArgument, "store: '" + address + "' is no numeric address"};
-  }
-  const int fd = socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "store: open a socket", errno);
-  const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  if (storage.ss_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&storage), length) == 0 &&
-      ::listen(fd, SOMAXCONN) == 0) {
-    return fd;
-  }
-  const Code code = errno == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable;
-  const Error error =
-      errno_error(code, "store: listen on " + address + " port " + std::to_string(port), errno);
-  close(fd);
-  return error;
+Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
+  const Result<int> fd = listen_tcp(address, port);
+  return fd.ok() ? fd : fd.error().context("store");
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -91,9 +64,9 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   Result<void> listen() {
     for (const std::string& address : request_.addresses) {
-      add_listener(IVY_TRY(listen_at(address, request_.port)), false);
+      add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
       if (request_.torch_port != 0)
-        add_listener(IVY_TRY(listen_at(address, request_.torch_port)), true);
+        add_listener(IVY_TRY(listen_for_store(address, request_.torch_port)), true);
     }
     return {};
   }
@@ -158,7 +131,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
     }
-    // Never without a list: to the store that means that everybody may come.
+    // Without a list nobody but this host's loopback would be let in.
     std::vector<std::string> peers = request_.torch_peers;
     peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
     words.push_back("--torch-peers");

@@ -26,6 +26,7 @@
 #include "agent/node/address_check.h"
 #include "agent/node/command_channel.h"
 #include "agent/node/containment.h"
+#include "agent/node/control_server.h"
 #include "agent/node/ending.h"
 #include "agent/node/hello.h"
 #include "agent/node/host_facts.h"
@@ -33,8 +34,10 @@
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
 #include "agent/node/own_package.h"
+#include "agent/node/stop_order.h"
 #include "agent/node/store_process.h"
 #include "agent/node/worker.h"
+#include "proto/exit_code.h"
 #include "proto/job.pb.h"
 #include "proto/short_slice.h"
 
@@ -44,7 +47,7 @@ namespace {
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kTick{250};
-constexpr int kTicksPerHeartbeat = 4;
+constexpr int kTicksPerHeartbeat = 4;  // And per look at what workers' operations have come to.
 // A launcher that attaches and never says Hello, or that never attaches, is not coming.
 constexpr std::uint64_t kHelloTimeoutNs = 30 * kNanosPerSecond;
 constexpr std::uint64_t kDefaultGraceNs = 5 * kNanosPerSecond;
@@ -104,9 +107,11 @@ class Supervisor {
   void collect_all();
   void reap_children();
   Worker* worker_of(pid_t pid);
+  void open_control();
+  pid_t process_of(std::uint32_t rank) const;
 
   // ---- ending ----
-  void order_stop(std::uint64_t grace_ns, const std::string& reason);
+  void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool another_may_follow() const { return generation_ < max_restarts_; }
   void check_lease();
   void schedule_check();
@@ -136,6 +141,8 @@ class Supervisor {
   boost::asio::posix::stream_descriptor warden_{loop_};
 
   std::unique_ptr<Containment> containment_;  // Since Hello.
+  ControlServer control_;
+  std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
   std::unique_ptr<StoreProcess> store_;  // On host 0, when it was asked for.
   std::optional<WorkerContext> context_;
@@ -173,7 +180,9 @@ Supervisor::Supervisor(const SupervisorStart& start)
                 [this] { check_lease(); },
                 [this](const std::vector<link::OutputChunk>& waiting) { on_taken_over(waiting); }}),
       output_(make_output()),
-      input_(loop_, channel_.session(), [this] { channel_.flush(); }) {}
+      input_(loop_, channel_.session(), [this] { channel_.flush(); }),
+      control_(loop_, {[this](const Event& event) { send(event); },
+                       [this](std::uint32_t rank) { return process_of(rank); }}) {}
 
 int Supervisor::run() {
   wait_tick();
@@ -214,7 +223,7 @@ Result<void> Supervisor::on_command(const Command& command) {
       on_signal_workers(command.signal_workers().signal());
       return {};
     case Command::kStop:
-      order_stop(command.stop().grace_ms() * kNanosPerMilli, {});
+      order_stop(command.stop().grace_ms() * kNanosPerMilli, {}, command.stop().after_failure());
       return {};
     case Command::kPause:
       lease_.paused();
@@ -228,6 +237,12 @@ Result<void> Supervisor::on_command(const Command& command) {
       return on_start_again(command.start_again());
     case Command::kBeginGeneration:
       on_begin_generation(command.begin_generation());
+      return {};
+    case Command::kNews:
+      control_.take(command.news());
+      return {};
+    case Command::kReadOperations:
+      control_.tell_operations(command.read_operations().number());
       return {};
     case Command::KIND_NOT_SET:
       break;
@@ -253,6 +268,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   send(event);
   // Behind the answer, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
+    open_control();
     count_out_of_memory_kills();
     containment_->settle();
   });
@@ -370,18 +386,22 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 
 void Supervisor::start_group() {
   generation_ = plan_.generation();
+  open_control();
+  control_.begin(layout_of(plan_));
   count_out_of_memory_kills();
-  context_.emplace(WorkerContext{loop_, *containment_, start_.directory, start_.job_id, start_.host,
-                                 *output_, input_, [this](const Event& event) { send(event); },
-                                 [this](const std::string& text) { warn_of_log(text); },
-                                 [this] { schedule_check(); }});
+  context_.emplace(WorkerContext{
+      loop_, *containment_, start_.directory, start_.job_id, start_.host, *output_, input_,
+      control_socket_, [this](const Event& event) { send(event); },
+      [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
   const WorkerGroup group = group_of(plan_);
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
     workers_.back()->begin(group, spec);
   }
-  for (const std::unique_ptr<Worker>& started : workers_)
+  for (const std::unique_ptr<Worker>& started : workers_) {
     started->finish_start(group, [this](Worker& worker) { collect(worker); });
+    if (!is_alive(started->state())) control_.worker_not_started(started->rank());
+  }
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
   if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();
   ending_.workers_started();
@@ -457,7 +477,8 @@ void Supervisor::send(const Event& event) {
   const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
   const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
   const bool is_state = event.has_started() || event.has_start_failed() || event.has_exited() ||
-                        event.has_report() || event.has_store_lost();
+                        event.has_report() || event.has_store_lost() ||
+                        (event.has_news() && event.news().reports_size() == 0);
   if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
   // Fails only for a launcher that asks on and on and never acknowledges an answer.
   if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();
@@ -522,7 +543,11 @@ void Supervisor::collect(Worker& worker) {
   circumstances.out_of_memory_rose = [this] {
     return containment_->out_of_memory_kills() > *out_of_memory_seen_;
   };
-  if (worker.collect(circumstances) && worker.ended_out_of_memory()) ++*out_of_memory_seen_;
+  if (worker.has_ended()) control_.worker_ends(worker.rank());
+  if (!worker.collect(circumstances)) return;
+  if (worker.ended_out_of_memory()) ++*out_of_memory_seen_;
+  control_.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
+                        worker.ended_out_of_memory());
 }
 
 void Supervisor::collect_all() {
@@ -545,6 +570,8 @@ void Supervisor::reap_children() {
     if (worker == nullptr) {
       int status = 0;
       const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
+      if (reaped > 0)
+        control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
       if (store_ && reaped > 0 && reaped == store_->pid()) store_->ended(status);
       continue;
     }
@@ -554,15 +581,31 @@ void Supervisor::reap_children() {
   if (ending_.phase() != EndingPhase::kIdle) schedule_check();
 }
 
+// ---- the control socket --------------------------------------------------------------------
+
+// A job that cannot have one runs as before; libivycomm says what it lacks.
+void Supervisor::open_control() {
+  if (!control_socket_.empty()) return;
+  const std::string path = start_.directory.control_socket();
+  if (control_.listen(path).ok()) control_socket_ = path;
+}
+
+pid_t Supervisor::process_of(std::uint32_t rank) const {
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    if (worker->rank() == rank) return worker->pid();
+  return 0;
+}
+
 // ---- ending --------------------------------------------------------------------------------
 
-void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason) {
+void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
   // Whoever has ended by now did so before the stop, even where nobody has looked yet.
   if (!ending_.stopping()) collect_all();
   if (reason_.empty()) reason_ = reason;
   // Between two generations nothing runs that could be reported once more.
   if (ending_.reported() && another_may_follow() && !reason_.empty()) return finish();
-  ending_.order_stop(grace_ns, monotonic_ns());
+  const bool is_told = after_failure && control_.has_attached();
+  ending_.order_stop(grace_ns, monotonic_ns(), is_told ? Ending::kWarningNs : 0);
   schedule_check();
 }
 
@@ -618,6 +661,9 @@ void Supervisor::perform(EndingAction action) {
   switch (action) {
     case EndingAction::kTerminate:
       if (containment_) containment_->signal_all(SIGTERM);
+      return;
+    case EndingAction::kTerminateUntold:
+      if (containment_) terminate_untold(*containment_, workers_, control_);
       return;
     case EndingAction::kKill:
       if (containment_) containment_->kill_all();
@@ -693,6 +739,7 @@ void Supervisor::on_tick() {
   if (++ticks_ % kTicksPerHeartbeat == 0) {
     channel_.session().send_heartbeat();
     channel_.flush();
+    control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
   }
   if (!containment_ && now_ns - began_ns_ >= kHelloTimeoutNs) return finish();
   check_lease();
@@ -701,6 +748,9 @@ void Supervisor::on_tick() {
 void Supervisor::wait_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
+    // Nobody has come yet who could be told why, or who would say that he has heard it.
+    const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
+    if (signal == SIGTERM && !has_begun) return finish();
     if (signal == SIGTERM) order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();

@@ -21,6 +21,7 @@
 
 #include "agent/node/containment.h"
 #include "agent/node/process_tree.h"
+#include "proto/user_places.h"
 
 namespace ivy {
 namespace {

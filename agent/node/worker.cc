@@ -1,6 +1,7 @@
 #include "agent/node/worker.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -13,7 +14,6 @@
 #include <utility>
 
 #include "agent/node/host_facts.h"
-#include "proto/exit_code.h"
 
 namespace ivy {
 namespace {
@@ -103,6 +103,8 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   set_variable(environment, "IVY_JOB_ID", context_.job_id);
   set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
   set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
+  if (!context_.control_socket.empty())
+    set_variable(environment, "IVY_CONTROL", context_.control_socket);
   set_variable(environment, "TORCHELASTIC_ERROR_FILE",
                context_.directory.error_file(group.generation, rank_));
   return environment;
@@ -218,6 +220,12 @@ void Worker::output_ended() {
   context_.changed();
 }
 
+bool Worker::has_ended() {
+  if (!is_alive(state_)) return true;
+  pollfd waiting{pidfd_.native_handle(), POLLIN, 0};
+  return poll(&waiting, 1, 0) == 1;
+}
+
 bool Worker::collect(const ExitCircumstances& circumstances) {
   if (!is_alive(state_)) return true;
   siginfo_t info{};
@@ -239,6 +247,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
 
 void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
   const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  exit_status_ = status;
   ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
                          !was_killed_by_us_ && circumstances.out_of_memory_rose();
   Event event;

@@ -20,6 +20,7 @@
 #include "agent/node/spawn.h"
 #include "agent/node/worker_state.h"
 #include "proto/env.h"
+#include "proto/exit_code.h"
 #include "proto/job.pb.h"
 
 namespace ivy {
@@ -36,6 +37,7 @@ struct WorkerContext {
   std::uint32_t host = 0;
   OutputPump& output;
   InputPipe& input;
+  std::string control_socket;  // Empty: there is none.
   std::function<void(const Event&)> send;
   std::function<void(const std::string&)> log_failed;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
@@ -74,6 +76,8 @@ class Worker {
   // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
   // the process has ended: the owner then calls collect().
   void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
+  // Its process has ended, and may not have been collected yet.
+  bool has_ended();
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.
@@ -83,6 +87,8 @@ class Worker {
 
   WorkerState state() const { return state_; }
   pid_t pid() const { return pid_; }
+  std::uint32_t rank() const { return rank_; }
+  const ExitStatus& exit_status() const { return exit_status_; }  // Since it was collected.
   // The exit was put down to the kernel's out-of-memory killer.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
@@ -112,6 +118,7 @@ class Worker {
   bool was_killed_by_us_ = false;
   bool ended_out_of_memory_ = false;
   std::uint64_t ended_at_ns_ = 0;
+  ExitStatus exit_status_;
 };
 
 }  // namespace ivy

@@ -67,15 +67,16 @@ struct Range {
   std::size_t count = 0;
 };
 
-// ranges[m] of every member's `send` is reduced for member m, to whose `receive` it goes. `receive` may
-// be `send` where no range begins before the first one or is longer than it.
+// ranges[m] of every member's `send` is reduced for member m, to whose `receive` it goes. `receive`
+// may be `send` where no range begins before the first one or is longer than it.
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                            const void* send, void* receive, std::span<const Range> ranges);
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root);
 
-// Member m's block goes to receive + blocks[m].offset on every member. `send` may be its place there.
+// Member m's block goes to receive + blocks[m].offset on every member. `send` may be its place
+// there.
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        void* receive, std::span<const Block> blocks);
 
@@ -84,13 +85,14 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
                    std::size_t send_bytes, void* receive, std::span<const Block> blocks,
                    std::uint32_t root);
 
-// The root's block m goes to member m; on the root `receive` may be its place there. Elsewhere `blocks` is empty.
+// The root's block m goes to member m; on the root `receive` may be its place there. Elsewhere
+// `blocks` is empty.
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
                     std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
                     std::uint32_t root);
 
-// Block m of send_blocks goes to member m. In place (`send` == `receive`) when both lists are equal and
-// all blocks of all members have one size.
+// Block m of send_blocks goes to member m. In place (`send` == `receive`) when both lists are equal
+// and all blocks of all members have one size.
 bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
                        std::span<const Block> send_blocks, void* receive,
                        std::span<const Block> receive_blocks);

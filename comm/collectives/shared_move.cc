@@ -12,7 +12,8 @@ namespace {
 
 using namespace shared_parts;
 
-// A piece of a broadcast: small enough that the readers copy the first while the root writes the second.
+// A piece of a broadcast: small enough that the readers copy the first while the root writes the
+// second.
 std::size_t broadcast_piece(std::size_t bytes) {
   const std::size_t eighth = divide_up(bytes / 8, kSliceBytes) * kSliceBytes;
   return std::clamp<std::size_t>(eighth, 8 * 1024, kSlotBytes);
@@ -45,12 +46,12 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
 
 Failure size_mismatch(const OperationCall& call, std::int32_t from, std::int32_t to,
                       std::uint64_t sent, std::uint64_t expected) {
-  Failure failure = make_failure(
-      FailureKind::kMismatch,
-      "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
-          ", differs between ranks: rank " + std::to_string(from) + " sends " +
-          std::to_string(sent) + " bytes to rank " + std::to_string(to) + ", which expects " +
-          std::to_string(expected));
+  Failure failure =
+      make_failure(FailureKind::kMismatch,
+                   "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
+                       ", differs between ranks: rank " + std::to_string(from) + " sends " +
+                       std::to_string(sent) + " bytes to rank " + std::to_string(to) +
+                       ", which expects " + std::to_string(expected));
   failure.sequence = call.sequence;
   set_operation(failure, comm_status::name_of(call.shape.operation));
   return failure;
@@ -184,7 +185,8 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const std::uint64_t bytes = member == self ? send_bytes : read_size(group, member);
     if (self == root && bytes != blocks[member].bytes) {
-      group.break_with(size_mismatch(call, group.rank_of(member), group.rank_of(root), bytes, blocks[member].bytes));
+      group.break_with(size_mismatch(call, group.rank_of(member), group.rank_of(root), bytes,
+                                     blocks[member].bytes));
       return false;
     }
     if (member != root && bytes > kEagerBytes) longest = std::max<std::size_t>(longest, bytes);
@@ -249,7 +251,8 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* s
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
       if (expected == blocks[member].bytes) continue;
-      group.break_with(size_mismatch(call, group.rank_of(root), group.rank_of(member), blocks[member].bytes, expected));
+      group.break_with(size_mismatch(call, group.rank_of(root), group.rank_of(member),
+                                     blocks[member].bytes, expected));
       return false;
     }
     copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
@@ -288,8 +291,7 @@ namespace {
 class AllToAll {
  public:
   AllToAll(SharedGroup& group, const OperationCall& call, const void* send,
-           std::span<const Block> send_blocks, void* receive,
-           std::span<const Block> receive_blocks)
+           std::span<const Block> send_blocks, void* receive, std::span<const Block> receive_blocks)
       : group_(group),
         call_(call),
         send_(send),
@@ -306,8 +308,8 @@ class AllToAll {
     group_.publish_entry();
     if (!group_.await_entries() || !sizes_agree()) return false;
     const Block& to_self = send_blocks_[group_.self()];
-    copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset),
-                     at(send_, to_self.offset), to_self.bytes, Stores::kCached);
+    copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
+                     to_self.bytes, Stores::kCached);
     return run_by_chunks();
   }
 
@@ -328,8 +330,8 @@ class AllToAll {
       }
       const std::uint64_t to_self = sizes[group_.self()];
       if (to_self == receive_blocks_[from].bytes) continue;
-      group_.break_with(
-          size_mismatch(call_, group_.rank_of(from), group_.rank_of(group_.self()), to_self, receive_blocks_[from].bytes));
+      group_.break_with(size_mismatch(call_, group_.rank_of(from), group_.rank_of(group_.self()),
+                                      to_self, receive_blocks_[from].bytes));
       return false;
     }
     return true;

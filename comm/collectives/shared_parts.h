@@ -1,4 +1,5 @@
-// What the shared memory collectives have in common: how a size is cut, and where results are stored.
+// What the shared memory collectives have in common: how a size is cut, and where results are
+// stored.
 #pragma once
 
 #include <algorithm>

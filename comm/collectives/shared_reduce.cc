@@ -8,8 +8,8 @@
 //           and into slot 0                and into slot 1
 //   copy    slot 1's b -> result b         slot 0's a -> result a
 //
-// The next chunk is filled before this one is reduced, so that a member that comes a little late does
-// not stop the others.
+// The next chunk is filled before this one is reduced, so that a member that comes a little late
+// does not stop the others.
 #include <array>
 #include <cstring>
 #include <memory>
@@ -81,8 +81,8 @@ const void* shown_input(const SharedGroup& group, const ReduceRule& rule, std::u
 }
 
 // Reduces what members 0..members-1 show into `receive`.
-void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* send,
-                  void* receive, std::size_t count, std::uint32_t members) {
+void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
+                  std::size_t count, std::uint32_t members) {
   const std::size_t bytes = count * rule.input_bytes();
   Inputs inputs;
   for (std::uint32_t member = 0; member < members; ++member) {
@@ -177,9 +177,8 @@ class ChunkedReduce {
     const bool is_whole = !is_receiver() || each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
-      copy(output(chunk, theirs),
-           group_.slot(member, first_ + chunk) + theirs.begin * element_, theirs.count * element_,
-           stores_);
+      copy(output(chunk, theirs), group_.slot(member, first_ + chunk) + theirs.begin * element_,
+           theirs.count * element_, stores_);
       return true;
     });
     if (is_whole) group_.publish_drained(first_ + chunk);
@@ -230,7 +229,8 @@ bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRu
 
 namespace {
 
-// Per chunk and member `each` elements of every block, so that one slot holds a piece for everybody.
+// Per chunk and member `each` elements of every block, so that one slot holds a piece for
+// everybody.
 struct BlockCut {
   std::size_t each = 1;
   std::size_t chunks = 0;

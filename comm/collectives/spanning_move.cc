@@ -143,8 +143,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
       for (std::uint32_t member = 0; member < members() && first + member < size; ++member) {
         round[member] = blocks[static_cast<std::size_t>(rank_at(host, first + member))];
       }
-      const void* const shown =
-          host == own_host ? send : at(receive, round[own_member].offset);
+      const void* const shown = host == own_host ? send : at(receive, round[own_member].offset);
       if (!shared_all_gather(*local_, call, shown, receive, round)) return false;
     }
   }
@@ -180,8 +179,8 @@ bool SpanningGroup::gather(const OperationCall& call, const void* send, std::siz
 }
 
 bool SpanningGroup::scatter(const OperationCall& call, const void* send,
-                            std::span<const Block> blocks, void* receive,
-                            std::size_t receive_bytes, std::int32_t root) {
+                            std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
+                            std::int32_t root) {
   const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;

@@ -35,8 +35,8 @@ void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t 
 }
 
 // The hosts' results, of that form, become elements.
-void reduce_hosts(const ReduceRule& rule, Form form, const std::vector<const void*>& inputs, void* to,
-                  std::size_t count) {
+void reduce_hosts(const ReduceRule& rule, Form form, const std::vector<const void*>& inputs,
+                  void* to, std::size_t count) {
   Reduction reduction;
   reduction.dtype = rule.dtype;
   reduction.op = rule.op;
@@ -95,8 +95,8 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule
          shared_broadcast(*local_, call, receive, count * rule.input_bytes(), 0);
 }
 
-// A large all_reduce, chunk after chunk. While the hosts' slices of one chunk are exchanged, the results
-// of the chunk before are handed round.
+// A large all_reduce, chunk after chunk. While the hosts' slices of one chunk are exchanged, the
+// results of the chunk before are handed round.
 class SpanningGroup::Column {
  public:
   Column(SpanningGroup& group, const OperationCall& call, const ReduceRule& rule, const void* send,
@@ -151,7 +151,8 @@ class SpanningGroup::Column {
     return at(receive_, element * rule_.input_bytes());
   }
 
-  // Leaves this host's result of the own slice in own_ (or in place, where nothing is to be reduced).
+  // Leaves this host's result of the own slice in own_ (or in place, where nothing is to be
+  // reduced).
   bool reduce_inside(std::size_t chunk) {
     std::vector<Range> ranges(group_.members());
     for (std::uint32_t column = 0; column < columns_; ++column) {
@@ -190,10 +191,10 @@ class SpanningGroup::Column {
         const std::int32_t rank = group_.rank_at(host, column);
         const Slice part = host_part(slice, host);
         const std::size_t element = rule_.input_bytes();
-        outgoing.push_back({rank, result(slice.begin + own.begin), own.count * element,
-                            step_of(chunk - 1, 1)});
-        incoming.push_back({rank, result(slice.begin + part.begin), part.count * element,
-                            step_of(chunk - 1, 1)});
+        outgoing.push_back(
+            {rank, result(slice.begin + own.begin), own.count * element, step_of(chunk - 1, 1)});
+        incoming.push_back(
+            {rank, result(slice.begin + part.begin), part.count * element, step_of(chunk - 1, 1)});
       }
     }
     if (has_new) {
@@ -204,8 +205,7 @@ class SpanningGroup::Column {
         const std::uint32_t host = (map_.own_host() + distance) % hosts;
         const std::int32_t rank = group_.rank_at(host, column);
         const Slice part = host_part(slice, host);
-        outgoing.push_back(
-            {rank, shown(slice, part), part.count * wire_bytes_, step_of(chunk, 0)});
+        outgoing.push_back({rank, shown(slice, part), part.count * wire_bytes_, step_of(chunk, 0)});
         incoming.push_back({rank, theirs_.data() + host * own.count * wire_bytes_,
                             own.count * wire_bytes_, step_of(chunk, 0)});
       }
@@ -234,8 +234,8 @@ class SpanningGroup::Column {
       const Slice slice = column_slice(chunk, column);
       blocks[column] = {slice.begin * element, slice.count * element};
     }
-    return shared_all_gather(*group_.local_, call_,
-                             at(receive_, blocks[map_.own_member()].offset), receive_, blocks);
+    return shared_all_gather(*group_.local_, call_, at(receive_, blocks[map_.own_member()].offset),
+                             receive_, blocks);
   }
 
   SpanningGroup& group_;

@@ -17,8 +17,8 @@ class Alarm {
  public:
   virtual ~Alarm() = default;
 
-  // Changes whenever look() may have something new to say, and is a futex that is then woken; null: there
-  // is no such word, and waits call look() every poll_interval().
+  // Changes whenever look() may have something new to say, and is a futex that is then woken; null:
+  // there is no such word, and waits call look() every poll_interval().
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 

@@ -34,14 +34,15 @@ timespec timespec_of(std::chrono::nanoseconds time) {
   return out;
 }
 
-bool wait_for_two(const FutexWord& first, const FutexWord& second, std::chrono::nanoseconds at_most) {
+bool wait_for_two(const FutexWord& first, const FutexWord& second,
+                  std::chrono::nanoseconds at_most) {
   WaitvEntry entries[2] = {
       {first.expected, reinterpret_cast<std::uint64_t>(first.word), kSize32, 0},
       {second.expected, reinterpret_cast<std::uint64_t>(second.word), kSize32, 0}};
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  const timespec until =
-      timespec_of(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec) + at_most);
+  const timespec until = timespec_of(std::chrono::seconds(now.tv_sec) +
+                                     std::chrono::nanoseconds(now.tv_nsec) + at_most);
   const long result = syscall(kFutexWaitvCall, entries, 2, 0, &until, CLOCK_MONOTONIC);
   return !(result < 0 && (errno == ENOSYS || errno == EPERM));
 }

@@ -60,8 +60,8 @@ Result<SocketAddress> numeric_address(const std::string& host, const std::string
 std::string address_text(const SocketAddress& address) {
   char host[NI_MAXHOST] = {};
   char port[NI_MAXSERV] = {};
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host, sizeof host,
-              port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host,
+              sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
   const std::string name = host;
   return (name.find(':') != std::string::npos ? "[" + name + "]" : name) + ":" + port;
 }
@@ -179,7 +179,8 @@ PeerListener::~PeerListener() {
 Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
                                                            PeerCredentials credentials) {
   SocketAddress where = IVY_TRY(numeric_address(address, "0"));
-  const int socket = ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket =
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
   if (bind(socket, where.get(), where.length) != 0 || ::listen(socket, 1024) != 0) {
@@ -213,8 +214,9 @@ bool PeerListener::advance(Greeting& greeting) {
       }
       greeting.rank = hello->rank;
       greeting.hello = std::exchange(greeting.received, {});
-      greeting.challenge = make_challenge(greeting.hello, credentials_.token,
-                                          random_bytes(kNonceBytes), std::string(kEpochBytes, '\0'));
+      greeting.challenge =
+          make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
+                         std::string(kEpochBytes, '\0'));
       // A fresh socket's buffer takes these few bytes at once.
       if (!write_all(greeting.socket, greeting.challenge, steady_clock::now())) break;
       continue;
@@ -274,13 +276,14 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   const auto end = steady_clock::now() + at_most;
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
-  const int socket = ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket =
+      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);
   const auto give_up = [&](const std::string& why) {
     close(socket);
-    return Error{Code::kUnavailable, "connect to rank " + std::to_string(channel.peer_rank) + " at " +
-                                         address + ": " + why};
+    return Error{Code::kUnavailable, "connect to rank " + std::to_string(channel.peer_rank) +
+                                         " at " + address + ": " + why};
   };
   if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
     return give_up(strerror(errno));

@@ -37,7 +37,7 @@ struct PeerCredentials {
 
 // Which connection between two ranks.
 struct PeerChannel {
-  std::string communicator;    // At most 63 bytes.
+  std::string communicator;     // At most 63 bytes.
   std::uint32_t peer_rank = 0;  // The other one's, in the job.
   std::uint32_t channel = 0;
   auto key() const { return std::tie(communicator, peer_rank, channel); }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/transports/futex.h"
+#include "comm/transports/relax.h"
 
 namespace ivy::comm {
 namespace {
@@ -14,14 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
-
-void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // Waits some tens of cycles; `yield` does nothing on most cores.
-#endif
-}
 
 // A processor's pause takes 5 to 150 ns by its model, so it is measured once.
 std::uint32_t rounds_in(std::chrono::microseconds time) {
@@ -36,10 +29,12 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
     }
     return std::max(best, 1.0);
   }();
-  return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 / nanoseconds_per_round);
+  return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 /
+                                    nanoseconds_per_round);
 }
 
-// Yields before a wait sleeps: with more ranks than processors the one that is waited for runs meanwhile.
+// Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
+// meanwhile.
 constexpr int kYields = 16;
 // A sleeper looks around at least this often, whatever it was promised.
 constexpr milliseconds kSleepSlice{200};
@@ -63,10 +58,10 @@ SharedGroup::SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOpti
       known_entry_(size_, 0),
       known_drained_(size_, 0) {
   own().pid = options_.members[self_].pid;
-  own().attached.store(1, std::memory_order_release);
+  own().attached.store(kIsHere, std::memory_order_release);
 }
 
-SharedGroup::~SharedGroup() = default;
+SharedGroup::~SharedGroup() { own().attached.store(kHasLeft, std::memory_order_release); }
 
 bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline) {
   shape_ = shape;
@@ -103,7 +98,8 @@ bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
   const EntryLine& theirs = segment_->member(member).entry[number & 1];
   if (!await_at_least(theirs.sequence, number, member)) return false;
   const EntryLine& ours = own().entry[number & 1];
-  if (theirs.fingerprint[0] != ours.fingerprint[0] || theirs.fingerprint[1] != ours.fingerprint[1]) {
+  if (theirs.fingerprint[0] != ours.fingerprint[0] ||
+      theirs.fingerprint[1] != ours.fingerprint[1]) {
     break_with(mismatch_failure(member, Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}},
                                 Fingerprint{{ours.fingerprint[0], ours.fingerprint[1]}}));
     return false;
@@ -203,6 +199,23 @@ void SharedGroup::ring_doorbells() {
   }
 }
 
+void SharedGroup::mail_sleep(std::uint32_t bell, nanoseconds at_most) {
+  SleepLine& line = segment_->member(self_).mail;
+  line.asleep.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header_.failure_state.load(std::memory_order_acquire) == 0) {
+    futex_wait({&line.doorbell, bell}, {}, at_most);
+  }
+  line.asleep.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SharedGroup::ring_mail(std::uint32_t member) {
+  SleepLine& line = segment_->member(member).mail;
+  // Counted in every case: a look that began before this must not be followed by a sleep.
+  line.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  if (line.asleep.load(std::memory_order_seq_cst) != 0) futex_wake_all(line.doorbell);
+}
+
 void SharedGroup::break_with(const Failure& failure) {
   auto none = static_cast<std::uint32_t>(FailureState::kNone);
   if (!header_.failure_state.compare_exchange_strong(
@@ -217,13 +230,16 @@ void SharedGroup::break_with(const Failure& failure) {
     SleepLine& line = segment_->member(member).sleep;
     line.doorbell.fetch_add(1, std::memory_order_release);
     futex_wake_all(line.doorbell);
+    ring_mail(member);
   }
 }
 
 std::optional<Failure> SharedGroup::failure() const {
-  // The one who claimed the record may be interrupted while it writes, or die: a moment, not for ever.
+  // The one who claimed the record may be interrupted while it writes, or die: a moment, not for
+  // ever.
   for (int round = 0; round < 1000; ++round) {
-    const auto state = static_cast<FailureState>(header_.failure_state.load(std::memory_order_acquire));
+    const auto state =
+        static_cast<FailureState>(header_.failure_state.load(std::memory_order_acquire));
     if (state == FailureState::kNone) return std::nullopt;
     if (state == FailureState::kPublished) return header_.failure;
     sched_yield();
@@ -255,7 +271,8 @@ Failure SharedGroup::timeout_failure(std::uint32_t member) const {
   if (missing_count > 8) missing += ", ...";
   std::string text = describe(shape_) + ", operation " + std::to_string(sequence_) +
                      " of communicator " + options_.communicator + " on " + options_.host +
-                     ": no progress for " + seconds_text(steady_clock::now() - deadline_->since()) + "; ";
+                     ": no progress for " + seconds_text(steady_clock::now() - deadline_->since()) +
+                     "; ";
   if (missing_count == 0) {
     text += "every rank of this host is in it, and rank " +
             std::to_string(options_.members[member].rank) + " does not go on";

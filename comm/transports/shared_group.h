@@ -2,10 +2,10 @@
 // chunk counters, and the wait for both. Collectives stand on this; it moves no data itself.
 //
 // Vocabulary: a *member* is a rank by its index on this host. Each operation begins with every
-// member's *entry*: its number, its fingerprint and a few bytes. Small operations put their data in the
-// entry or in the member's eager area of that number's parity; larger ones fill *slots* with *chunks*.
-// Chunks are counted through the communicator's life, equally by all members, whether a member has data
-// in a chunk or not.
+// member's *entry*: its number, its fingerprint and a few bytes. Small operations put their data in
+// the entry or in the member's eager area of that number's parity; larger ones fill *slots* with
+// *chunks*. Chunks are counted through the communicator's life, equally by all members, whether a
+// member has data in a chunk or not.
 //
 // Reuse of memory, which makes every wait that is not written here unnecessary:
 //   entry and eager area of operation k   are free again when every member has entered k + 1,
@@ -14,11 +14,12 @@
 //                                          which await_room(c + kSlots) waits for.
 // (A member enters k + 1 only after it has read what it needs of k.)
 //
-// Waiting: spin while there is a processor for every member, then yield, then futex. A publisher wakes
-// only those who said that they sleep.
+// Waiting: spin while there is a processor for every member, then yield, then futex. A publisher
+// wakes only those who said that they sleep.
 //
-// Every bool result: false means that the communicator is broken, and failure() says why; the caller
-// returns at once. Thread: one at a time (the communicator's lock); break_with() and failure(): any.
+// Every bool result: false means that the communicator is broken, and failure() says why; the
+// caller returns at once. Thread: one at a time (the communicator's lock); break_with() and
+// failure(): any.
 #pragma once
 
 #include <chrono>
@@ -43,7 +44,7 @@ struct MemberName {
 };
 
 struct SharedGroupOptions {
-  std::string communicator;         // Its name in messages.
+  std::string communicator;  // Its name in messages.
   std::string host;
   std::vector<MemberName> members;  // In local order.
   std::uint32_t self = 0;           // Index into members.
@@ -98,9 +99,7 @@ class SharedGroup {
   const std::uint8_t* payload(std::uint32_t member) const {
     return segment_->member(member).entry[number_ & 1].payload;
   }
-  const std::uint8_t* eager(std::uint32_t member) const {
-    return segment_->eager(member, number_);
-  }
+  const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
 
   // ---- Chunks ----
   // The number of the next `count` chunks' first one; every member takes the same.
@@ -119,8 +118,23 @@ class SharedGroup {
     return await_at_least(segment_->member(member).progress.reduced, chunk + 1, member);
   }
 
+  // ---- Messages. Any thread. ----
+  // Has that member ended its communicator? What it had sent before is still there.
+  bool has_left(std::uint32_t member) const {
+    return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
+  }
+  RingEntry& ring(std::uint32_t from, std::uint32_t to) const { return segment_->ring(from, to); }
+  // Before a look at the rings; mail_sleep() returns at once if anything came since.
+  std::uint32_t mail_bell() const {
+    return segment_->member(self_).mail.doorbell.load(std::memory_order_acquire);
+  }
+  void mail_sleep(std::uint32_t bell, std::chrono::nanoseconds at_most);
+  // Something was written to, or read from, a ring between this member and that one.
+  void ring_mail(std::uint32_t member);
+
   // ---- Ends ----
-  // Breaks the communicator for every member of this host, unless it is broken already, and wakes them.
+  // Breaks the communicator for every member of this host, unless it is broken already, and wakes
+  // them.
   void break_with(const Failure& failure);
   // Of this host's members; nothing: it is whole.
   std::optional<Failure> failure() const;
@@ -166,7 +180,7 @@ class SharedGroup {
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
-  Deadline* deadline_ = nullptr;  // Of the operation under way.
+  Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
 };

@@ -1,11 +1,12 @@
 // What stands where in the memory that one communicator's ranks of one host share.
 //
-//   header | member 0 | member 1 | ... | data of member 0 | data of member 1 | ...
+//   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
+//   ...
 //
 // Every line has one writer (the member whose block it is in), except the failure record, which the
-// first finder claims, and the doorbells. Counters only grow, so nothing is ever reset and an old value
-// cannot be taken for a new one. Data of a member: two eager areas, by the parity of the operation's
-// number, then kSlots slots for the chunks of larger operations.
+// first finder claims, and the doorbells. Counters only grow, so nothing is ever reset and an old
+// value cannot be taken for a new one. Data of a member: two eager areas, by the parity of the
+// operation's number, then kSlots slots for the chunks of larger operations.
 //
 // Pure layout; the memory model is written at each field.
 #pragma once
@@ -53,12 +54,24 @@ struct alignas(kLineBytes) SleepLine {
   std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
 };
 
+inline constexpr std::uint32_t kIsHere = 1;
+inline constexpr std::uint32_t kHasLeft = 2;
+
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
-  SleepLine sleep;
-  alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 1: has mapped the segment.
+  SleepLine sleep;                                          // In collectives.
+  SleepLine mail;                                           // In messages; `asleep` counts threads.
+  alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
+};
+
+// Where the ring from one member to another is: entry [from][to].
+struct RingEntry {
+  std::atomic<std::uint32_t> state;  // 1: made; stored with release order behind the rest.
+  std::int32_t pid;
+  std::int32_t descriptor;  // Of the maker: /proc/PID/fd/DESCRIPTOR.
+  std::uint32_t zero;
 };
 
 enum class FailureState : std::uint32_t { kNone = 0, kBeingWritten = 1, kPublished = 2 };
@@ -82,8 +95,11 @@ struct SegmentGeometry {
   std::size_t member_offset(std::size_t member) const {
     return round_up(sizeof(SegmentHeader), 4096) + member * sizeof(MemberBlock);
   }
+  std::size_t ring_offset(std::size_t from, std::size_t to) const {
+    return member_offset(member_count) + (from * member_count + to) * sizeof(RingEntry);
+  }
   std::size_t data_offset(std::size_t member) const {
-    return round_up(member_offset(member_count), 4096) + member * kDataBytes;
+    return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
   }
   std::size_t total_bytes() const { return data_offset(member_count); }
 

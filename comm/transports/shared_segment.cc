@@ -36,8 +36,9 @@ Result<void> reserve(int descriptor, std::size_t bytes) {
   }
   const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (failed != 0) {
-    Error error = errno_error(Code::kResourceExhausted,
-                              "reserve " + std::to_string(bytes) + " bytes of shared memory", failed);
+    Error error =
+        errno_error(Code::kResourceExhausted,
+                    "reserve " + std::to_string(bytes) + " bytes of shared memory", failed);
     error.fix = "give the job or container more memory, or run fewer workers on this host";
     return error;
   }
@@ -78,8 +79,8 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::map(int descriptor,
                                       " bytes where " + std::to_string(geometry.total_bytes()) +
                                       " belong"};
   }
-  void* memory = mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
-                      owned.get(), 0);
+  void* memory =
+      mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, owned.get(), 0);
   if (memory == MAP_FAILED) {
     return errno_error(Code::kResourceExhausted, "map shared memory", errno);
   }

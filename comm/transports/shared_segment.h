@@ -16,18 +16,19 @@ namespace ivy::comm {
 
 class SharedSegment {
  public:
-  // Memory without a name for that many members, zeroed, its pages reserved, its header written. The
-  // descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
+  // Memory without a name for that many members, zeroed, its pages reserved, its header written.
+  // The descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
   static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
   // The same under a POSIX shared memory name of our own making, for peers that cannot be handed a
   // descriptor: name() until unlink_name().
   static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count);
-  // A segment that another process made. Takes the descriptor. DataLoss: not ours, or another version.
+  // A segment that another process made. Takes the descriptor. DataLoss: not ours, or another
+  // version.
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
-  // As create() in memory that somebody else reserved (the supervisor): every member calls it, and the
-  // first to come writes the header.
+  // As create() in memory that somebody else reserved (the supervisor): every member calls it, and
+  // the first to come writes the header.
   static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, std::uint32_t member_count);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
@@ -36,6 +37,9 @@ class SharedSegment {
   SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(memory_); }
   MemberBlock& member(std::size_t index) const {
     return *reinterpret_cast<MemberBlock*>(memory_ + geometry_.member_offset(index));
+  }
+  RingEntry& ring(std::size_t from, std::size_t to) const {
+    return *reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to));
   }
   std::uint8_t* eager(std::size_t index, std::uint64_t sequence) const {
     return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;

@@ -48,7 +48,10 @@ struct TcpMesh::Connection {
 };
 
 TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
-    : listener_(listener), options_(std::move(options)), alarm_(alarm), interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : listener_(listener),
+      options_(std::move(options)),
+      alarm_(alarm),
+      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   connections_.resize(options_.peers.size());
 }
 
@@ -94,9 +97,9 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
     }
   }
   if (!failure.is_set()) {
-    failure = make_failure(
-        FailureKind::kTransport,
-        name_of_rank(peer.world_rank, peer.host, peer.pid) + ": " + why + during);
+    failure =
+        make_failure(FailureKind::kTransport,
+                     name_of_rank(peer.world_rank, peer.host, peer.pid) + ": " + why + during);
     failure.rank = peer.world_rank;
     failure.pid = peer.pid;
     set_host(failure, peer.host);
@@ -131,9 +134,9 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     if (call.deadline.left() <= nanoseconds::zero()) {
       Failure late = make_failure(
           FailureKind::kTimeout,
-          describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
-              options_.communicator + ": " + name_of_rank(peer.world_rank, peer.host, peer.pid) +
-              " did not enter it");
+          describe(call.shape) + ", operation " + std::to_string(call.sequence) +
+              " of communicator " + options_.communicator + ": " +
+              name_of_rank(peer.world_rank, peer.host, peer.pid) + " did not enter it");
       late.rank = peer.world_rank;
       late.sequence = call.sequence;
       return fail(late);
@@ -281,8 +284,7 @@ class TcpMesh::Exchange {
     const std::size_t end = in_header ? sizeof(Header) : sizeof(Header) + receiving.bytes;
     const std::size_t bite = std::min(end - receiving.received, kBiteBytes);
     if (bite > 0) {
-      const ssize_t got =
-          recv(mesh_.connection(receiving.rank)->socket, to, bite, MSG_DONTWAIT);
+      const ssize_t got = recv(mesh_.connection(receiving.rank)->socket, to, bite, MSG_DONTWAIT);
       if (got == 0) return mesh_.fail(mesh_.lost(receiving.rank, call_, "it hung up"));
       if (got < 0) {
         if (errno == EAGAIN || errno == EINTR) return true;
@@ -365,11 +367,11 @@ class TcpMesh::Exchange {
     }
     if (call_.deadline.left() > nanoseconds::zero()) return true;
     const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(waited_for)];
-    Failure failure = make_failure(
-        FailureKind::kTimeout,
-        describe(call_.shape) + ", operation " + std::to_string(call_.sequence) +
-            " of communicator " + mesh_.options_.communicator + ": no progress; waiting for " +
-            name_of_rank(peer.world_rank, peer.host, peer.pid));
+    Failure failure = make_failure(FailureKind::kTimeout,
+                                   describe(call_.shape) + ", operation " +
+                                       std::to_string(call_.sequence) + " of communicator " +
+                                       mesh_.options_.communicator + ": no progress; waiting for " +
+                                       name_of_rank(peer.world_rank, peer.host, peer.pid));
     failure.rank = peer.world_rank;
     failure.pid = peer.pid;
     failure.sequence = call_.sequence;

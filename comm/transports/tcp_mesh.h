@@ -1,17 +1,17 @@
 // Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
-// thread that is in the operation. Connections are made when two ranks first have something for each
-// other: the lower rank dials.
+// thread that is in the operation. Connections are made when two ranks first have something for
+// each other: the lower rank dials.
 //
-// Every message begins with a header that says which operation it belongs to; a receiver compares it
-// before a byte of the data touches its memory. Both sides know from the operation who sends what to
-// whom, so there are no tags and nothing unexpected.
+// Every message begins with a header that says which operation it belongs to; a receiver compares
+// it before a byte of the data touches its memory. Both sides know from the operation who sends
+// what to whom, so there are no tags and nothing unexpected.
 //
 // clang-format off
 //   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
 // clang-format on
 //
-// A lost connection is a hint: for kVerdictTime the alarm is asked who died, so that the root cause is
-// named and not the neighbour who hung up next.
+// A lost connection is a hint: for kVerdictTime the alarm is asked who died, so that the root cause
+// is named and not the neighbour who hung up next.
 //
 // Thread: one at a time (the communicator's lock). false: broken, failure() says why.
 #pragma once

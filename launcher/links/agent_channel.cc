@@ -12,6 +12,7 @@
 
 #include <ctime>
 
+#include "proto/agent_target.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -67,17 +68,6 @@ grpc::ChannelArguments arguments() {
   return result;
 }
 
-// A scope's percent sign would be taken for an escape: fe80::1%eth0 becomes [fe80::1%25eth0].
-std::string target_of(const std::string& address, std::uint16_t port) {
-  const std::string suffix = ":" + std::to_string(port);
-  if (address.find(':') == std::string::npos) return "ipv4:" + address + suffix;
-  std::string escaped = address;
-  if (const std::size_t scope = escaped.find('%'); scope != std::string::npos) {
-    escaped.replace(scope, 1, "%25");
-  }
-  return "ipv6:[" + escaped + "]" + suffix;
-}
-
 }  // namespace
 
 // Called on gRPC's threads, at the end of a handshake; answers at once.
@@ -126,7 +116,7 @@ std::shared_ptr<AgentChannel> AgentChannel::over_tls(const AgentIdentity& us,
   options.set_certificate_verifier(
       tls::ExternalCertificateVerifier::Create<Verifier>(us, asked, channel->verdict_));
   channel->channel_ = keep_first(grpc::CreateCustomChannel(
-      target_of(address, port), tls::TlsCredentials(options), arguments()));
+      grpc_target(address, port), tls::TlsCredentials(options), arguments()));
   return channel;
 }
 

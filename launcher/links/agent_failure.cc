@@ -71,9 +71,13 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
             "no TLS with " + describe(place) + ": " + core_of(status.message),
             "is it an agent that listens there?"};
   }
-  const std::string how = is_closed(status) ? "it hung up on it" : core_of(status.message);
-  return {LinkFailure::kAuthentication,
-          describe(place) + " does not take our certificate " + place.self + ": " + how,
+  // TLS 1.3 lets us believe that we are in before the other end has looked at our certificate, and
+  // gRPC says no by hanging up: an agent that ends in that moment looks the same.
+  const std::string what =
+      is_closed(status)
+          ? " hung up when it saw our certificate " + place.self + ": it refuses it, or just ended"
+          : " does not take our certificate " + place.self + ": " + core_of(status.message);
+  return {LinkFailure::kAuthentication, describe(place) + what,
           "its log says why: journalctl -u 'ivy-agent@*'; whoever has the CA makes certificates: "
           "ivy-agent cert --user NAME"};
 }

@@ -1,38 +1,16 @@
-// Who this user is to agents, read from the files that agent.toml names, and whether that can work
-// at all: a certificate that has expired is known before anybody is dialled. No gRPC.
-// Thread: any; reads small files.
+// What the launcher knows of agents besides who we are to them (proto/agent_user.h): this host's
+// socket, and warnings before a certificate expires. No gRPC.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "proto/agent_certificate.h"
-#include "proto/agent_config.h"
+#include "proto/agent_user.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
 namespace ivy {
-
-struct AgentIdentity {
-  std::uint16_t port = kDefaultAgentPort;
-  std::string certificate_pem;  // With whatever chain.
-  std::string key_pem;
-  TrustAnchor anchor;
-  CertificateIdentity self;
-};
-
-// Nothing when this user has no agent.toml. Errors: a file that cannot be read or is not what it
-// should be; our certificate has expired, is of another CA, or may not launch (the message says
-// which and the fix names the command that helps).
-Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
-                                                         std::int64_t now_unix_s);
-
-// Is this the certificate of the agent of `asked` (as the user typed it), and may that agent serve
-// us? The error is a whole sentence about that certificate.
-Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
-                                        const std::string& chain_pem, std::int64_t now_unix_s);
 
 // The socket of this host's agent that is safe to talk to: it is ours or root's, and so is its
 // directory, which nobody else may write. NotFound says where it was looked for. An

@@ -11,6 +11,7 @@
 #include "launcher/links/agent_request.h"
 #include "launcher/links/agent_stream.h"
 #include "launcher/links/remote_entry.h"
+#include "proto/agent_target.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -136,7 +137,8 @@ void AgentLink::open_stream() {
     return fail(LinkDown{LinkFailure::kBootstrap, upload.error().message, upload.error().fix});
   }
   job.set_bundle((*upload)->name());
-  if (way_ == Way::kKept) job.set_target(kept_target(host_.name, place_.address, place_.port));
+  if (way_ == Way::kKept)
+    job.set_target(agent_target_text({host_.name, place_.address, place_.port}));
   AgentStream::Handlers handlers;
   handlers.opened = [this](const agent::v1::Opened& opened) { on_opened(opened); };
   handlers.data = [this](std::string bytes) { on_data(std::move(bytes)); };

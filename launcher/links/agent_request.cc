@@ -62,9 +62,4 @@ agent::v1::JobDescription job_description(const Options& options) {
   return job;
 }
 
-std::string kept_target(const std::string& name, const std::string& address, std::uint16_t port) {
-  const bool is_ipv6 = address.find(':') != std::string::npos;
-  return name + " " + (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
-}
-
 }  // namespace ivy

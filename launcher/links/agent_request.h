@@ -16,7 +16,4 @@ agent::v1::JobDescription job_description(const Options& options);
 // 64 hexadecimal digits over program and arguments, each with a NUL behind it.
 std::string command_sha256(const std::vector<std::string>& command);
 
-// "NAME ADDRESS:PORT", for an agent that carries the stream on.
-std::string kept_target(const std::string& name, const std::string& address, std::uint16_t port);
-
 }  // namespace ivy

@@ -43,6 +43,7 @@ void AutoLink::take_way() {
   handlers.up = [this](const LinkUp& up) {
     is_up_ = true;
     context_->remember_carrier(host_, ways_[current_].kind);
+    if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
     handlers_.up(up);
   };
   handlers.down = [this](const LinkDown& down) { on_down(down); };
@@ -60,13 +61,10 @@ void AutoLink::on_down(const LinkDown& down) {
   const LinkWay& failed = ways_[current_++];
   const LinkWay& next = ways_[current_];
   const std::string line = host_.name + ": " + next.name + " is used: " + down.message;
-  // Who has a certificate that is refused wants to know, though the job goes on.
-  const bool is_trouble = down.failure == LinkFailure::kAuthentication && next.kind != failed.kind;
-  if (is_trouble) {
-    context_->note("agent refused", "note: " + line);
-  } else {
-    log::debug(line);
-  }
+  log::debug(line);
+  // Who has configured agents wants to know that a host is reached without one. Said once it is:
+  // where nothing reaches it, the failure tells all reasons.
+  if (next.kind != failed.kind) note_ = line;
   if (!failed.is_detour) failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own handlers.
   const std::shared_ptr<HostLink> old = std::move(link_);

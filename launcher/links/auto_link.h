@@ -53,6 +53,7 @@ class AutoLink : public HostLink {
   bool is_up_ = false;
   // Names of earlier ways, and what each said.
   std::vector<std::pair<std::string, std::string>> failed_before_;
+  std::string note_;  // For when another kind of carrier has come up.
 };
 
 // After an agent has failed to open the job: may SSH (or a fresh connection) do better? Not where

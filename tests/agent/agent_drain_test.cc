@@ -47,6 +47,21 @@ TEST_F(AgentDrainTest, RefusesNewJobsUntilItIsUndone) {
   EXPECT_TRUE(all_gone(running));
 }
 
+TEST_F(AgentDrainTest, OutlivesTheAgent) {
+  ASSERT_TRUE(start_agent());
+  ASSERT_TRUE(drain(false).ok());
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_TRUE(facts().draining());
+  ASSERT_EQ(warnings().size(), 1u);
+  EXPECT_NE(warnings().front().find("ivy-agent drain --undo"), std::string::npos);
+  EXPECT_EQ(status_of(StreamLauncher(kBundle).job()).error_code(), grpc::StatusCode::UNAVAILABLE);
+  ASSERT_TRUE(drain(false, true).ok());
+  end_agent();
+  ASSERT_TRUE(start_agent());
+  EXPECT_FALSE(facts().draining());
+}
+
 TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   ASSERT_TRUE(start_agent());
   StreamLauncher launcher(kBundle);
@@ -60,6 +75,19 @@ TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   EXPECT_EQ(launcher.report_reason(), "the supervisor was asked to end (SIGTERM)");
   launcher.finish();
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
+}
+
+// Its launcher has not said a word yet, nor may it ever.
+TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  AgentStream stream(channel(), launcher.job());
+  ASSERT_TRUE(stream.opened());
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(drain(true).ok());
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "no worker was started"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(seconds(3)));
+  EXPECT_TRUE(warnings().empty());
 }
 
 TEST_F(AgentDrainTest, IsOnlyForThisHost) {

@@ -80,6 +80,8 @@ TEST_F(AgentForwardTest, CarriesAJobOn) {
   launcher.start(1, "seq 1 200000");
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0).ends_with("\n200000\n"); }));
+  // So that several jobs share one connection fairly.
+  EXPECT_LE(launcher.stream().largest(), 64u << 10);
   // The far agent keeps the job, the near one only carries.
   EXPECT_EQ(list().jobs_size(), 0);
   launcher.finish();
@@ -137,6 +139,18 @@ TEST_F(AgentForwardTest, TheEndOfTheNearAgentIsSeenAtOnce) {
     if (name == "ivy-supervisor") kill(pid, SIGKILL);
   }
   EXPECT_TRUE(all_gone(launcher, std::chrono::seconds(8)));
+}
+
+TEST_F(AgentForwardTest, AnAgentThatEndsCarriesNothingOnAnyMore) {
+  ASSERT_TRUE(start_agent(near_options()));
+  start_far(authority_.host("node2", {"node2"}));
+  StreamLauncher launcher(kBundle);
+  launcher.set_target(target());
+  on_loop([&] { service_->stop(); });
+  const grpc::Status status = status_of(launcher.job());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(status.error_message().find("the agent is ending"), std::string::npos)
+      << status.error_message();
 }
 
 TEST_F(AgentForwardTest, AnotherHostsCertificateIsRefusedByName) {
@@ -205,6 +219,30 @@ TEST_F(AgentForwardTest, AChannelIsKeptUntilTheCertificateChanges) {
   });
 }
 
+// What was good when the connection was made is judged again for each stream.
+TEST_F(AgentForwardTest, ACertificateThatExpiresMeanwhileEndsAKeptConnection) {
+  ASSERT_TRUE(start_agent());
+  start_far(authority_.issue({.uris = {"ivy://host/node2"},
+                              .dns_names = {"node2"},
+                              .usages = {"serverAuth"},
+                              .until = std::time(nullptr) + 4 - authority_.now()}));
+  const AgentServiceOptions with = near_options();
+  on_loop([&] {
+    ForwardChannels channels(*loop_, with.environment);
+    const std::shared_ptr<ForwardChannel> first = channels.take(target()).value();
+    ASSERT_TRUE(eventually([&] { return first->grpc()->GetState(true) == GRPC_CHANNEL_READY; }));
+    EXPECT_EQ(channels.take(target())->get(), first.get());
+    EXPECT_TRUE(eventually([&] { return channels.take(target())->get() != first.get(); }));
+    EXPECT_EQ(first->grpc()->GetState(false), GRPC_CHANNEL_READY);
+    const std::shared_ptr<ForwardChannel> second = channels.take(target()).value();
+    EXPECT_TRUE(eventually([&] {
+      second->grpc()->GetState(true);
+      return second->refusal().has_value();
+    }));
+    channels.close();
+  });
+}
+
 // gRPC dials a failing target again by itself, each second, for as long as the channel is kept.
 TEST_F(AgentForwardTest, AConnectionThatCouldNotBeMadeIsNotKept) {
   ASSERT_TRUE(start_agent());
@@ -243,19 +281,6 @@ TEST_F(AgentForwardTest, ChannelsAreBounded) {
     EXPECT_TRUE(channels.take("n 127.0.0.2:1").ok());
     channels.close();
   });
-}
-
-TEST(ForwardTargets, AreReadStrictly) {
-  const auto good = parse_forward_target("node2 [fe80::1%eth0]:7411");
-  ASSERT_TRUE(good.ok());
-  EXPECT_EQ(good->name, "node2");
-  EXPECT_EQ(good->address, "fe80::1%eth0");
-  EXPECT_EQ(good->port, 7411);
-  EXPECT_EQ(parse_forward_target("a 10.0.0.1:1")->address, "10.0.0.1");
-  for (const char* bad :
-       {"", "node2", "node2 ", " 10.0.0.1:1", "n 10.0.0.1", "n 10.0.0.1:0", "n 10.0.0.1:65536",
-        "n 10.0.0.1:x", "n fe80::1:7411", "n [10.0.0.1]:1", "n unix:/x:1", "n host:1", "n []:1"})
-    EXPECT_FALSE(parse_forward_target(bad).ok()) << bad;
 }
 
 }  // namespace

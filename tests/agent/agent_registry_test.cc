@@ -106,6 +106,23 @@ TEST_F(AgentRegistryTest, EndsThatNobodySawAreTold) {
   EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
 }
 
+// A warden writes beside its record and renames: an agent that is started in that instant must not
+// take the words out of its mouth.
+TEST_F(AgentRegistryTest, WhatALivingWardenIsWritingIsLeftAlone) {
+  const std::string alive = random_job_id();
+  leave(alive + "-0.job", encode_job_record(record_of(alive)));
+  leave(alive + "-0.warden.new", "warden 1234 99\nexit 10\n");
+  leave(alive + "-0.job.new", "half");
+  const std::string gone = random_job_id();
+  leave(gone + "-0.warden.new", "war");
+  ASSERT_TRUE(start_agent());
+  EXPECT_FALSE(exists(alive + "-0.job.new"));
+  EXPECT_FALSE(exists(gone + "-0.warden.new"));
+  const std::string record = state_directory() + "/" + alive + "-0.warden";
+  ASSERT_EQ(rename((record + ".new").c_str(), record.c_str()), 0);
+  EXPECT_TRUE(has_outcome(audit_of(alive), "a worker failed"));
+}
+
 TEST_F(AgentRegistryTest, OldTombstonesGo) {
   const std::string old_job = random_job_id();
   const std::string young_job = random_job_id();

@@ -95,6 +95,81 @@ TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
   EXPECT_TRUE(log_.soon_says("ca.crl is empty; those read before stay in use")) << log_.text();
 }
 
+TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
+  const auto alice = authority_.user("alice");
+  certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
+  serve();
+  std::filesystem::remove(certificates_ / "ca.crl");
+  on_loop([this] {
+    credentials_->reread(false);
+    credentials_->reread(true);
+  });
+  EXPECT_FALSE(ask(tls_channel(alice)).ok());
+  const std::string gone = "ca.crl is gone: the revocation list that was read last stays in use";
+  ASSERT_TRUE(log_.soon_says(gone)) << log_.text();
+  // Once.
+  const std::string text = log_.text();
+  EXPECT_EQ(text.find(gone, text.find(gone) + 1), std::string::npos) << text;
+  certificates_.write("ca.crl", authority_.revocation_of(authority_.user("bob").certificate_pem));
+  on_loop([this] { credentials_->reread(false); });
+  EXPECT_TRUE(ask(tls_channel(alice)).ok());
+}
+
+// An agent that is started without a list knows of none before: it says so.
+TEST_F(AgentServerTest, ALackingListIsSaidAtTheStart) {
+  serve();
+  EXPECT_TRUE(log_.soon_says("ca.crl is not there: nobody counts as revoked")) << log_.text();
+}
+
+TEST_F(AgentServerTest, AKeyThatOthersCanReadIsRefused) {
+  const auto load = [this] {
+    return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
+  };
+  const std::string key = certificates_ / "host.key";
+  for (const mode_t mode : {0644, 0640, 0604}) {
+    ASSERT_EQ(chmod(key.c_str(), mode), 0);
+    ASSERT_FALSE(load().ok()) << std::oct << mode;
+    EXPECT_NE(load().error().message.find(key), std::string::npos) << load().error().message;
+    EXPECT_NE(load().error().fix.find("chmod 600 " + key), std::string::npos);
+  }
+  ASSERT_EQ(chmod(key.c_str(), 0400), 0);
+  EXPECT_TRUE(load().ok());
+}
+
+// Whoever reads the message knows which file, where in it, and what to do.
+TEST_F(AgentServerTest, ABrokenFileIsNamedWithItsFault) {
+  const auto load = [this] {
+    return AgentCredentials::load(CertificateFiles{certificates_.path()}, "alice", half_open_);
+  };
+  const std::string good = authority_.host().certificate_pem;
+  const std::string begin = "-----BEGIN CERTIFICATE-----\n";
+  const std::string end = "-----END CERTIFICATE-----\n";
+  const struct {
+    const char* file;
+    std::string content;
+    std::string says;
+  } cases[] = {
+      {"host.crt", begin + "AAAA\n" + end, "is damaged: what stands between lines 1 and 3"},
+      {"host.crt", good.substr(0, 200), "is cut off"},
+      {"host.crt", "hello\n", "is no PEM text"},
+      {"ca.crt", begin + "AAAA\n" + end, "is damaged: what stands between lines 1 and 3"},
+      {"ca.crt", "", "is empty"},
+      {"ca.crl", "hello\n", "is no PEM text"},
+  };
+  for (const auto& [file, content, says] : cases) {
+    write_certificates(authority_.host());
+    certificates_.write("ca.crt", authority_.certificate());
+    certificates_.write(file, content);
+    const auto loaded = load();
+    ASSERT_FALSE(loaded.ok()) << file << ": " << says;
+    const std::string& message = loaded.error().message;
+    EXPECT_TRUE(message.starts_with(certificates_ / file)) << message;
+    EXPECT_NE(message.find(says), std::string::npos) << message;
+    EXPECT_FALSE(loaded.error().fix.empty()) << message;
+    std::filesystem::remove(certificates_ / "ca.crl");
+  }
+}
+
 // A client that continues a session does not show its certificate again.
 TEST_F(AgentServerTest, AContinuedSessionIsJudgedToo) {
   serve();

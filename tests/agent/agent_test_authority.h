@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,6 +37,7 @@ class TemporaryDirectory {
   void write(const std::string& name, const std::string& content) const {
     // Beside its place and renamed, as every sane tool does it.
     std::ofstream(*this / (name + ".new")) << content;
+    if (name.ends_with(".key")) chmod((*this / (name + ".new")).c_str(), 0600);
     std::filesystem::rename(*this / (name + ".new"), *this / name);
   }
 

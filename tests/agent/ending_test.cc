@@ -52,6 +52,37 @@ TEST_F(EndingTest, BeginsAgainAsIfNothingHadBeen) {
   EXPECT_EQ(step(kWorking, kBegin + kSecond), kTerminate);
 }
 
+TEST_F(EndingTest, WhoWasToldIsTerminatedASecondLaterAndHasTheWholeGrace) {
+  ending_.workers_started();
+  ending_.order_stop(5 * kSecond, kBegin, kSecond);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminateUntold);
+  EXPECT_TRUE(ending_.stopping());
+  EXPECT_EQ(step(kWorking, kBegin), kNothing);
+  EXPECT_EQ(last_.again_ns, kSecond);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kTerminate);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kNothing);
+  EXPECT_EQ(last_.again_ns, 5 * kSecond);
+  EXPECT_EQ(step(kWorking, kBegin + 6 * kSecond), kKill);
+}
+
+TEST_F(EndingTest, NobodyIsWaitedForWhenTheWorkersHaveEndedOrAKillIsOrdered) {
+  ending_.workers_started();
+  ending_.order_stop(5 * kSecond, kBegin, kSecond);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminateUntold);
+  EXPECT_EQ(step(kLeftovers, kBegin + 1), kTerminate);
+  Ending other;
+  other.workers_started();
+  other.order_stop(0, kBegin, kSecond);
+  EXPECT_EQ(other.advance(kWorking, kBegin).action, kKill);
+  Ending third;
+  third.workers_started();
+  third.order_stop(5 * kSecond, kBegin, kSecond);
+  EXPECT_EQ(third.advance(kWorking, kBegin).action, kTerminateUntold);
+  // Ctrl-C and again: no warning, no grace.
+  third.order_stop(0, kBegin + 1);
+  EXPECT_EQ(third.advance(kWorking, kBegin + 1).action, kKill);
+}
+
 TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);

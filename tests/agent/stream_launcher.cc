@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -56,6 +57,7 @@ void AgentStream::read() {
       has_opened_ = true;
       opened_ = reply.opened();
     } else {
+      largest_ = std::max(largest_, reply.data().size());
       inbox_ += reply.data();
     }
   }
@@ -85,6 +87,11 @@ void AgentStream::half_close() { stream_->WritesDone(); }
 std::string AgentStream::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(inbox_, {});
+}
+
+std::size_t AgentStream::largest() {
+  const std::lock_guard lock(mutex_);
+  return largest_;
 }
 
 bool AgentStream::has_ended() {

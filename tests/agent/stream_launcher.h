@@ -40,6 +40,8 @@ class AgentStream {
   void pause() { is_paused_ = true; }
   void resume() { is_paused_ = false; }
   std::string take();
+  // Bytes of the largest data message so far.
+  std::size_t largest();
   bool has_ended();
   // Waits for the end.
   grpc::Status status();
@@ -54,6 +56,7 @@ class AgentStream {
   std::atomic<bool> is_paused_ = false;
   std::mutex mutex_;
   std::string inbox_;
+  std::size_t largest_ = 0;
   bool has_opened_ = false;
   bool has_ended_ = false;
   agent::v1::Opened opened_;

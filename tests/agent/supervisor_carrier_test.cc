@@ -105,6 +105,30 @@ TEST_F(SupervisorCarrierTest, ExitsWhenTheLauncherDiesBeforeHello) {
   EXPECT_EQ(launcher.wait_for_node(), 0);
 }
 
+// Nobody else can come for such a job: it is not kept until its first words are overdue.
+TEST_F(SupervisorCarrierTest, ExitsSoonWhenTheLauncherThatStartedItIsRefused) {
+  FakeLauncher::Options options = relay();
+  options.build = "old";
+  FakeLauncher launcher(options);
+  ASSERT_TRUE(launcher.wait([&] { return !launcher.refusal().empty(); }));
+  EXPECT_NE(launcher.refusal().find("build old"), std::string::npos);
+  EXPECT_EQ(launcher.wait_for_node(test::stretched(seconds(4))), 0);
+}
+
+// It may be on another way already, as from one agent's connection to another's.
+TEST_F(SupervisorCarrierTest, WaitsForALauncherThatEndsItsFirstCarrierBeforeHello) {
+  FakeLauncher launcher(relay());
+  const int keeps_it_open = launcher.copy_of_carrier();
+  launcher.half_close();
+  launcher.hang_up();
+  launcher.serve(seconds(2));
+  launcher.reattach();
+  ::close(keeps_it_open);
+  launcher.say_hello();
+  launcher.finish();
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+}
+
 TEST_F(SupervisorCarrierTest, StopsOneSecondAfterAHalfClose) {
   FakeLauncher launcher(relay());
   start_sleeper(launcher);

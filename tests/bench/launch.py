@@ -1,6 +1,6 @@
 """Measures how ivyrun launches, prints and ends, beside its peers in the same run.
 
-launch.py [PART...]     parts: local ssh agents output killed (default: all)
+launch.py [PART...]     parts: local ssh agents output killed store (default: all)
 
 Prints Markdown tables on standard output and its progress on standard error. See README.md.
 """
@@ -15,6 +15,7 @@ import tempfile
 import time
 
 import agents
+import store
 from kills import kill_launchers
 from measure import (PeakMemory, Peer, alternate, interleave, machine, milliseconds, note,
                      print_quartiles, print_table, raise_open_files, remarks, run_once)
@@ -26,7 +27,7 @@ MPICH = "mpirun.mpich"
 OPEN_MPI = "mpirun.openmpi"
 HYDRA = "mpiexec.hydra"
 OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
-PARTS = ("local", "ssh", "agents", "output", "killed")
+PARTS = ("local", "ssh", "agents", "output", "killed", "store")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
 GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
 MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
@@ -271,6 +272,8 @@ def parse_arguments():
     parser.add_argument("--hosts", type=agents.counts_of, metavar="N[,N...]",
                         help="hosts of the ssh part (16), and of the agents part (4,16,64)")
     parser.add_argument("--mib", type=int, default=256, help="output of one rank")
+    parser.add_argument("--scenes", action="append", choices=store.SCENES,
+                        help="store: only this one (may be repeated)")
     parser.add_argument("--alone", action="store_true", help="killed: without the peers")
     options = parser.parse_args()
     unknown = set(options.parts) - {*PARTS, "ssh-inside"}
@@ -293,7 +296,7 @@ def main():
         return 0
     print(f"Machine: {machine()}.", flush=True)
     benches = {"local": bench_local, "ssh": bench_ssh, "agents": agents.bench, "output": bench_output,
-               "killed": bench_killed}
+               "killed": bench_killed, "store": store.bench}
     bad = [benches[part](options) for part in options.parts or PARTS]
     return 1 if any(bad) else 0
 

@@ -127,7 +127,7 @@ TEST_P(ReduceTest, EqualsTheReferenceToTheBit) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     for (const std::size_t inputs : {1, 2, 3, 4, 5, 8, 16}) {
       SCOPED_TRACE(std::to_string(inputs) + " inputs");
-      const std::size_t most = inputs <= 5 ? kMostElements : 1000;
+      const std::size_t most = inputs <= 3 ? kMostElements : 1000;
       const auto question = make_question(dtype(), op, in, out, inputs, most);
       for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7},
                                       std::size_t{997}, std::size_t{1000}, most}) {
@@ -157,22 +157,21 @@ TEST_P(ReduceTest, OutputsMayBeInputs) {
   for_each_choice([&](ReduceOp op, Form in, Form out) {
     if (in != out) return;
     for (const std::size_t inputs : {1, 2, 4, 6}) {
-      for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
-        for (std::size_t place = 0; place < inputs; ++place) {
-          const auto question = make_question(dtype(), op, in, out, inputs, kMostElements);
-          question->reduction.stores = stores;
-          std::vector<const void*> pointers;
-          for (const Bytes& input : question->inputs) pointers.push_back(input.data());
-          std::uint8_t* const output = question->inputs[place].data();
-          const std::size_t other = (place + 1) % inputs;
-          std::uint8_t* const second = other == place ? nullptr : question->inputs[other].data();
-          reduce_with(table(), question->reduction, pointers.data(), inputs, output, second,
-                      kMostElements);
-          const std::size_t bytes = kMostElements * question->out_bytes;
-          ASSERT_EQ("", difference(output, question->expected, bytes, question->out_bytes));
-          if (second != nullptr) {
-            ASSERT_EQ("", difference(second, question->expected, bytes, question->out_bytes));
-          }
+      const auto question = make_question(dtype(), op, in, out, inputs, kMostElements);
+      for (std::size_t place = 0; place < inputs; ++place) {
+        std::vector<Bytes> memory = question->inputs;
+        question->reduction.stores = place % 2 == 0 ? Stores::kStreaming : Stores::kCached;
+        std::vector<const void*> pointers;
+        for (const Bytes& input : memory) pointers.push_back(input.data());
+        std::uint8_t* const output = memory[place].data();
+        const std::size_t other = (place + 1) % inputs;
+        std::uint8_t* const second = other == place ? nullptr : memory[other].data();
+        reduce_with(table(), question->reduction, pointers.data(), inputs, output, second,
+                    kMostElements);
+        const std::size_t bytes = kMostElements * question->out_bytes;
+        ASSERT_EQ("", difference(output, question->expected, bytes, question->out_bytes));
+        if (second != nullptr) {
+          ASSERT_EQ("", difference(second, question->expected, bytes, question->out_bytes));
         }
       }
     }

@@ -214,6 +214,9 @@ class Agent:
             # A killed agent could not remove its socket. Its lock file stays, and may.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(view.place(SOCKET))
+            # Draining would outlive it.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(view.place(f"{HOME}/.local/state/ivyrun/agent/draining"))
             shutil.rmtree(view.place(f"{HOME}/.config/ivyrun"), ignore_errors=True)
         self.remove_unit()
 

@@ -3,6 +3,7 @@
 Nothing of ours is on the hosts beforehand but the agent.
 """
 
+import json
 import os
 import random
 import re
@@ -13,7 +14,7 @@ import time
 import pytest
 
 from agents import HOME
-from launching import seconds, wait_until
+from launching import BIN, seconds, wait_until
 from test_main_job import CALM, TRAIN_LIMIT, check_training
 
 FOUR = ("-H", "node[1-4]")
@@ -71,10 +72,25 @@ def test_the_plan_says_the_carrier(agents):
     # The second and third job came over the first one's connection.
     doors = re.findall(r"^ivy-agent: audit: .* from=(\S+) ", agents[2].text(), re.M)
     assert len(doors) == 5 and len(set(doors[2:])) == 1 and len(set(doors)) == 3, doors
+    # Nor has gRPC anything to say about names that it does not judge.
+    assert "gRPC" not in agents[2].text(), agents[2].text()
+
+
+def test_a_kept_connection_carries_no_bundle(agents):
+    """The first launch of a build sends it over a connection of its own; the second finds all there."""
+    agents.start(1, 2)
+    shutil.rmtree(agents.bed.host_view(2).place(f"{HOME}/.cache/ivyrun"), ignore_errors=True)
+    first = agents.run("-H", "node[1-2]", "-v", "hostname")
+    assert first.code == 0, first
+    assert "agent: sending ivy-node" in first.own_text(), first
+    assert re.search(r"node2: its agent is used: .*bundle", first.own_text()), first
+    assert re.search(r", by agent$", first.own_text(), re.M), first
+    second = agents.run("-H", "node[1-2]", "-v", "hostname")
+    assert "1 by agent, 1 by agent (kept connection)" in second.own_text(), second
 
 
 def test_auto_falls_back_to_ssh(agents):
-    """No agent: ssh, and the plan line says so. An agent that is not to be trusted: a note too."""
+    """Who has configured agents is told by a note where ssh is used, and why; and the plan line says it."""
     agents.credentials.agent("ca", "init", "--ca", agents.credentials.path("strange/ca"))
     agents.credentials.agent("cert", "node4", "--ca", agents.credentials.path("strange/ca"), "--out",
                              agents.credentials.path("strange/node4"))
@@ -89,7 +105,7 @@ def test_auto_falls_back_to_ssh(agents):
     text = done.own_text()
     assert "1 local, 1 by agent, 2 by ssh" in text, done
     assert re.search("note: node4: ssh is used: .*certificate", text), done
-    assert re.search("debug: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
+    assert re.search("note: node3: ssh is used: no agent listens at 10.77.0.3 port 7411", text), done
 
 
 def test_a_forced_agent_that_is_not_there(agents):
@@ -198,7 +214,10 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         assert time.monotonic() - asked < seconds(3)
         agents[2].start()
         assert agents.workers(2) == workers, "the workers are the same processes"
-        # A fresh agent takes jobs: whoever drains for good also keeps it from being started.
+        # Out of service until somebody says otherwise.
+        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        assert "draining, as before this agent was started" in agents[2].text()
+        assert agents.command(2, "drain", "--undo").code == 0
         assert re.search("^new jobs +taken", agents.command(2, "status").out.decode(), re.M)
         again = agents.run("-H", "node[2-3]", "hostname")
         assert again.code == 0, again
@@ -220,6 +239,54 @@ def test_drain_can_end_the_jobs(agents):
         done = run.finish()
     assert done.code != 0, done
     agents.wait_clean(10)
+
+
+# ---- who is where, and what must not stand between ------------------------------------------------
+
+def test_ps_asks_the_agents_of_hosts(agents):
+    agents.start(1, 2, 3)
+    ctl = os.path.join(BIN, "ivyctl")
+    stop = f"{agents.launcher.directory}/stop"
+
+    def ps(*words):
+        return agents.launcher.run_program(ctl, "ps", *words)
+    none = ps("-H", "node[2-3]")
+    assert none.code == 0 and "no job runs on these hosts" in none.err_text, none
+    with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 1", count=2)
+        table = [line.split() for line in ps("-H", "node3,node2").out_lines]
+        assert table[0] == ["HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"], table
+        assert [row[0] for row in table[1:]] == ["node3", "node2"], "as they were named"
+        job, = {row[1] for row in table[1:]}
+        assert all("ivyuser@node1" in row and "yes" in row for row in table[1:]), table
+        listed = json.loads(ps("--all-hosts", "--json").out)
+        assert {(row["host"], row["job"][:12]) for row in listed} == {("node2", job), ("node3", job)}
+        # A host without an agent is named, and hides nobody.
+        partly = ps("-H", "node[2-4]")
+        assert partly.code == 1 and "node4: " in partly.err_text, partly
+        assert [line.split()[0] for line in partly.out_lines[1:]] == ["node2", "node3"], partly
+        agents.launcher.file("stop")
+        assert run.finish().code == 0
+
+
+def test_proxy_variables_are_not_heeded(agents):
+    """Nobody listens at that proxy: whoever asked it would fail."""
+    proxy = {name: "http://127.0.0.1:9" for name in
+             ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy")}
+    first, second = agents.prepare(1, 2)
+    for agent in (first, second):
+        agent.environment = dict(proxy)
+        agent.start()
+    for _ in range(2):
+        direct = agents.launcher.run("--transport", "agent", "-H", "node[1-2]", "-v", "hostname",
+                                     env=proxy)
+        assert direct.code == 0, direct
+    assert "(kept connection)" in direct.own_text(), direct
+    first.stop()
+    alone = agents.run("-H", "node2", "hostname", env=proxy)
+    assert alone.code == 0 and alone.out.decode().strip().endswith("node2"), alone
+    listed = agents.launcher.run_program(os.path.join(BIN, "ivyctl"), "ps", "-H", "node2", env=proxy)
+    assert listed.code == 0, listed
 
 
 # ---- jobs beside each other ----------------------------------------------------------------------

@@ -65,7 +65,7 @@ def make_bad_users(credentials, clock):
     return {
         "foreign": ("is not signed by this CA", "is not signed by this CA"),
         "expired": ("has expired|expired", "expired(?s:.)*ivy-agent (renew|cert) --user ivyuser"),
-        "revoked": ("has been revoked", "does not take our certificate user/ivyuser"),
+        "revoked": ("has been revoked", "hung up when it saw our certificate user/ivyuser"),
     }
 
 
@@ -119,7 +119,7 @@ def test_certificates_that_are_refused(agents, own_certificates, wall_clock):  #
         agents.configure("revoked")
         done = launcher.run("-H", "node2", "-v", "hostname")
         assert done.code == 0 and done.out == b"node2\n", done
-        assert re.search("note: node2: ssh is used: .*does not take our certificate",
+        assert re.search("note: node2: ssh is used: .*hung up when it saw our certificate",
                          done.own_text()), done
         host = credentials.path("node3")
         for words, reason in (

@@ -192,6 +192,7 @@ def test_logs_show_files_with_labels_and_choose_ranks(local, ctl):
         assert all(texts[:5] == [f"line {i}" for i in range(1, 6)]
                    for texts in shown.texts_by_rank().values()), shown
         with ctl.start("logs", "-f", job, "--rank", "1") as logs:
+            logs.wait_for("line 5")  # It has found the job before that ends.
             run.wait_for("line 20", count=3)
             run.signal(signal.SIGTERM)
             finished = run.finish()
@@ -375,7 +376,7 @@ def test_another_launcher_takes_over_with_the_same_workers_and_every_byte(local,
     for _ in range(3):
         kill_launcher(ctl, job)
         assert workers_of(local) == before
-        assert ctl.run("stop", job).code == 1, "nobody is there to stop it"
+        assert ctl.run("signal", job, "USR1").code == 1, "nobody is there to pass it on"
         with ctl.start("attach", job) as attached:
             attached.wait_for(r"line \d+")
             assert workers_of(local) == before
@@ -396,6 +397,7 @@ def test_two_who_attach_at_once_follow_the_same_new_launcher(local, ctl):
         ends = [attached.finish() for attached in (first, second)]
     assert [done.code for done in ends] == [3, 3], ends
     assert all("failed first" in done.err_text for done in ends), ends
+    assert not any("cannot be taken over" in done.err_text for done in ends), ends
     assert_contiguous(folder, 2, 100)
 
 
@@ -451,3 +453,42 @@ def test_a_host_whose_supervisor_is_gone_is_lost_to_the_new_launcher(local, ctl)
     wait_until(lambda: len(workers_of(local)) == 1, 10, "the warden has ended its workers")
     done = ctl.run("attach", job)
     assert done.code == 121, done
+
+
+def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
+    job, _ = detach(local, "--lease", "60", "-n", "2", *counting(4000))
+    time.sleep(0.2)
+    kill_launcher(ctl, job)
+    logs = ctl.run("logs", job)
+    assert logs.code == 0 and set(logs.texts_by_rank()) == {0, 1}, logs
+    assert "is dead; this is what it had written" in logs.err_text, logs
+    follow = ctl.run("logs", "-f", job)
+    assert follow.code == 1 and f"ivyctl attach {job} starts another" in follow.err_text, follow
+    stopped = ctl.run("stop", job)
+    assert stopped.code == 0 and "exit code 143" in stopped.err_text, stopped
+    assert not workers_of(local)
+
+
+def test_the_exit_code_of_a_job_that_has_ended_is_remembered(local, ctl):
+    job, _ = detach(local, "-n", "2", *counting(5, code=7))
+    wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
+    late = ctl.run("attach", job)
+    assert late.code == 7 and "has ended" in late.err_text and "exit code 7" in late.err_text, late
+    never = ctl.run("attach", "0" * 32)
+    assert never.code == 1, never
+
+
+def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
+    """Another launcher must not go on without the number that keeps the one before away."""
+    job, folder = detach(local, "--lease", "60", "-n", "2", *counting(4000))
+    before = workers_of(local)
+    kill_launcher(ctl, job)
+    full = next(name for name in places() if name.startswith(job))
+    blocked = f"/tmp/ivyrun-{os.getuid()}/{full}/record.new"
+    os.mkdir(blocked)
+    done = ctl.run("attach", job)
+    assert done.code == 120 and "cannot be taken over" in done.err_text, done
+    assert "record.new" in done.err_text and "it is left as it is" in done.err_text, done
+    assert workers_of(local) == before
+    os.rmdir(blocked)
+    assert ctl.run("stop", job).code == 0

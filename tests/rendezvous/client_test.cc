@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "proto/listening_socket.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/store_proxy.h"
 #include "tests/support/leak_guard.h"
@@ -294,7 +295,7 @@ TEST_F(StoreClientTest, AStoreThatIsGoneIsUnavailable) {
 class HostileServer {
  public:
   explicit HostileServer(std::function<void(int fd)> behave)
-      : listener_(listen_on("127.0.0.1", 0).value()), behave_(std::move(behave)) {
+      : listener_(listen_tcp("127.0.0.1", 0).value()), behave_(std::move(behave)) {
     thread_ = std::thread([this] {
       while (!stopped_) {
         pollfd polled{listener_, POLLIN, 0};

@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "proto/handshake.h"
+#include "proto/listening_socket.h"
 #include "rendezvous/client.h"
 #include "rendezvous/server.h"
 #include "tests/support/eventually.h"
@@ -39,8 +40,8 @@ class ServerThread {
   // Ports 0: any. `host` is that of the torch socket.
   explicit ServerThread(store::ServerLimits limits = {}, std::vector<std::string> peers = {},
                         std::uint16_t at_port = 0, const std::string& host = "127.0.0.1") {
-    const int native = store::listen_on("127.0.0.1", at_port).value();
-    const int torch = store::listen_on(host, 0).value();
+    const int native = listen_tcp("127.0.0.1", at_port).value();
+    const int torch = listen_tcp(host, 0).value();
     native_port = port_of(native);
     torch_port = port_of(torch);
     store::ServerOptions options;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "proto/listening_socket.h"
 #include "rendezvous/server.h"
 #include "tests/rendezvous/server_thread.h"
 
@@ -20,7 +21,7 @@ namespace ivy::test {
 class StoreProxy {
  public:
   explicit StoreProxy(std::uint16_t server_port)
-      : listener_(store::listen_on("127.0.0.1", 0).value()), server_port_(server_port) {
+      : listener_(listen_tcp("127.0.0.1", 0).value()), server_port_(server_port) {
     thread_ = std::thread([this] { run(); });
   }
   ~StoreProxy() {

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <string>
 
+#include "proto/listening_socket.h"
 #include "rendezvous/server.h"
 
 namespace ivy::store {
@@ -57,8 +58,8 @@ int serve() {
   options.token = std::string(32, 't');
   options.log = [](const std::string& line) { std::cerr << line << std::endl; };
   Server server(loop, options);
-  const Result<int> native = listen_on("127.0.0.1", 0);
-  const Result<int> torch = listen_on("::", 0);  // Both families, as torch's own.
+  const Result<int> native = listen_tcp("127.0.0.1", 0);
+  const Result<int> torch = listen_tcp("::", 0);  // Both families, as torch's own.
   if (!native.ok() || !torch.ok()) return 1;
   std::cout << address_of(*native) << " " << address_of(*torch) << std::endl;
   server.listen(*native, Server::Dialect::kNative);

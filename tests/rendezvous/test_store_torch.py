@@ -3,6 +3,7 @@
 Run with the interpreter whose torch is meant, Debian's or another: IVY_TORCH_PYTHON names it.
 """
 
+import json
 import os
 import pathlib
 import subprocess
@@ -17,22 +18,46 @@ SLOW = int(os.environ.get("IVY_TEST_SLOW", "1"))
 CLIENT = pathlib.Path(__file__).parent / "torch_store.py"
 
 
-def has_torch():
+pytestmark = pytest.mark.skipif(not SERVER.exists(), reason=f"{SERVER} is not built")
+
+
+class Torch:
+    """One interpreter that has imported torch, which takes seconds; every client is a child of it."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([PYTHON, "-B", CLIENT, "serve"], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.version = self.process.stdout.readline().strip()  # Empty: this interpreter has none.
+
+    def run(self, clients):
+        """Clients side by side, each [arguments, variables]: (exit code, output) of each."""
+        self.process.stdin.write(json.dumps({"seconds": 120 * SLOW, "clients": clients}) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(10 * SLOW)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def torch():
     try:
-        return subprocess.run([PYTHON, "-c", "import torch"], capture_output=True,
-                              timeout=120 * SLOW).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-pytestmark = [
-    pytest.mark.skipif(not SERVER.exists(), reason=f"{SERVER} is not built"),
-    pytest.mark.skipif(not has_torch(), reason=f"{PYTHON} has no torch"),
-]
+        one = Torch()
+    except OSError as error:
+        pytest.skip(f"{PYTHON}: {error}")
+    try:
+        if not one.version:
+            pytest.skip(f"{PYTHON} has no torch")
+        yield one
+    finally:
+        one.end()
 
 
 class Store:
-    def __init__(self):
+    def __init__(self, torch):
+        self.torch = torch
         self.process = subprocess.Popen([SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline().split()[1].rsplit(":", 1)[1])
@@ -43,15 +68,14 @@ class Store:
         assert self.process.stdout.readline() == "begun\n"
 
     def client(self, *scenes, host="127.0.0.1"):
-        done = subprocess.run([PYTHON, CLIENT, host, str(self.port), *scenes], text=True,
-                              capture_output=True, timeout=120 * SLOW, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.split()
+        [(code, output)] = self.torch.run([[[host, str(self.port), *scenes], {}]])
+        assert code == 0, output
+        return output.split()
 
 
 @pytest.fixture
-def store():
-    one = Store()
+def store(torch):
+    one = Store(torch)
     yield one
     one.process.stdin.close()
     assert one.process.wait(10) == 0
@@ -85,22 +109,13 @@ def test_a_generation_starts_empty(store):
 
 def test_process_group(store):
     """Four ranks of an unmodified script: gloo's full mesh over our store."""
-    env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
-           "WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True",
-           "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [subprocess.Popen([PYTHON, CLIENT, "group"], env={**env, "RANK": str(rank)}, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-             for rank in range(4)]
-    try:
-        for rank in ranks:
-            out, _ = rank.communicate(timeout=120 * SLOW)
-            assert rank.returncode == 0, out
-            assert "sum 6.0" in out
-    finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-                rank.wait()
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+                   "WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True",
+                   "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo"}
+    ranks = [[["group"], {**environment, "RANK": str(rank)}] for rank in range(4)]
+    for code, output in store.torch.run(ranks):
+        assert code == 0, output
+        assert "sum 6.0" in output
 
 
 if __name__ == "__main__":

@@ -1,10 +1,19 @@
 """One scene with torch's TCPStore as a pure client: HOST PORT SCENE. Prints torch's version and the
-scene, or "lacking" where this torch has no such call."""
+scene, or "lacking" where this torch has no such call.
+
+"serve" instead: prints torch's version, then takes lines of JSON, {"seconds": limit, "clients":
+[[arguments, variables], ...]}, runs each client in a child of its own and answers with one line,
+[[exit code, output], ...]. Importing torch takes seconds, a child of who has done it nothing."""
 
 import datetime
+import json
+import os
+import signal
 import sys
+import tempfile
 import threading
 import time
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -136,7 +145,7 @@ def group():
     dist.destroy_process_group()
 
 
-def main():
+def run_scenes():
     if sys.argv[1] == "group":
         return group()
     methods = {"watch": "watch_key", "append": "append", "multi": "multi_set",
@@ -152,5 +161,44 @@ def main():
     return None
 
 
+def start_client(arguments, variables, seconds, output):
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    code = 1
+    try:
+        signal.alarm(seconds)  # One that hangs is ended, with code -SIGALRM.
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+        os.environ.update(variables)
+        sys.argv[1:] = arguments
+        run_scenes()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def serve():
+    print(torch.__version__, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        outputs = [tempfile.TemporaryFile() for _ in request["clients"]]
+        started = [start_client(*client, request["seconds"], output)
+                   for client, output in zip(request["clients"], outputs)]
+        results = []
+        for pid, output in zip(started, outputs):
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            output.seek(0)
+            results.append([code, output.read().decode(errors="replace")])
+            output.close()
+        print(json.dumps(results), flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "serve":
+        serve()
+    else:
+        run_scenes()

@@ -121,8 +121,8 @@ void FakeLauncher::attach(int fd) {
   out_.clear();
   refusal_.clear();
   session_.carrier_up();
-  session_.send_handshake(link::FrameType::kAttach,
-                          link::encode_attach({job_id_, token_, std::string(build_name())}));
+  const std::string build = options_.build.empty() ? std::string(build_name()) : options_.build;
+  session_.send_handshake(link::FrameType::kAttach, link::encode_attach({job_id_, token_, build}));
   // On the job's first carrier commands follow Attach at once; later ones wait for the answer.
   if (session_.received_sequence() == 0) {
     EXPECT_TRUE(session_.attached(0).ok());

@@ -38,6 +38,7 @@ class FakeLauncher {
     std::uint64_t window_bytes = 1u << 20;
     std::uint32_t lease_ms = 60'000;
     std::uint32_t grace_ms = 1'000;
+    std::string build = {};  // Empty: that of the supervisor.
   };
 
   // Starts ivy-node and attaches.

@@ -14,6 +14,9 @@ import time
 JOB_DIRECTORY = re.compile(r"^[0-9a-f]{32}-\d+$")
 OURS = re.compile(rb"(^|/)(ivyrun|ivy-[a-z]+)(-[0-9a-f]+)?$")
 SWEEP_SECONDS = 10
+SLURM_DAEMONS = (b"slurmctld", b"slurmscriptd", b"slurmd", b"munged")
+SLURM_PORTS = {6817, 6818}          # slurmctld, slurmd: Slurm's own defaults.
+SLURM_SOCKETS = "/srv/ivyshared/slurm/"
 
 
 class HostView:
@@ -81,8 +84,16 @@ def zombies_below(parents):
     return found
 
 
+def is_slurm_daemon(process):
+    """Of tests/testbed/slurm; what they start for a job (slurmstepd) is not."""
+    program = process.command.split(b"\0")[0].rpartition(b"/")[2]
+    return program in SLURM_DAEMONS or process.name in SLURM_DAEMONS
+
+
 def is_furniture(process, init_pid):
-    """Belongs to the host itself: its init's helpers, the listening sshd."""
+    """Belongs to the host itself: its init's helpers, the listening sshd, Slurm's daemons."""
+    if is_slurm_daemon(process):
+        return True
     if process.words().startswith("sshd: /usr/sbin/sshd"):
         return True
     programs = (b"init\0", b"sleep\0infinity\0")
@@ -140,7 +151,8 @@ def left_sockets(view):
         with open(f"/proc/{view.init_pid}/net/unix") as file:
             for line in file.readlines()[1:]:
                 fields = line.split()
-                if len(fields) > 7 and "ivy" in fields[7]:
+                of_slurm = len(fields) > 7 and fields[7].startswith(SLURM_SOCKETS)
+                if len(fields) > 7 and "ivy" in fields[7] and not of_slurm:
                     yield fields[7]
 
 
@@ -165,7 +177,11 @@ def find(view):
                      f"{process.state}): {process.words()}")
     lines += [f"file {path}" for path in left_files(view)]
     lines += [f"listening socket {name}" for name in left_sockets(view)]
-    lines += [f"listening port {port}" for port in sorted(listening_ports(view.init_pid) - {22})]
+    expected = {22}
+    if any(is_slurm_daemon(process) for process in processes_of(view.init_pid)):
+        expected |= SLURM_PORTS
+    lines += [f"listening port {port}"
+              for port in sorted(listening_ports(view.init_pid) - expected)]
     lines += [f"cgroup {path}" for path in left_cgroups(view)]
     return [f"{view.name}: {line}" for line in lines]
 

@@ -1,0 +1,79 @@
+#include "launcher/news_board.h"
+
+namespace ivy {
+
+using comm_status::RankState;
+
+void NewsBoard::begin(std::uint32_t generation) {
+  *this = NewsBoard();
+  generation_ = generation;
+}
+
+bool NewsBoard::set(std::size_t host, const RankNews& rank) {
+  const auto state = static_cast<RankState>(rank.state());
+  Known& known = ranks_[rank.rank()];
+  const bool is_better = known.state == RankState::kDied &&
+                         (state == RankState::kExited || state == RankState::kSignalled);
+  const bool is_open = known.state == RankState::kAlive ||
+                       (known.state == RankState::kLeft && state == RankState::kAlive);
+  if (state == known.state || (!is_open && !is_better)) return false;
+  known.state = state;
+  is_urgent_ |= state != RankState::kLeft && state != RankState::kAlive;
+  entries_.push_back({host, rank, std::nullopt});
+  return true;
+}
+
+bool NewsBoard::take(std::size_t host, const News& news) {
+  if (news.generation() != generation_) return false;
+  if (news.listening()) cursors_.emplace(host, 0);
+  bool changed = news.listening() && !entries_.empty();
+  is_urgent_ |= changed;
+  for (const RankNews& rank : news.ranks()) {
+    ranks_[rank.rank()].told_by_host = true;
+    changed |= set(host, rank);
+  }
+  for (const RankReport& report : news.reports()) {
+    if (reports_ >= kMaxReports) break;
+    ++reports_;
+    entries_.push_back({host, std::nullopt, report});
+    is_urgent_ = true;
+    changed = true;
+  }
+  return changed;
+}
+
+bool NewsBoard::worker_ended(std::size_t host, const RankNews& rank) {
+  const auto known = ranks_.find(rank.rank());
+  const bool is_told = known != ranks_.end() && known->second.told_by_host;
+  return !is_told && set(host, rank);
+}
+
+bool NewsBoard::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
+  RankNews lost;
+  lost.set_rank(rank);
+  lost.set_state(static_cast<std::uint32_t>(state));
+  return set(host, lost);
+}
+
+std::vector<std::size_t> NewsBoard::listeners() const {
+  std::vector<std::size_t> hosts;
+  for (const auto& [host, cursor] : cursors_) hosts.push_back(host);
+  return hosts;
+}
+
+std::optional<News> NewsBoard::next_for(std::size_t host) {
+  const auto found = cursors_.find(host);
+  if (found == cursors_.end()) return std::nullopt;
+  News news;
+  news.set_generation(generation_);
+  for (; found->second < entries_.size(); ++found->second) {
+    const Entry& entry = entries_[found->second];
+    if (entry.origin == host) continue;
+    if (entry.rank) *news.add_ranks() = *entry.rank;
+    if (entry.report) *news.add_reports() = *entry.report;
+  }
+  if (news.ranks_size() == 0 && news.reports_size() == 0) return std::nullopt;
+  return news;
+}
+
+}  // namespace ivy

@@ -1,0 +1,26 @@
+// Directories of one user on one host, and the names of jobs in them: launchers, supervisors,
+// agents and ivyctl find each other by these alone. Thread: any; pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+inline constexpr std::size_t kJobIdDigits = 32;
+// 32 lower-case hexadecimal digits: safe as a part of a path.
+bool is_job_id(std::string_view text);
+
+// /tmp/ivyrun-UID
+std::string place_in_tmp(std::uint32_t uid);
+// $XDG_RUNTIME_DIR/ivyrun; empty when that is unset (null) or no absolute path.
+std::string place_in_runtime_directory(const char* xdg_runtime_dir);
+
+// Where jobs have their directories, the first that can be used: in /tmp, in /dev/shm, in the
+// runtime directory. JOBID-HOST there is a supervisor's, JOBID a launcher's.
+std::vector<std::string> job_parents(std::uint32_t uid, const char* xdg_runtime_dir);
+
+}  // namespace ivy

@@ -1,0 +1,487 @@
+// The supervisor's side of the control socket with real processes at the other end. Goal: whatever
+// becomes of a process, the others are told, at once and rightly; whoever misbehaves harms nobody.
+#include "agent/node/control_server.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <optional>
+
+#include "tests/agent/node_fixture.h"
+#include "tests/support/control_client.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::test {
+namespace {
+
+using comm_status::RankState;
+using comm_status::RankStatus;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+RankLayout layout(std::uint32_t generation = 0) {
+  return {generation, 6, {{"here", 4}, {"there", 2}}, {0, 1, 2, 3}};
+}
+
+// A process on the control socket, and what it prints.
+struct Child {
+  SpawnedProcess process;
+  std::unique_ptr<Pipe> output;
+  std::string line() const { return read_text(output->reader(), ReadUntil::kLine); }
+};
+
+class ControlServerTest : public testing::Test {
+ protected:
+  ControlServerTest() {
+    std::string pattern = "/tmp/ivy-control-XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+    path_ = directory_ + "/control.sock";
+    ControlServer::Handlers handlers;
+    handlers.send = [this](const Event& event) {
+      if (event.has_news()) told_.push_back(event.news());
+      if (event.has_operations()) operations_ = event.operations();
+    };
+    handlers.worker = [this](std::uint32_t rank) { return workers_[rank]; };
+    server_ = std::make_unique<ControlServer>(loop_, handlers);
+    EXPECT_TRUE(server_->listen(path_).ok());
+    server_->begin(layout());
+  }
+  ~ControlServerTest() override {
+    for (auto& [rank, child] : children_) {
+      kill(child.process.pid, SIGKILL);
+      wait_exit(child.process);
+    }
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  bool pump(const std::function<bool()>& condition, milliseconds deadline = seconds(10)) {
+    return eventually(
+        [&] {
+          loop_.restart();
+          loop_.poll();
+          return condition();
+        },
+        deadline);
+  }
+  // Runs a client's part beside the server's loop.
+  template <class Work>
+  auto beside(Work work) {
+    auto result = std::async(std::launch::async, std::move(work));
+    EXPECT_TRUE(pump([&] { return result.wait_for(seconds(0)) == std::future_status::ready; },
+                     seconds(30)));
+    return result.get();
+  }
+
+  Environment environment(std::uint32_t rank, std::uint32_t generation = 0) const {
+    return {{"IVY_RANK", std::to_string(rank)},
+            {"IVY_CONTROL", path_},
+            {"IVY_GENERATION", std::to_string(generation)},
+            {"IVY_TEST_SLOW", "3"}};
+  }
+  // Starts it as the rank's own process and waits until it is attached.
+  Child& start_worker(std::uint32_t rank, std::vector<std::string> steps) {
+    steps.insert(steps.begin(), "attach");
+    return start_process(rank, request_for("control_worker", std::move(steps)));
+  }
+  Child& start_process(std::uint32_t rank, SpawnRequest request) {
+    request.environment = environment(rank);
+    Child& child = children_[rank];
+    child.output = std::make_unique<Pipe>();
+    request.stdout_fd = child.output->writer();
+    const SpawnResult spawned = spawn(request);
+    EXPECT_TRUE(spawned.ok());
+    child.process = spawned.process;
+    child.output->close_end(1);
+    workers_[rank] = child.process.pid;
+    EXPECT_TRUE(pump([&] { return server_->is_attached(rank); }));
+    return child;
+  }
+  // As the supervisor does when it has reaped a worker.
+  ExitStatus reap(std::uint32_t rank) {
+    const Child& child = children_[rank];
+    const ExitStatus status = wait_exit(child.process);
+    server_->worker_ended(rank, child.process.pid, status, false);
+    children_.erase(rank);
+    return status;
+  }
+  RankStatus status(std::uint32_t rank) { return server_->status().status(rank); }
+  const RankNews* told(std::uint32_t rank, RankState state) const {
+    for (const News& news : told_)
+      for (const RankNews& one : news.ranks())
+        if (one.rank() == rank && one.state() == static_cast<std::uint32_t>(state)) return &one;
+    return nullptr;
+  }
+  ControlClient connect() {
+    Result<ControlClient> client = ControlClient::connect(path_);
+    EXPECT_TRUE(client.ok()) << client.error().message;
+    return std::move(*client);
+  }
+  ControlClient attached(std::uint32_t rank, std::uint32_t generation = 0) {
+    ControlClient client = connect();
+    const auto attached = beside([&] { return client.attach(rank, generation); });
+    EXPECT_TRUE(attached.ok()) << attached.error().message;
+    return client;
+  }
+
+  LeakGuard leak_guard_;
+  std::string directory_;
+  std::string path_;
+  std::vector<News> told_;
+  Operations operations_;
+  std::map<std::uint32_t, pid_t> workers_;
+  std::map<std::uint32_t, Child> children_;
+  boost::asio::io_context loop_{1};
+  std::unique_ptr<ControlServer> server_;
+};
+
+TEST_F(ControlServerTest, TellsTheOthersWhoWasKilledAndTheLauncher) {
+  Child& survivor = start_worker(0, {"wait-dead:1"});
+  EXPECT_TRUE(survivor.line().starts_with("attached slot=0"));
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_TRUE(told_[0].listening());
+  start_worker(2, {"sleep:60000"});
+  const pid_t pid = children_[2].process.pid;
+  kill(pid, SIGKILL);
+  reap(2);
+  const std::string line = survivor.line();
+  EXPECT_TRUE(line.starts_with("dead rank=2 state=signalled code=9 pid=" + std::to_string(pid) +
+                               " host=here"))
+      << line;
+  const RankNews* const news = told(2, RankState::kSignalled);
+  ASSERT_NE(news, nullptr);
+  EXPECT_EQ(news->code(), 9);
+  EXPECT_EQ(news->pid(), pid);
+  EXPECT_FALSE(server_->is_attached(2));
+  EXPECT_TRUE(server_->is_attached(0));
+}
+
+TEST_F(ControlServerTest, SeesTheEndOfAProcessBelowAShell) {
+  Child& survivor = start_worker(0, {"wait-dead:1"});
+  survivor.line();
+  SpawnRequest request;
+  request.executable = "/bin/sh";
+  request.arguments = {"sh", "-c", child_program("control_worker") + " attach sleep:60000; exit 0"};
+  request.working_directory = "/";
+  Child& shell = start_process(1, std::move(request));
+  const std::string line = shell.line();
+  const pid_t pid = std::atoi(line.substr(line.find("pid=") + 4).c_str());
+  ASSERT_GT(pid, 1);
+  ASSERT_NE(pid, shell.process.pid);
+  // The launcher is told that this rank's end will be told apart from its worker's.
+  ASSERT_NE(told(1, RankState::kAlive), nullptr);
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(pump([&] { return status(1).state != RankState::kAlive; }));
+  EXPECT_TRUE(survivor.line().starts_with("dead rank=1 state="));
+  // The shell says 0; that is not how the rank ended.
+  EXPECT_EQ(reap(1).code, 0);
+  const bool kernel_knows = status(1).state == RankState::kSignalled;
+  EXPECT_TRUE(kernel_knows || status(1).state == RankState::kDied);
+  if (kernel_knows) {
+    EXPECT_EQ(status(1).code, 9);
+  }
+  EXPECT_EQ(status(1).pid, pid);
+}
+
+TEST_F(ControlServerTest, AShellThatPassesTheEndOnSaysHowItWas) {
+  server_->begin(layout());
+  ControlClient client = attached(1);
+  workers_[1] = 1234;  // Not the process that is attached.
+  // As on a kernel that does not say how a process of others ended.
+  RankStatus died;
+  died.state = RankState::kDied;
+  EXPECT_TRUE(server_->status().set(1, died));
+  server_->worker_ended(1, 1234, ExitStatus{.code = 139}, false);
+  EXPECT_EQ(status(1).state, RankState::kSignalled);
+  EXPECT_EQ(status(1).code, 11);
+}
+
+TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
+  Child& survivor = start_worker(0, {"wait-left:1", "sleep:60000"});
+  survivor.line();
+  Child& leaver = start_worker(1, {"leave", "exit:3"});
+  leaver.line();
+  ASSERT_TRUE(pump([&] { return status(1).state == RankState::kLeft; }));
+  EXPECT_EQ(leaver.line(), "left\n");
+  EXPECT_EQ(reap(1).code, 3);
+  EXPECT_EQ(status(1).state, RankState::kLeft);
+  EXPECT_EQ(survivor.line(), "has-left rank=1\n");
+  EXPECT_NE(told(1, RankState::kLeft), nullptr);
+  EXPECT_EQ(told(1, RankState::kExited), nullptr);
+}
+
+TEST_F(ControlServerTest, EndingWithoutLeavingIsADeathAlsoWithZero) {
+  Child& survivor = start_worker(0, {"wait-dead:1"});
+  survivor.line();
+  start_worker(3, {"exit:0"});
+  reap(3);
+  EXPECT_TRUE(survivor.line().starts_with("dead rank=3 state=exited code=0"));
+}
+
+TEST_F(ControlServerTest, AWorkerThatNeverAttachedIsWrittenToo) {
+  server_->worker_ended(2, 77, ExitStatus{.code = 1}, false);
+  server_->worker_not_started(3);
+  // The launcher hears of these by Exited and StartFailed.
+  EXPECT_TRUE(told_.empty());
+  ControlClient client = attached(0);
+  EXPECT_EQ(client.page().rank(2).state, RankState::kExited);
+  EXPECT_EQ(client.page().rank(2).pid, 77);
+  EXPECT_EQ(client.page().rank(3).state, RankState::kDied);
+  EXPECT_EQ(client.page().deaths(), 2u);
+  EXPECT_EQ(client.page().host_name(client.page().rank(5).host), "there");
+}
+
+TEST_F(ControlServerTest, AnOrphanOfAShellThatWeReapIsKnownExactly) {
+  ControlClient client = attached(1);
+  server_->child_reaped(getpid(), ExitStatus{.signal = SIGSEGV});
+  EXPECT_EQ(status(1).state, RankState::kSignalled);
+  EXPECT_EQ(status(1).code, SIGSEGV);
+}
+
+TEST_F(ControlServerTest, NewsOfOtherHostsStandInThePageAndOursAreOurs) {
+  ControlClient client = attached(0);
+  News news;
+  for (const std::uint32_t rank : {1u, 5u, 9999u}) {
+    RankNews& told = *news.add_ranks();
+    told.set_rank(rank);
+    told.set_state(static_cast<std::uint32_t>(RankState::kHostLost));
+  }
+  news.add_ranks()->set_state(77);
+  RankReport& report = *news.add_reports();
+  report.set_blamed(5);
+  report.set_reporter(4);
+  report.set_text("rank 5 did not come");
+  const std::uint32_t before = client.page().news().load();
+  server_->take(news);
+  EXPECT_EQ(client.page().rank(5).state, RankState::kHostLost);
+  EXPECT_EQ(client.page().rank(1).state, RankState::kAlive);
+  ASSERT_EQ(client.page().reports_after(0).size(), 1u);
+  EXPECT_EQ(client.page().reports_after(0)[0].text, "rank 5 did not come");
+  EXPECT_EQ(client.page().news().load(), before + 1);
+  server_->take(news);
+  EXPECT_EQ(client.page().news().load(), before + 1) << "nothing new";
+  news.set_generation(1);
+  news.mutable_ranks(1)->set_rank(4);
+  server_->take(news);
+  EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "another generation's";
+}
+
+TEST_F(ControlServerTest, AReportIsToldOnceToEverybody) {
+  ControlClient client = attached(0);
+  ControlClient other = attached(1);
+  control::Report report;
+  report.kind = control::ReportKind::kMismatch;
+  report.blamed = 1;
+  report.sequence = 812;
+  report.communicator = "world";
+  report.text = "rank 1 called broadcast";
+  client.report(report);
+  client.report(report);
+  ASSERT_TRUE(beside(
+      [&] { return other.wait_news([&] { return !other.page().reports_after(0).empty(); }); }));
+  EXPECT_EQ(other.page().reports_after(0)[0].reporter, 0u);
+  EXPECT_EQ(other.page().reports_after(0)[0].text, report.text);
+  // A worker that reports without end is not listened to without end.
+  for (std::uint64_t i = 0; i < 500; ++i) {
+    report.sequence = i;
+    client.report(report);
+    loop_.restart();
+    loop_.poll();
+  }
+  EXPECT_TRUE(beside([&] { return client.leave(); }).ok());
+  std::size_t reports = 0;
+  for (const News& news : told_) reports += static_cast<std::size_t>(news.reports_size());
+  EXPECT_GE(reports, 10u);
+  EXPECT_LE(reports, 100u);
+}
+
+TEST_F(ControlServerTest, AllMembersGetTheSameSegmentAndItsNameIsForgotten) {
+  ControlClient first = attached(0);
+  ControlClient second = attached(1);
+  const control::Segment segment{"world", 40u << 20, 2, true};
+  const auto inode = [&](ControlClient& client) {
+    const Result<int> fd = beside([&] { return client.segment(segment); });
+    EXPECT_TRUE(fd.ok()) << fd.error().message;
+    struct stat info {};
+    if (!fd.ok() || fstat(*fd, &info) != 0) return ino_t{0};
+    EXPECT_EQ(info.st_size, off_t{40} << 20);
+    EXPECT_GE(info.st_blocks, (40 << 20) / 512) << "every page is taken";
+    EXPECT_NE(ftruncate(*fd, 4096), 0) << "sealed";
+    close(*fd);
+    return info.st_ino;
+  };
+  const ino_t one = inode(first);
+  EXPECT_EQ(inode(first), one);
+  EXPECT_EQ(inode(second), one);
+  EXPECT_NE(inode(first), one) << "another communicator of that name, later";
+}
+
+TEST_F(ControlServerTest, ASegmentThatCannotBeIsRefusedWithTheReason) {
+  ControlClient client = attached(0);
+  const auto refusal = [&](const control::Segment& segment) {
+    const Result<int> fd = beside([&] { return client.segment(segment); });
+    EXPECT_FALSE(fd.ok());
+    return fd.ok() ? std::string() : fd.error().message;
+  };
+  EXPECT_NE(refusal({"w", 4096, 5, true}).find("this host has 4"), std::string::npos);
+  const Result<int> fd = beside([&] { return client.segment({"w", 4096, 2, true}); });
+  ASSERT_TRUE(fd.ok());
+  close(*fd);
+  ControlClient other = attached(1);
+  const Result<int> contradiction = beside([&] { return other.segment({"w", 8192, 2, true}); });
+  ASSERT_FALSE(contradiction.ok());
+  EXPECT_NE(contradiction.error().message.find("by another rank with 4096"), std::string::npos);
+}
+
+TEST_F(ControlServerTest, OneProcessStandsForARank) {
+  start_worker(0, {"sleep:60000"});
+  ControlClient client = connect();
+  const auto refusal = [&](std::uint32_t rank, std::uint32_t generation) {
+    ControlClient stranger = connect();
+    const auto attached = beside([&] { return stranger.attach(rank, generation); });
+    EXPECT_FALSE(attached.ok());
+    EXPECT_TRUE(beside([&] { return stranger.wait_for_end(); }));
+    return attached.ok() ? Error{} : attached.error();
+  };
+  EXPECT_EQ(refusal(0, 0).code, Code::kAlreadyExists);
+  EXPECT_NE(refusal(5, 0).message.find("does not run on this host"), std::string::npos);
+  EXPECT_NE(refusal(1, 3).message.find("generation 3"), std::string::npos);
+  server_->worker_ended(1, 5, ExitStatus{.code = 1}, false);
+  EXPECT_NE(refusal(1, 0).message.find("has ended"), std::string::npos);
+}
+
+TEST_F(ControlServerTest, TheSameProcessMayAttachAgainAndAnotherAfterALeave) {
+  ControlClient first = attached(1);
+  ControlClient again = attached(1);
+  EXPECT_TRUE(beside([&] { return first.wait_for_end(); }));
+  EXPECT_TRUE(beside([&] { return again.leave(); }).ok());
+  EXPECT_EQ(status(1).state, RankState::kLeft);
+  start_worker(1, {"sleep:60000"});
+  EXPECT_EQ(status(1).state, RankState::kAlive);
+  EXPECT_EQ(status(1).pid, children_[1].process.pid);
+}
+
+TEST_F(ControlServerTest, EndOfFileAloneIsNoDeath) {
+  Child& worker = start_worker(1, {"sleep:60000"});
+  { ControlClient client = attached(0); }
+  kill(worker.process.pid, SIGSTOP);
+  pump([] { return false; }, milliseconds(50));
+  EXPECT_EQ(status(0).state, RankState::kAlive);
+  EXPECT_EQ(status(1).state, RankState::kAlive) << "stopped is not dead";
+}
+
+TEST_F(ControlServerTest, GarbageAndSilenceCostOnlyThemselves) {
+  ControlClient worker = attached(0);
+  for (const std::string& packet :
+       {std::string("x"), std::string(1024, '\xff'), std::string(5000, '\1'),
+        control::encode(control::Request(control::Leave{}))}) {
+    ControlClient stranger = connect();
+    stranger.send_packet(packet);
+    EXPECT_TRUE(beside([&] { return stranger.wait_for_end(); }));
+  }
+  std::vector<ControlClient> silent;
+  for (std::size_t i = 0; i < ControlServer::kMaxStrangers + 8; ++i) {
+    silent.push_back(connect());
+    loop_.restart();
+    loop_.poll();
+  }
+  EXPECT_TRUE(beside([&] { return silent.front().wait_for_end(); }));
+  EXPECT_FALSE(beside([&] { return silent.back().wait_for_end(milliseconds(20)); }));
+  EXPECT_TRUE(beside([&] { return worker.leave(); }).ok());
+}
+
+TEST_F(ControlServerTest, AWorkerThatNeverTakesItsAnswersIsCutOff) {
+  ControlClient client = attached(0);
+  const control::Segment segment{"w", 4096, 2, true};
+  const std::string packet = control::encode(control::Request(segment));
+  const auto flood = [&] {
+    for (int i = 0; i < 100'000; ++i)
+      if (!client.send_packet(packet)) return true;
+    return false;
+  };
+  EXPECT_TRUE(beside(flood));
+  ControlClient other = attached(1);
+  EXPECT_TRUE(beside([&] { return other.leave(); }).ok());
+}
+
+TEST_F(ControlServerTest, ANewGenerationHasAPageOfItsOwn) {
+  ControlClient old = attached(0);
+  const Result<int> fd = beside([&] { return old.segment({"w", 4096, 2, true}); });
+  ASSERT_TRUE(fd.ok());
+  struct stat before {};
+  fstat(*fd, &before);
+  close(*fd);
+  server_->worker_ended(2, 5, ExitStatus{.signal = 9}, false);
+  EXPECT_EQ(old.page().deaths(), 1u);
+  server_->begin(layout(1));
+  EXPECT_TRUE(beside([&] { return old.wait_for_end(); }));
+  ControlClient again = attached(0, 1);
+  EXPECT_EQ(again.page().shape().generation, 1u);
+  EXPECT_EQ(again.page().deaths(), 0u);
+  EXPECT_EQ(old.page().deaths(), 1u) << "what was, stays as it was";
+  const Result<int> other = beside([&] { return again.segment({"w", 4096, 2, true}); });
+  ASSERT_TRUE(other.ok());
+  struct stat after {};
+  fstat(*other, &after);
+  close(*other);
+  EXPECT_NE(after.st_ino, before.st_ino);
+  EXPECT_EQ(std::count_if(told_.begin(), told_.end(), [](const News& n) { return n.listening(); }),
+            2);
+}
+
+TEST_F(ControlServerTest, OperationsCanBeReadAfterTheWorkersDeath) {
+  Child& worker = start_worker(1, {"finish:world,811", "enter:world,812", "sleep:60000"});
+  for (int i = 0; i < 3; ++i) worker.line();
+  kill(worker.process.pid, SIGKILL);
+  reap(1);
+  server_->tell_operations(5);
+  const Operations& operations = operations_;
+  EXPECT_EQ(operations.number(), 5u);
+  ASSERT_EQ(operations.ranks_size(), 1);
+  const RankOperations& rank = operations.ranks(0);
+  EXPECT_EQ(rank.rank(), 1u);
+  EXPECT_EQ(rank.state(), static_cast<std::uint32_t>(RankState::kSignalled));
+  ASSERT_EQ(rank.running_size(), 1);
+  EXPECT_EQ(rank.running(0).sequence(), 812u);
+  EXPECT_EQ(rank.running(0).communicator(), "world");
+  EXPECT_EQ(rank.running(0).count(), 1024u);
+  EXPECT_EQ(rank.last().sequence(), 811u);
+}
+
+TEST_F(ControlServerTest, AStallIsNamedOncePerOperation) {
+  Child& worker = start_worker(1, {"enter:world,5", "sleep:60000"});
+  for (int i = 0; i < 2; ++i) worker.line();
+  JobStatus& status = server_->status();
+  const std::uint64_t far_ns = ~std::uint64_t{0} / 2;
+  EXPECT_EQ(status.find_stall(1, 1'000'000'000), std::nullopt);
+  EXPECT_EQ(status.find_stall(far_ns, 1'000'000'000), 1u);
+  EXPECT_EQ(status.find_stall(far_ns, 1'000'000'000), std::nullopt);
+}
+
+TEST_F(ControlServerTest, AThousandWorkersComeAndGoWithoutALeak) {
+  const int before = LeakGuard::count_descriptors();
+  for (int i = 0; i < 1000; ++i) {
+    ControlClient client = attached(static_cast<std::uint32_t>(i % 4));
+    if (i % 3 == 0) {
+      const Result<int> fd = beside([&] { return client.segment({"s", 4096, 1, true}); });
+      ASSERT_TRUE(fd.ok());
+      close(*fd);
+    }
+    if (i % 2 == 0) {
+      ASSERT_TRUE(beside([&] { return client.leave(); }).ok());
+    }
+  }
+  server_->begin(layout(1));
+  ASSERT_TRUE(pump([&] { return LeakGuard::count_descriptors() <= before; }))
+      << LeakGuard::count_descriptors() << " descriptors, before " << before;
+}
+
+}  // namespace
+}  // namespace ivy::test

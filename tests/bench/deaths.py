@@ -1,0 +1,76 @@
+"""From kill -9 of a worker to the status page of every other one, on its host and on others.
+
+    ninja -C build ivyrun ivy-node child_control_worker && /usr/bin/python3 tests/bench/deaths.py
+
+Prints one row per distance: median, 99th percentile and the longest time. The hosts are pretended
+ones, so both distances share one machine and one clock; a network adds its own time to the second.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+BUILD = os.path.realpath(os.path.join(os.path.dirname(__file__), "../../build"))
+WORKER = os.path.join(BUILD, "children/control_worker")
+ATTACHED = re.compile(rb"\[[^0-9\]]*(\d+) (\S+) *\] ?attached .*pid=(\d+)")
+DEAD = re.compile(rb"\[[^0-9\]]*(\d+) (\S+) *\] ?dead rank=(\d+) .*at_ns=(\d+)")
+LIMIT_SECONDS = 30
+
+
+def kill_once(hosts, ranks, victim):
+    """[(same host, milliseconds)] of every survivor."""
+    argv = [os.path.join(BUILD, "bin/ivyrun"), "--fake-hosts", str(hosts), "-n", str(ranks), WORKER,
+            "attach", f"{victim}:sleep:{LIMIT_SECONDS * 1000}", "wait-dead:1"]
+    job = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL)
+    place = {}
+    killed_ns = 0
+    times = []
+    try:
+        for line in job.stdout:
+            if match := ATTACHED.match(line):
+                place[int(match[1])] = match[2]
+                if victim == int(match[1]):
+                    victim_pid = int(match[3])
+                if len(place) == ranks:
+                    # So that all of them sleep.
+                    time.sleep(0.05)
+                    killed_ns = time.monotonic_ns()
+                    os.kill(victim_pid, signal.SIGKILL)
+            elif (match := DEAD.match(line)) and int(match[3]) == victim:
+                times.append((match[2] == place[victim], (int(match[4]) - killed_ns) / 1e6))
+    finally:
+        job.kill()
+        job.wait()
+    return times
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--ranks", type=int, default=8)
+    options = parser.parse_args()
+    times = []
+    missing = 0
+    for turn in range(options.runs):
+        one = kill_once(options.hosts, options.ranks, turn % options.ranks)
+        missing += options.ranks - 1 - len(one)
+        times += one
+    print("| distance | ranks told | median | 99th percentile | longest |\n|---|---|---|---|---|")
+    for is_near, name in ((True, "the same host"), (False, "another host")):
+        sorted_ms = sorted(ms for near, ms in times if near is is_near)
+        if sorted_ms:
+            p99 = sorted_ms[min(len(sorted_ms) - 1, len(sorted_ms) * 99 // 100)]
+            print(f"| {name} | {len(sorted_ms)} | {sorted_ms[len(sorted_ms) // 2]:.1f} ms | "
+                  f"{p99:.1f} ms | {sorted_ms[-1]:.1f} ms |")
+    print(f"\nranks that were not told: {missing}")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Forms a Gloo process group of WORKERS processes by a store on loopback: gloo_mesh.py WORKERS PORT RUN
+
+The processes are forked from one that has imported torch, as importing it 64 times would be all that
+is measured. Prints the seconds from their common start to the end of the slowest one's
+init_process_group, which has connected everybody with everybody by then."""
+
+import datetime
+import os
+import sys
+import time
+
+import torch.distributed as dist
+
+
+def worker(rank, workers, port, run, start, done):
+    os.read(start, 1)
+    store = dist.TCPStore("127.0.0.1", port, None, False, datetime.timedelta(seconds=120))
+    dist.init_process_group("gloo", rank=rank, world_size=workers,
+                            store=dist.PrefixStore(f"run{run}", store),
+                            timeout=datetime.timedelta(seconds=120))
+    os.write(done, b"+")
+    os.read(start, 1)  # Nobody leaves while others connect: until the parent closes.
+
+
+def main():
+    workers, port, run = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    start, begin = os.pipe()
+    finished, done = os.pipe()
+    children = []
+    for rank in range(workers):
+        pid = os.fork()
+        if pid == 0:
+            os.close(begin)
+            status = 1
+            try:
+                worker(rank, workers, port, run, start, done)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(pid)
+    os.close(done)
+    started = time.monotonic()
+    os.write(begin, b"s" * workers)
+    arrived = 0
+    while arrived < workers:
+        got = os.read(finished, workers)
+        if not got:
+            break
+        arrived += len(got)
+    seconds = time.monotonic() - started
+    os.close(begin)
+    for pid in children:
+        os.waitpid(pid, 0)
+    if arrived < workers:
+        sys.exit(f"only {arrived} of {workers} processes got through")
+    print(f"{seconds:.3f}")
+
+
+if __name__ == "__main__":
+    main()

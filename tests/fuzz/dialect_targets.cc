@@ -1,0 +1,275 @@
+// Several clients of one dialect on one engine, as a script says: bytes in any cut, hang-ups, time
+// and generations. Every reply is one that somebody present asked for, and when all are gone
+// nothing of theirs is left.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "proto/store_wire.h"
+#include "rendezvous/engine.h"
+#include "rendezvous/explanation.h"
+#include "rendezvous/native_dialect.h"
+#include "rendezvous/torch_dialect.h"
+#include "tests/fuzz/targets.h"
+
+namespace ivy::fuzz {
+namespace {
+
+constexpr std::size_t kClients = 3;
+constexpr std::uint64_t kStep_ns = 10'000'000;
+constexpr std::size_t kMostTurns = 100'000;
+
+// Small, so that scripts reach them.
+store::EngineLimits small_limits() {
+  store::EngineLimits limits;
+  limits.store_bytes = 4096;
+  limits.keys = 8;
+  limits.waits_per_client = 4;
+  limits.watches_per_client = 3;
+  limits.waiting_bytes_per_client = 1024;
+  limits.waiting_bytes = 2048;
+  return limits;
+}
+
+// Both dialects behind one face.
+class Client {
+ public:
+  virtual ~Client() = default;
+  virtual Result<void> receive(std::string_view bytes, std::uint64_t now_ns,
+                               store::Replies& out) = 0;
+  virtual Result<void> reply(const store::Reply& reply, std::string& bytes) = 0;
+  virtual bool has_more() const = 0;
+  virtual store::ClientId id() const = 0;
+  // What was sent so far can be read by a client of ours.
+  virtual void look_at(std::string_view sent) = 0;
+};
+
+class NativeClient : public Client {
+ public:
+  explicit NativeClient(store::Engine& engine) {
+    store::ClientInfo info;
+    info.generation = engine.generation();
+    info.address = "127.0.0.1:9";
+    dialect_ = store::NativeDialect::make(engine, info, 1).value();
+  }
+  Result<void> receive(std::string_view bytes, std::uint64_t now_ns, store::Replies& out) override {
+    return dialect_->receive(bytes, now_ns, out);
+  }
+  Result<void> reply(const store::Reply& reply, std::string& bytes) override {
+    dialect_->reply(reply, bytes);
+    return {};
+  }
+  bool has_more() const override { return dialect_->has_more(); }
+  store::ClientId id() const override { return dialect_->client(); }
+  void look_at(std::string_view sent) override {
+    store::WireDecoder decoder(store::kMaxFrameBytes);
+    decoder.feed(sent);
+    std::size_t bytes = 0;
+    while (const auto frame = decoder.next().value()) {
+      std::string again;
+      store::append_frame(again, frame->head, frame->payload);
+      bytes += again.size();
+      if (frame->head.kind == 0) continue;
+      store::PayloadReader in(frame->payload);
+      in.text();
+      IVY_ASSERT(in.done());  // An error is one text.
+    }
+    IVY_ASSERT(bytes == sent.size());
+  }
+
+ private:
+  std::unique_ptr<store::NativeDialect> dialect_;
+};
+
+class TorchClient : public Client {
+ public:
+  explicit TorchClient(store::Engine& engine) : dialect_(engine, engine.generation(), "10.0.0.1") {}
+  Result<void> receive(std::string_view bytes, std::uint64_t now_ns, store::Replies& out) override {
+    return dialect_.receive(bytes, now_ns, out);
+  }
+  Result<void> reply(const store::Reply& reply, std::string& bytes) override {
+    return dialect_.reply(reply, bytes);
+  }
+  bool has_more() const override { return dialect_.has_more(); }
+  store::ClientId id() const override { return dialect_.client(); }
+  void look_at(std::string_view) override {}
+
+ private:
+  store::TorchDialect dialect_;
+};
+
+enum class Kind { kNative, kTorchA, kTorchC };
+
+std::string first_words(Kind kind) {
+  if (kind != Kind::kTorchC) return {};
+  std::string hello(1, '\0');
+  store::put_u32(hello, 0x3C85F7CE);
+  return hello;
+}
+
+class Crowd {
+ public:
+  explicit Crowd(Kind kind, store::EngineLimits limits = small_limits())
+      : kind_(kind), engine_(limits) {}
+  ~Crowd() {
+    IVY_ASSERT(is_printable(store::explain(engine_.picture(), now_ns_)));
+    clients_.clear();
+    IVY_ASSERT(engine_.open_requests() == 0);
+    IVY_ASSERT(engine_.waiting_bytes() == 0);
+    IVY_ASSERT(engine_.picture().clients.empty());
+    IVY_ASSERT(engine_.bytes() <= small_limits().store_bytes || engine_.key_count() > 0);
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  // False: it was hung up on.
+  bool feed(std::size_t who, std::string_view bytes) {
+    auto& client = clients_[who];
+    if (client == nullptr) {
+      if (kind_ == Kind::kNative) {
+        client = std::make_unique<NativeClient>(engine_);
+      } else {
+        client = std::make_unique<TorchClient>(engine_);
+      }
+      const std::string hello = first_words(kind_);
+      if (!hello.empty()) turn(who, hello);
+    }
+    turn(who, bytes);
+    serve_rest();
+    return clients_.contains(who);
+  }
+  void hang_up(std::size_t who) { clients_.erase(who); }
+  void pass(std::uint64_t steps) {
+    now_ns_ += steps * kStep_ns;
+    store::Replies due;
+    engine_.advance(now_ns_, due);
+    deliver(due);
+    serve_rest();
+  }
+  void begin_generation() {
+    store::Replies replies;
+    engine_.begin_generation(engine_.generation() + 1, replies);
+    deliver(replies);
+    // Some of those of the last one still say something before they are hung up on.
+    if (clients_.contains(0)) feed(0, std::string(1, '\0'));
+    clients_.clear();
+    IVY_ASSERT(engine_.key_count() == 0);
+    IVY_ASSERT(engine_.bytes() == 0);
+  }
+  std::string sent_to(std::size_t who) { return sent_[who]; }
+
+ private:
+  static bool is_printable(const std::string& text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || c >= ' '; });
+  }
+  void serve_rest() {
+    bool again = true;
+    for (std::size_t turns = 0; again; ++turns) {
+      IVY_ASSERT(turns < kMostTurns);
+      again = false;
+      for (std::size_t who = 0; who < kClients; ++who) {
+        const auto found = clients_.find(who);
+        if (found == clients_.end() || !found->second->has_more()) continue;
+        turn(who, {});
+        again = true;
+      }
+    }
+  }
+  void turn(std::size_t who, std::string_view bytes) {
+    const auto found = clients_.find(who);
+    if (found == clients_.end()) return;
+    store::Replies replies;
+    const Result<void> taken = found->second->receive(bytes, now_ns_, replies);
+    deliver(replies);
+    if (taken.ok()) return;
+    IVY_ASSERT(is_printable(taken.error().message));
+    clients_.erase(who);
+  }
+  void deliver(const store::Replies& replies) {
+    for (const store::Reply& reply : replies) {
+      const auto of = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) {
+        return entry.second->id() == reply.client;
+      });
+      if (of == clients_.end()) continue;  // Hung up on in this turn.
+      std::string bytes;
+      const Result<void> said = of->second->reply(reply, bytes);
+      of->second->look_at(bytes);
+      sent_[of->first] += bytes;
+      if (!said.ok()) clients_.erase(of);
+    }
+  }
+
+  const Kind kind_;
+  store::Engine engine_;
+  std::uint64_t now_ns_ = 1;
+  std::map<std::size_t, std::unique_ptr<Client>> clients_;
+  std::map<std::size_t, std::string> sent_;
+};
+
+// One stream, whole and in pieces: the same answers.
+void compare_cuts(Kind kind, std::size_t cut, std::string_view stream) {
+  Crowd whole(kind);
+  Crowd pieces(kind);
+  const bool whole_stays = whole.feed(0, stream);
+  bool pieces_stay = true;
+  for (std::size_t at = 0; at < stream.size() && pieces_stay; at += cut)
+    pieces_stay = pieces.feed(0, stream.substr(at, cut));
+  IVY_ASSERT(whole_stays == pieces_stay || stream.empty());
+  IVY_ASSERT(whole.sent_to(0) == pieces.sent_to(0));
+}
+
+// A frame with the head that it should have, so that scripts need not guess lengths.
+std::string framed(Input& input) {
+  std::string frame;
+  const std::uint8_t op = input.byte();
+  const std::uint8_t id = input.byte();
+  store::append_frame(frame, {op, id}, input.bytes(input.byte()));
+  return frame;
+}
+
+void play(Kind kind, Input& input) {
+  Crowd crowd(kind);
+  while (!input.done()) {
+    const std::uint8_t step = input.byte();
+    const std::size_t who = step % kClients;
+    switch (step / 16) {
+      case 12:
+        crowd.hang_up(who);
+        break;
+      case 13:
+        crowd.pass(input.byte());
+        break;
+      case 14:
+        if (step % 16 == 0) crowd.begin_generation();
+        break;
+      case 15: {
+        const std::size_t high = input.byte();
+        crowd.feed(who, input.bytes(high * 256 + input.byte()));
+        break;
+      }
+      default:
+        if (kind == Kind::kNative && step >= 64) {
+          crowd.feed(who, framed(input));
+        } else {
+          crowd.feed(who, input.bytes(input.byte()));
+        }
+    }
+  }
+}
+
+// First byte: even, a script; odd, one stream and its cut.
+void run(Kind kind, std::string_view bytes) {
+  Input input(bytes);
+  const std::uint8_t first = input.byte();
+  if (first % 2 == 0) return play(kind, input);
+  compare_cuts(kind, first / std::size_t{2} % 32 + 1, input.rest());
+}
+
+}  // namespace
+
+void native_dialect(std::string_view bytes) { run(Kind::kNative, bytes); }
+void torch_dialect_a(std::string_view bytes) { run(Kind::kTorchA, bytes); }
+void torch_dialect_c(std::string_view bytes) { run(Kind::kTorchC, bytes); }
+
+}  // namespace ivy::fuzz

@@ -1,0 +1,61 @@
+// What is fuzzed: each target takes any bytes and aborts when our code does something wrong with
+// them. libFuzzer runs each in a program of its own (fuzz_main.cc); corpus_test.cc repeats the
+// corpus without it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ivy::fuzz {
+
+void store_wire(std::string_view bytes);
+void handshake(std::string_view bytes);
+void native_greeting(std::string_view bytes);
+void native_dialect(std::string_view bytes);
+void torch_dialect_a(std::string_view bytes);
+void torch_dialect_c(std::string_view bytes);
+void store_client(std::string_view bytes);
+void write_ahead_log(std::string_view bytes);
+
+struct Target {
+  const char* name;  // And its folder in corpus/.
+  void (*run)(std::string_view bytes);
+};
+inline constexpr auto kTargets = std::to_array<Target>({
+    {"store_wire", store_wire},
+    {"handshake", handshake},
+    {"native_greeting", native_greeting},
+    {"native_dialect", native_dialect},
+    {"torch_dialect_a", torch_dialect_a},
+    {"torch_dialect_c", torch_dialect_c},
+    {"store_client", store_client},
+#ifdef IVY_FUZZ_LOG
+    {"write_ahead_log", write_ahead_log},
+#endif
+});
+
+// Reads an input as a script; behind its end everything is zero.
+class Input {
+ public:
+  explicit Input(std::string_view bytes) : rest_(bytes) {}
+  bool done() const { return rest_.empty(); }
+  std::uint8_t byte() {
+    if (rest_.empty()) return 0;
+    const auto value = static_cast<std::uint8_t>(rest_[0]);
+    rest_.remove_prefix(1);
+    return value;
+  }
+  std::string_view bytes(std::size_t count) {
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(taken.size());
+    return taken;
+  }
+  std::string_view rest() { return bytes(rest_.size()); }
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace ivy::fuzz

@@ -1,0 +1,88 @@
+// What ranks do, folded over those that do the same.
+#include "launcher/operation_lines.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/operation.h"
+#include "proto/status_page.h"
+
+namespace ivy {
+namespace {
+
+using comm_status::Dtype;
+using comm_status::Operation;
+using comm_status::Phase;
+using comm_status::RankState;
+using comm_status::Reduction;
+
+void fill(OperationState& state, std::uint64_t sequence, std::uint64_t age_ms) {
+  state.set_communicator("world");
+  state.set_sequence(sequence);
+  state.set_operation(static_cast<std::uint32_t>(Operation::kAllReduce));
+  state.set_dtype(static_cast<std::uint32_t>(Dtype::kF32));
+  state.set_reduction(static_cast<std::uint32_t>(Reduction::kSum));
+  state.set_count(1024);
+  state.set_peer(-1);
+  state.set_phase(static_cast<std::uint32_t>(Phase::kWaiting));
+  state.set_age_ms(age_ms);
+}
+
+RankOperations& add(HostOperations& host, std::uint32_t rank, RankState state = RankState::kAlive,
+                    int code = 0) {
+  RankOperations& added = *host.operations.add_ranks();
+  added.set_rank(rank);
+  added.set_pid(static_cast<std::int32_t>(100 + rank));
+  added.set_state(static_cast<std::uint32_t>(state));
+  added.set_code(code);
+  return added;
+}
+
+TEST(OperationLines, RanksThatDoTheSameAreOneLine) {
+  HostOperations a{"a", {}};
+  HostOperations b{"b", {}};
+  for (const std::uint32_t rank : {0u, 1u}) fill(*add(a, rank).add_running(), 812, 30'500);
+  fill(*add(b, 2).add_running(), 812, 29'000);
+  fill(*add(b, 3).mutable_last(), 811, 31'000);
+  EXPECT_EQ(operation_lines({a, b}, {}),
+            "ranks 0-2 (hosts a, b): in all_reduce #812 of \"world\" (1024 f32, sum), waiting for "
+            "the others, for 29-30 s\n"
+            "rank 3 (host b, pid 103): between operations: finished all_reduce #811 of \"world\" "
+            "31 s ago");
+}
+
+TEST(OperationLines, TheDeadAreSaidToBeDeadAndWhereTheyWere) {
+  HostOperations a{"a", {}};
+  fill(*add(a, 4, RankState::kSignalled, 9).add_running(), 5, 2'000);
+  fill(*add(a, 5, RankState::kExited, 1).mutable_last(), 4, 2'000);
+  add(a, 6, RankState::kLeft);
+  add(a, 7);
+  EXPECT_EQ(operation_lines({a}, {"b"}),
+            "rank 4 (host a, pid 104; SIGKILL): was in all_reduce #5 of \"world\" (1024 f32, sum), "
+            "waiting for the others, entered 2 s ago\n"
+            "rank 5 (host a, pid 105; exit 1): had finished all_reduce #4 of \"world\" 2 s ago\n"
+            "rank 6 (host a, pid 106): has left the communicator\n"
+            "rank 7 (host a, pid 107): no operation yet\n"
+            "host b has not answered in time");
+}
+
+TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
+  HostOperations a{"a", {}};
+  RankOperations& rank = add(a, 0);
+  fill(*rank.add_running(), 1, 1'000);
+  OperationState& receive = *rank.add_running();
+  fill(receive, 2, 3'000);
+  receive.set_communicator("pipe");
+  receive.set_operation(static_cast<std::uint32_t>(Operation::kReceive));
+  receive.set_reduction(0);
+  receive.set_peer(7);
+  EXPECT_EQ(operation_lines({a}, {}),
+            "rank 0 (host a, pid 100): in all_reduce #1 of \"world\" (1024 f32, sum), waiting for "
+            "the others, for 1 s\n"
+            "rank 0 (host a, pid 100): in recv #2 of \"pipe\" (1024 f32, from rank 7), waiting for "
+            "the others, for 3 s");
+}
+
+TEST(OperationLines, NobodyHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }
+
+}  // namespace
+}  // namespace ivy
