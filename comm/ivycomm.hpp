@@ -1,0 +1,261 @@
+// libivycomm for C++20: ivycomm.h with destructors, exceptions and element types taken from the
+// compiler. Header only; link libivycomm (CMake: ivy::comm, pkg-config: ivycomm).
+//
+//   ivycomm::World world;                               // Joins the job; a world of one without a
+//   launcher. std::vector<float> x(1000, 1.0f); world.all_reduce(x); // In place. ivycomm::Work
+//   work = world.start_all_reduce(x);     // x belongs to the library until work is done.
+//   work.wait();
+//
+// What every operation means, who calls it when, and threads: ivycomm.h. Failures are exceptions of
+// type Error. Counts are elements, and buffers are anything that std::span can be made of.
+#ifndef IVYCOMM_HPP
+#define IVYCOMM_HPP
+
+#include <chrono>
+#include <complex>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "ivycomm.h"  // Beside this file, in the source as in an installation.
+
+namespace ivycomm {
+
+// A failed call: its code, its text (what), and who is to blame.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(int code) : std::runtime_error(ivy_last_error()), code_(code) {
+    failure_.struct_bytes = sizeof failure_;
+    ivy_last_failure(&failure_);
+  }
+  int code() const { return code_; }
+  const ivy_failure& failure() const { return failure_; }
+
+ private:
+  int code_;
+  ivy_failure failure_{};
+};
+
+inline void check(int code) {
+  if (code != IVY_OK) throw Error(code);
+}
+
+// The element type of T. Half and eighth types have none in C++20: specialise this for your own.
+template <class T>
+struct Dtype {
+  static constexpr int number() {
+    if constexpr (std::is_same_v<T, bool>) return IVY_BOOL;
+    if constexpr (std::is_same_v<T, float>) return IVY_F32;
+    if constexpr (std::is_same_v<T, double>) return IVY_F64;
+    if constexpr (std::is_same_v<T, std::complex<float>>) return IVY_C64;
+    if constexpr (std::is_same_v<T, std::complex<double>>) return IVY_C128;
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      constexpr int kPlace = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+      return IVY_I8 + 2 * kPlace + (std::is_unsigned_v<T> ? 1 : 0);
+    }
+    return -1;
+  }
+  static constexpr int value = number();
+  static_assert(value >= 0, "libivycomm has no such element type; specialise ivycomm::Dtype");
+};
+template <class T>
+inline constexpr int kDtype = Dtype<std::remove_cv_t<T>>::value;
+
+// An operation under way. Its destructor waits for it.
+class Work {
+ public:
+  explicit Work(ivy_work* work) : work_(work) {}
+  // False: still running after this time.
+  bool wait(std::chrono::milliseconds at_most) {
+    const int code = ivy_work_wait(work_.get(), at_most.count());
+    if (code == IVY_DEADLINE_EXCEEDED && !is_done()) return false;
+    check(code);
+    return true;
+  }
+  void wait() { check(ivy_work_wait(work_.get(), IVY_FOREVER)); }
+  // Throws what the operation failed with.
+  bool test() {
+    int done = 0;
+    check(ivy_work_test(work_.get(), &done));
+    return done != 0;
+  }
+  void abort() { check(ivy_work_abort(work_.get())); }
+
+ private:
+  bool is_done() {
+    int done = 0;
+    ivy_work_test(work_.get(), &done);
+    return done != 0;
+  }
+  struct Free {
+    void operator()(ivy_work* work) const { ivy_work_free(work); }
+  };
+  std::unique_ptr<ivy_work, Free> work_;
+};
+
+// A seat in a group of ranks. Does not own it: World and Group do.
+class Communicator {
+ public:
+  explicit Communicator(ivy_comm* comm) : comm_(comm) {}
+
+  ivy_comm* handle() const { return comm_; }
+  int rank() const { return ivy_comm_rank(comm_); }
+  int size() const { return ivy_comm_size(comm_); }
+  int local_rank() const { return ivy_comm_local_rank(comm_); }
+  int local_size() const { return ivy_comm_local_size(comm_); }
+  int node_rank() const { return ivy_comm_node_rank(comm_); }
+  int node_count() const { return ivy_comm_node_count(comm_); }
+  std::string_view name() const { return ivy_comm_name(comm_); }
+  void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
+
+  void barrier() { check(ivy_barrier(comm_, nullptr)); }
+
+  // In place.
+  template <class Buffer>
+  void all_reduce(Buffer&& buffer, ivy_op op = IVY_SUM) {
+    const std::span data(buffer);
+    check(ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, nullptr));
+  }
+  template <class T>
+  void all_reduce(std::span<const T> send, std::span<T> recv, ivy_op op = IVY_SUM) {
+    same(send.size(), recv.size());
+    check(ivy_all_reduce(comm_, send.data(), recv.data(), send.size(), kDtype<T>, op, nullptr));
+  }
+  // The buffer belongs to the library until the Work is done.
+  template <class Buffer>
+  [[nodiscard]] Work start_all_reduce(Buffer& buffer, ivy_op op = IVY_SUM) {
+    const std::span data(buffer);
+    return start([&](const ivy_call* call) {
+      return ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, call);
+    });
+  }
+  // In place at the root.
+  template <class Buffer>
+  void reduce(Buffer&& buffer, int root, ivy_op op = IVY_SUM) {
+    const std::span data(buffer);
+    const bool is_root = rank() == root;
+    check(ivy_reduce(comm_, is_root ? IVY_IN_PLACE : data.data(), is_root ? data.data() : nullptr,
+                     data.size(), type(data), op, root, nullptr));
+  }
+  template <class Buffer>
+  void broadcast(Buffer&& buffer, int root) {
+    const std::span data(buffer);
+    check(ivy_broadcast(comm_, data.data(), data.size(), type(data), root, nullptr));
+  }
+  template <class Buffer>
+  void scan(Buffer&& buffer, ivy_op op = IVY_SUM) {
+    const std::span data(buffer);
+    check(ivy_scan(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, nullptr));
+  }
+  // recv holds size() times as many elements as send.
+  template <class T>
+  void all_gather(std::span<const T> send, std::span<T> recv) {
+    same(send.size() * ranks(), recv.size());
+    check(ivy_all_gather(comm_, send.data(), recv.data(), send.size(), kDtype<T>, nullptr));
+  }
+  // send holds size() times as many elements as recv.
+  template <class T>
+  void reduce_scatter(std::span<const T> send, std::span<T> recv, ivy_op op = IVY_SUM) {
+    same(recv.size() * ranks(), send.size());
+    check(ivy_reduce_scatter(comm_, send.data(), recv.data(), recv.size(), kDtype<T>, op, nullptr));
+  }
+  // recv matters at the root only.
+  template <class T>
+  void gather(std::span<const T> send, std::span<T> recv, int root) {
+    if (rank() == root) same(send.size() * ranks(), recv.size());
+    check(ivy_gather(comm_, send.data(), recv.data(), send.size(), kDtype<T>, root, nullptr));
+  }
+  // send matters at the root only.
+  template <class T>
+  void scatter(std::span<const T> send, std::span<T> recv, int root) {
+    if (rank() == root) same(recv.size() * ranks(), send.size());
+    check(ivy_scatter(comm_, send.data(), recv.data(), recv.size(), kDtype<T>, root, nullptr));
+  }
+  template <class T>
+  void all_to_all(std::span<const T> send, std::span<T> recv) {
+    same(send.size(), recv.size());
+    same(send.size() % ranks(), 0);
+    check(
+        ivy_all_to_all(comm_, send.data(), recv.data(), send.size() / ranks(), kDtype<T>, nullptr));
+  }
+
+ protected:
+  template <class T, std::size_t Extent>
+  static constexpr int type(const std::span<T, Extent>&) {
+    static_assert(!std::is_const_v<T>, "the buffer is written into");
+    return kDtype<T>;
+  }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  static void same(std::size_t have, std::size_t want) {
+    if (have != want) {
+      throw std::invalid_argument("ivycomm: a buffer of " + std::to_string(want) +
+                                  " elements, not " + std::to_string(have));
+    }
+  }
+  template <class Body>
+  static Work start(Body body) {
+    ivy_work* work = nullptr;
+    ivy_call call{};
+    call.struct_bytes = sizeof call;
+    call.work = &work;
+    check(body(&call));
+    return Work(work);
+  }
+
+  ivy_comm* comm_;
+};
+
+// Some ranks of a communicator; ends with its owner, before the World.
+class Group : public Communicator {
+ public:
+  explicit Group(ivy_comm* comm) : Communicator(comm) {}
+  Group(Group&& other) noexcept : Communicator(std::exchange(other.comm_, nullptr)) {}
+  Group& operator=(Group&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    return *this;
+  }
+  ~Group() {
+    if (comm_ != nullptr) ivy_comm_free(comm_);
+  }
+};
+
+// Every rank of `parent` calls both, in the same order. Nothing: this rank is no member.
+inline std::optional<Group> make_group(const Communicator& parent,
+                                       std::span<const std::int32_t> ranks) {
+  ivy_comm* made = nullptr;
+  check(ivy_comm_group(parent.handle(), ranks.data(), static_cast<std::int32_t>(ranks.size()),
+                       &made));
+  return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
+}
+inline std::optional<Group> split(const Communicator& parent, std::int32_t color,
+                                  std::int32_t key = 0) {
+  ivy_comm* made = nullptr;
+  check(ivy_comm_split(parent.handle(), color, key, &made));
+  return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
+}
+
+// All ranks of the job. The constructor waits for them, the destructor for nobody.
+class World : public Communicator {
+ public:
+  explicit World(const ivy_options* options = nullptr) : Communicator(join(options)) {}
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  ~World() { ivy_finalize(comm_); }
+
+ private:
+  static ivy_comm* join(const ivy_options* options) {
+    ivy_comm* world = nullptr;
+    check(ivy_init(options, &world));
+    return world;
+  }
+};
+
+}  // namespace ivycomm
+
+#endif
