@@ -1,15 +1,16 @@
 // libivycomm for C++20: ivycomm.h with destructors, exceptions and element types taken from the
 // compiler. Header only; link libivycomm (CMake: ivy::comm, pkg-config: ivycomm).
 //
-//   ivycomm::World world;                               // Joins the job; a world of one without a
-//   launcher. std::vector<float> x(1000, 1.0f); world.all_reduce(x); // In place. ivycomm::Work
-//   work = world.start_all_reduce(x);     // x belongs to the library until work is done.
+//   ivycomm::World world;                            // A world of one without a launcher.
+//   world.all_reduce(x);                             // In place; x is a std::vector<float>, say.
+//   ivycomm::Work work = world.start_all_reduce(x);  // x belongs to the library until it is done.
 //   work.wait();
 //
 // What every operation means, who calls it when, and threads: ivycomm.h. Failures are exceptions of
 // type Error. Counts are elements, and buffers are anything that std::span can be made of.
-#ifndef IVYCOMM_HPP
-#define IVYCOMM_HPP
+#pragma once
+
+#include <ivycomm.h>
 
 #include <chrono>
 #include <complex>
@@ -22,8 +23,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-
-#include "ivycomm.h"  // Beside this file, in the source as in an installation.
 
 namespace ivycomm {
 
@@ -46,26 +45,20 @@ inline void check(int code) {
   if (code != IVY_OK) throw Error(code);
 }
 
+template <class T>
+constexpr int dtype_number() {
+  if constexpr (std::is_same_v<T, bool>) return IVY_BOOL;
+  if constexpr (std::is_same_v<T, float>) return IVY_F32;
+  if constexpr (std::is_same_v<T, double>) return IVY_F64;
+  if constexpr (std::is_same_v<T, std::complex<float>>) return IVY_C64;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return IVY_C128;
+  if constexpr (!std::is_integral_v<T>) return -1;
+  constexpr int kPlace = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
+  return IVY_I8 + 2 * kPlace + (std::is_unsigned_v<T> ? 1 : 0);
+}
 // The element type of T. Half and eighth types have none in C++20: specialise this for your own.
 template <class T>
-struct Dtype {
-  static constexpr int number() {
-    if constexpr (std::is_same_v<T, bool>) return IVY_BOOL;
-    if constexpr (std::is_same_v<T, float>) return IVY_F32;
-    if constexpr (std::is_same_v<T, double>) return IVY_F64;
-    if constexpr (std::is_same_v<T, std::complex<float>>) return IVY_C64;
-    if constexpr (std::is_same_v<T, std::complex<double>>) return IVY_C128;
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      constexpr int kPlace = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
-      return IVY_I8 + 2 * kPlace + (std::is_unsigned_v<T> ? 1 : 0);
-    }
-    return -1;
-  }
-  static constexpr int value = number();
-  static_assert(value >= 0, "libivycomm has no such element type; specialise ivycomm::Dtype");
-};
-template <class T>
-inline constexpr int kDtype = Dtype<std::remove_cv_t<T>>::value;
+inline constexpr int kDtype = dtype_number<T>();
 
 // An operation under way. Its destructor waits for it.
 class Work {
@@ -74,7 +67,7 @@ class Work {
   // False: still running after this time.
   bool wait(std::chrono::milliseconds at_most) {
     const int code = ivy_work_wait(work_.get(), at_most.count());
-    if (code == IVY_DEADLINE_EXCEEDED && !is_done()) return false;
+    if (code == IVY_DEADLINE_EXCEEDED) return test();  // Of this wait, or the operation's own.
     check(code);
     return true;
   }
@@ -88,11 +81,6 @@ class Work {
   void abort() { check(ivy_work_abort(work_.get())); }
 
  private:
-  bool is_done() {
-    int done = 0;
-    ivy_work_test(work_.get(), &done);
-    return done != 0;
-  }
   struct Free {
     void operator()(ivy_work* work) const { ivy_work_free(work); }
   };
@@ -122,10 +110,12 @@ class Communicator {
     const std::span data(buffer);
     check(ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, nullptr));
   }
-  template <class T>
-  void all_reduce(std::span<const T> send, std::span<T> recv, ivy_op op = IVY_SUM) {
-    same(send.size(), recv.size());
-    check(ivy_all_reduce(comm_, send.data(), recv.data(), send.size(), kDtype<T>, op, nullptr));
+  template <class Send, class Recv>
+  void all_reduce(const Send& send, Recv&& recv, ivy_op op = IVY_SUM) {
+    with(send, recv, [&](auto from, auto to) {
+      same(from.size(), to.size());
+      return ivy_all_reduce(comm_, from.data(), to.data(), to.size(), type(to), op, nullptr);
+    });
   }
   // The buffer belongs to the library until the Work is done.
   template <class Buffer>
@@ -154,42 +144,59 @@ class Communicator {
     check(ivy_scan(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, nullptr));
   }
   // recv holds size() times as many elements as send.
-  template <class T>
-  void all_gather(std::span<const T> send, std::span<T> recv) {
-    same(send.size() * ranks(), recv.size());
-    check(ivy_all_gather(comm_, send.data(), recv.data(), send.size(), kDtype<T>, nullptr));
+  template <class Send, class Recv>
+  void all_gather(const Send& send, Recv&& recv) {
+    with(send, recv, [&](auto from, auto to) {
+      same(from.size() * ranks(), to.size());
+      return ivy_all_gather(comm_, from.data(), to.data(), from.size(), type(to), nullptr);
+    });
   }
   // send holds size() times as many elements as recv.
-  template <class T>
-  void reduce_scatter(std::span<const T> send, std::span<T> recv, ivy_op op = IVY_SUM) {
-    same(recv.size() * ranks(), send.size());
-    check(ivy_reduce_scatter(comm_, send.data(), recv.data(), recv.size(), kDtype<T>, op, nullptr));
+  template <class Send, class Recv>
+  void reduce_scatter(const Send& send, Recv&& recv, ivy_op op = IVY_SUM) {
+    with(send, recv, [&](auto from, auto to) {
+      same(to.size() * ranks(), from.size());
+      return ivy_reduce_scatter(comm_, from.data(), to.data(), to.size(), type(to), op, nullptr);
+    });
   }
   // recv matters at the root only.
-  template <class T>
-  void gather(std::span<const T> send, std::span<T> recv, int root) {
-    if (rank() == root) same(send.size() * ranks(), recv.size());
-    check(ivy_gather(comm_, send.data(), recv.data(), send.size(), kDtype<T>, root, nullptr));
+  template <class Send, class Recv>
+  void gather(const Send& send, Recv&& recv, int root) {
+    with(send, recv, [&](auto from, auto to) {
+      if (rank() == root) same(from.size() * ranks(), to.size());
+      return ivy_gather(comm_, from.data(), to.data(), from.size(), type(to), root, nullptr);
+    });
   }
   // send matters at the root only.
-  template <class T>
-  void scatter(std::span<const T> send, std::span<T> recv, int root) {
-    if (rank() == root) same(recv.size() * ranks(), send.size());
-    check(ivy_scatter(comm_, send.data(), recv.data(), recv.size(), kDtype<T>, root, nullptr));
+  template <class Send, class Recv>
+  void scatter(const Send& send, Recv&& recv, int root) {
+    with(send, recv, [&](auto from, auto to) {
+      if (rank() == root) same(to.size() * ranks(), from.size());
+      return ivy_scatter(comm_, from.data(), to.data(), to.size(), type(to), root, nullptr);
+    });
   }
-  template <class T>
-  void all_to_all(std::span<const T> send, std::span<T> recv) {
-    same(send.size(), recv.size());
-    same(send.size() % ranks(), 0);
-    check(
-        ivy_all_to_all(comm_, send.data(), recv.data(), send.size() / ranks(), kDtype<T>, nullptr));
+  template <class Send, class Recv>
+  void all_to_all(const Send& send, Recv&& recv) {
+    with(send, recv, [&](auto from, auto to) {
+      same(from.size(), to.size());
+      return ivy_all_to_all(comm_, from.data(), to.data(), to.size() / ranks(), type(to), nullptr);
+    });
   }
 
  protected:
   template <class T, std::size_t Extent>
   static constexpr int type(const std::span<T, Extent>&) {
     static_assert(!std::is_const_v<T>, "the buffer is written into");
+    static_assert(kDtype<T> >= 0, "libivycomm has no such element type; specialise kDtype");
     return kDtype<T>;
+  }
+  template <class Send, class Recv, class Body>
+  static void with(const Send& send, Recv&& recv, Body body) {
+    const std::span from(send);
+    const std::span to(recv);
+    static_assert(std::is_same_v<std::remove_const_t<typename decltype(from)::element_type>,
+                                 typename decltype(to)::element_type>);
+    check(body(from, to));
   }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   static void same(std::size_t have, std::size_t want) {
@@ -225,16 +232,9 @@ class Group : public Communicator {
   }
 };
 
-// Every rank of `parent` calls both, in the same order. Nothing: this rank is no member.
-inline std::optional<Group> make_group(const Communicator& parent,
-                                       std::span<const std::int32_t> ranks) {
-  ivy_comm* made = nullptr;
-  check(ivy_comm_group(parent.handle(), ranks.data(), static_cast<std::int32_t>(ranks.size()),
-                       &made));
-  return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
-}
-inline std::optional<Group> split(const Communicator& parent, std::int32_t color,
-                                  std::int32_t key = 0) {
+// One group per color; nothing: color < 0. Every rank of `parent` calls it. By list:
+// ivy_comm_group.
+inline std::optional<Group> split(const Communicator& parent, int color, int key = 0) {
   ivy_comm* made = nullptr;
   check(ivy_comm_split(parent.handle(), color, key, &made));
   return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
@@ -257,5 +257,3 @@ class World : public Communicator {
 };
 
 }  // namespace ivycomm
-
-#endif

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ivycomm.hpp>
 #include <optional>
+#include <span>
 #include <vector>
 
 int main() try {
@@ -18,9 +19,12 @@ int main() try {
   ivycomm::Work work = half->start_all_reduce(y);
   work.wait();
 
+  std::vector<double> firsts(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::span(x).first(1), firsts);
+
   const double expected = world.size() * (world.size() + 1) / 2.0;
   const bool is_right = x.front() == expected && x.back() == expected &&
-                        y.front() == static_cast<float>(half->size());
+                        firsts.back() == expected && y.front() == static_cast<float>(half->size());
   std::printf("rank %d of %d: sum %g, %s\n", world.rank(), world.size(), x.front(),
               is_right ? "right" : "wrong");
   return is_right ? 0 : 1;

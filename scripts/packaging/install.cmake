@@ -15,7 +15,8 @@ foreach(program ivyrun ivyctl ivy-node ivyrun-agents ivy-agent)
 endforeach()
 if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
-  install(FILES ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
+  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
+  install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
 endif()
 
 install(TARGETS ivycomm EXPORT ivy

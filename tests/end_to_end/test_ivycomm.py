@@ -127,7 +127,7 @@ def test_a_mismatch_shows_both_sides_to_all(local, flags):
     done = fail(local, "mismatch", *flags)
     for error in told(done, range(ranks_of(flags))).values():
         assert error["kind"] == "Mismatch" and error["code"] == "Aborted", done
-        assert "barrier" in error["text"] and "broadcast" in error["text"], done
+        assert "barrier" in error["text"] and "all_gather" in error["text"], done
 
 
 @needs_numpy

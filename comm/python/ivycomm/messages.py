@@ -7,7 +7,7 @@ than the receiver's array is an error there. On a rank that is no member nothing
 from . import arrays
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
-from .work import start
+from .work import finish_blocking, start
 from .groups import _root, resolve
 
 
@@ -85,12 +85,13 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
         return None
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
+    _root(group, dst)  # Before the receive is under way.
     with_ = _Operands(x if like is None else like, out, lambda shape: shape)
-    if with_.output.dtype != memory.dtype:
-        raise TypeError("sendrecv sends and receives one type of element")
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
-    return start(load().ivy_sendrecv, (group.handle, memory.pointer, memory.count, _root(group, dst), send_tag,
-                                       with_.recv, with_.output.count, _peer(group, src),
-                                       ANY if recv_tag is None else recv_tag, memory.dtype, None),
-                 (array, memory, with_.keep), with_.finish(), False, timeout)
+    receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
+    sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype,
+                                      _root(group, dst), send_tag),
+                    (array, memory), None, True, timeout)
+    finish_blocking(sending)
+    return finish_blocking(receiving)

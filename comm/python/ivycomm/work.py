@@ -185,8 +185,11 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     call.work = ctypes.cast(byref(handle), POINTER(c_void_p))
     check(function(*arguments, byref(call)))
     work = Work(handle, keep, finish)
-    if async_op:
-        return work
+    return work if async_op else finish_blocking(work)
+
+
+def finish_blocking(work):
+    """work.wait() for a call that blocks: nothing of it runs on when a signal handler raises."""
     try:
         return work.wait()
     except BaseException:

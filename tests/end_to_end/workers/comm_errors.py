@@ -21,7 +21,7 @@ def mismatch(r, n):
     if r == n - 1:
         ic.barrier()
     else:
-        ic.broadcast_object("x", 0)
+        ic.all_gather_object("x")
 
 
 def killed(r, n):
@@ -52,7 +52,8 @@ def interrupted(r, n):
         ic.store().set("go", "on")
     else:
         ic.store().get("go", timeout=30)
-    ic.barrier()
+    for _ in range(100):
+        ic.barrier()
 
 
 def interrupted_wait(r, n):
