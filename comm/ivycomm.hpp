@@ -121,9 +121,10 @@ class Communicator {
   template <class Buffer>
   [[nodiscard]] Work start_all_reduce(Buffer& buffer, ivy_op op = IVY_SUM) {
     const std::span data(buffer);
-    return start([&](const ivy_call* call) {
-      return ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, call);
-    });
+    ivy_work* work = nullptr;
+    const ivy_call call{sizeof call, 0, &work, 0.0};
+    check(ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data), op, &call));
+    return Work(work);
   }
   // In place at the root.
   template <class Buffer>
@@ -200,19 +201,7 @@ class Communicator {
   }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   static void same(std::size_t have, std::size_t want) {
-    if (have != want) {
-      throw std::invalid_argument("ivycomm: a buffer of " + std::to_string(want) +
-                                  " elements, not " + std::to_string(have));
-    }
-  }
-  template <class Body>
-  static Work start(Body body) {
-    ivy_work* work = nullptr;
-    ivy_call call{};
-    call.struct_bytes = sizeof call;
-    call.work = &work;
-    check(body(&call));
-    return Work(work);
+    if (have != want) throw std::invalid_argument("ivycomm: a buffer of the wrong length");
   }
 
   ivy_comm* comm_;
