@@ -45,6 +45,12 @@ def test_collectives_on_numpy_arrays(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_collectives.py"), limit=LIMIT), ranks_of(flags))
 
 
+@needs_numpy
+@places
+def test_the_originals_names(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_i_dist.py"), limit=LIMIT), ranks_of(flags))
+
+
 @needs_torch
 @pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
 def test_torch_tensors(local, flags):

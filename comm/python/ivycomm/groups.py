@@ -132,7 +132,8 @@ atexit.register(finalize)
 
 
 def is_initialized():
-    return _world is not None
+    """Has this process a world? A forked child has none."""
+    return _world is not None and _owner_pid == os.getpid()
 
 
 def world():

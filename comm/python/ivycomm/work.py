@@ -133,7 +133,7 @@ class Work:
 
     def __del__(self):
         handle = getattr(self, "_handle", None)
-        if handle is not None:
+        if handle is not None and _abandoned is not None:  # None: the interpreter ends.
             # A destructor runs anywhere: the library is called later, and never waited for.
             _abandoned.append((handle, self._keep))
 
