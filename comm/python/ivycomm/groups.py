@@ -104,7 +104,7 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     def join():
         check(library.ivy_init(byref(options), byref(handle)))
 
-    call_in_slices(join, on_interrupt=lambda: None)
+    call_in_slices(join, on_interrupt=None)
     _begin(Group(handle))
     return _world
 

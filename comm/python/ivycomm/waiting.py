@@ -8,6 +8,7 @@ import signal
 import threading
 
 SLICE_MS = 50
+_ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 
 
 def must_slice():
@@ -22,8 +23,8 @@ def must_slice():
 def call_in_slices(function, on_interrupt):
     """function() on a thread of its own, while this one stays open for signals.
 
-    When a handler raises, on_interrupt() has to make the function return soon or never; the handler's
-    exception goes on.
+    When a handler raises, its exception goes on. on_interrupt() is called before: it makes the function
+    return soon, and that is waited for. None: the function is left to itself.
     """
     if not must_slice():
         return function()
@@ -41,7 +42,9 @@ def call_in_slices(function, on_interrupt):
         while thread.is_alive():
             thread.join(SLICE_MS / 1000)
     except BaseException:
-        on_interrupt()
+        if on_interrupt is not None:
+            on_interrupt()
+            thread.join(_ABORT_SECONDS)
         raise
     if "error" in outcome:
         raise outcome["error"]
