@@ -153,8 +153,10 @@ def test_a_rank_that_exits_is_named(local):
         assert error["kind"] == "RankDied" and error["rank"] == 2, done
 
 
-def test_ctrl_c_wakes_a_waiting_call(local):
-    done = fail(local, "interrupted")
+@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_group"])
+def test_ctrl_c_wakes_a_waiting_call(local, scenario):
+    done = fail(local, scenario)
+    assert done.code == 0, done
     assert done.texts_by_rank()[0][0] == "interrupted", done
     for error in told(done, range(3)).values():
         assert error["kind"] == "Aborted" and error["rank"] == 0, done

@@ -29,22 +29,25 @@ def call_in_slices(function, on_interrupt):
     if not must_slice():
         return function()
     outcome = {}
+    # Not Thread.join: interrupted, it takes a thread that still runs for one that has ended.
+    has_ended = threading.Event()
 
     def body():
         try:
             outcome["value"] = function()
         except BaseException as error:  # noqa: B902: handed to the caller.
             outcome["error"] = error
+        finally:
+            has_ended.set()
 
-    thread = threading.Thread(target=body, name="ivycomm-call", daemon=True)
-    thread.start()
+    threading.Thread(target=body, name="ivycomm-call", daemon=True).start()
     try:
-        while thread.is_alive():
-            thread.join(SLICE_MS / 1000)
+        while not has_ended.wait(SLICE_MS / 1000):
+            pass
     except BaseException:
         if on_interrupt is not None:
             on_interrupt()
-            thread.join(_ABORT_SECONDS)
+            has_ended.wait(_ABORT_SECONDS)
         raise
     if "error" in outcome:
         raise outcome["error"]

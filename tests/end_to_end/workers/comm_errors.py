@@ -73,6 +73,21 @@ def interrupted_wait(r, n):
     print("went on")
 
 
+def interrupted_group(r, n):
+    """Ctrl-C while a group is made, for which the others do not come."""
+    if r == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            ic.new_group([0, 1])
+        except KeyboardInterrupt:
+            print("interrupted")
+        ic.store().set("go", "on")
+    else:
+        ic.store().get("go", timeout=30)
+    for _ in range(100):
+        ic.barrier()
+
+
 def timeout(r, n):
     if r == n - 1:
         ic.store().get("told", timeout=30)
