@@ -191,3 +191,9 @@ def test_works_may_be_thrown_away(local):
     done = fail(local, "thrown_away")
     assert done.code == 0, done
     assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done
+
+
+def test_the_interpreter_may_end_while_a_thread_waits(local):
+    done = fail(local, "daemon_thread")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done

@@ -5,9 +5,9 @@ import ctypes
 import os
 from ctypes import byref, c_int32, c_void_p
 
-from .errors import NotInitialized, check
+from .errors import IvyError, NotInitialized, check
 from .library import Options, load
-from .waiting import call_in_slices
+from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
 _world = None
@@ -118,17 +118,29 @@ def _begin(world):
 
 
 def finalize():
-    """Ends the world and every group; waits for nobody. Done by itself when the interpreter ends."""
+    """Ends the world and every group; waits for nobody. Done by itself when the interpreter ends.
+
+    Other threads must not be inside a call; abort() and Group.abort() wake them.
+    """
     global _world
     if _world is None or _owner_pid != os.getpid():
         return
+    if inside:
+        raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
+                       code="FailedPrecondition")
     world, _world = _world, None
     handle, world._handle = world._handle, None
     check(load().ivy_finalize(handle))
     sweep(wait=True)  # Finalizing ended them all.
 
 
-atexit.register(finalize)
+def _finalize_at_exit():
+    # Threads that still wait keep what they wait on; the process's end ends it all.
+    if not inside:
+        finalize()
+
+
+atexit.register(_finalize_at_exit)
 
 
 def is_initialized():
@@ -218,7 +230,12 @@ def split(color, key=0, *, group=None):
 
 def _make(parent, call):
     made = c_void_p()
-    call_in_slices(lambda: check(call(made)), on_interrupt=lambda: parent.abort("interrupted"))
+
+    def make():
+        with calling():
+            check(call(made))
+
+    call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
     return made if made.value else None
 
 

@@ -7,7 +7,7 @@ from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
 
 from .errors import DEADLINE_EXCEEDED, Timeout, check, last_error
 from .library import load
-from .waiting import must_slice
+from .waiting import calling, must_slice
 from .groups import world
 
 _SLICE_SECONDS = 0.2
@@ -31,8 +31,9 @@ class Store:
             left = max(0.0, deadline - time.monotonic())
             slice_ = min(left, _SLICE_SECONDS) if must_slice() else left
             value, size = c_void_p(), c_size_t()
-            code = load().ivy_store_get(self._group.handle, key.encode(), max(1, int(slice_ * 1000)),
-                                        byref(value), byref(size))
+            with calling():
+                code = load().ivy_store_get(self._group.handle, key.encode(), max(1, int(slice_ * 1000)),
+                                            byref(value), byref(size))
             if code == DEADLINE_EXCEEDED and time.monotonic() < deadline:
                 continue
             if code != 0:

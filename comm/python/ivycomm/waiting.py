@@ -4,11 +4,26 @@ The interpreter runs signal handlers in the main thread, between two of its own 
 the library is one such step, so the main thread waits in slices.
 """
 
+import contextlib
 import signal
 import threading
 
 SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
+
+
+# One entry for each thread that is inside a call on a communicator; the world must not end meanwhile.
+inside = []
+
+
+@contextlib.contextmanager
+def calling():
+    """Around a call on a communicator that may wait."""
+    inside.append(None)
+    try:
+        yield
+    finally:
+        inside.pop()
 
 
 def must_slice():

@@ -8,7 +8,7 @@ from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
 from .library import FOREVER, Call, MessageHeader, load
-from .waiting import SLICE_MS, must_slice
+from .waiting import SLICE_MS, inside, must_slice
 
 Timing = namedtuple("Timing", "queued ran")
 Timing.__doc__ = "Seconds from the call to its start, and from its start to its end."
@@ -179,7 +179,11 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     sweep()
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout), factor=factor)
     if not (async_op or has_message or must_slice()):
-        check(function(*arguments, byref(call)))
+        inside.append(None)  # As `calling`, which costs more than a small operation.
+        try:
+            check(function(*arguments, byref(call)))
+        finally:
+            inside.pop()
         return finish(None) if finish else None
     handle = c_void_p()
     call.work = ctypes.cast(byref(handle), POINTER(c_void_p))

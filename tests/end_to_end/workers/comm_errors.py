@@ -134,6 +134,24 @@ def thrown_away(r, n):
     print("went on")
 
 
+def daemon_thread(r, n):
+    """The interpreter ends while a thread waits in a call."""
+    from ivycomm import waiting
+    if r == 0:
+        threading.Thread(target=ic.barrier, daemon=True).start()
+        deadline = time.monotonic() + 30
+        while not waiting.inside and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            ic.finalize()
+        except ic.IvyError as error:
+            assert "other threads" in str(error), error
+            ic.store().set("told", "yes")
+    else:
+        ic.store().get("told", timeout=30)
+    print("went on")
+
+
 def main():
     ic.init()
     try:
