@@ -90,7 +90,7 @@ def test_the_wheel_holds_the_library(local, prefix):
     place = os.path.join(local.directory, "site")
     zipfile.ZipFile(os.path.join(local.directory, made)).extractall(place)
     done = local.run_program("/usr/bin/python3", "-B", local.script("comm_world.py"), env={"PYTHONPATH": place})
-    assert done.code == 0 and done.out_lines[-1] == "all equal", done
+    assert done.code == 0 and done.out_lines[-1:] == ["all equal"], done
     done = local.run_program("/usr/bin/python3", "-B", "-c",
                              "from ivycomm import library; print(library.load()._name)",
                              env={"PYTHONPATH": place})

@@ -3,6 +3,7 @@
 import numpy as np
 
 import ivycomm as ic
+from comm_leave import leave
 
 SHAPES = [(), (0,), (1,), (7,), (13, 3), (0, 4), (2, 1, 5)]
 DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
@@ -203,7 +204,7 @@ def main():
     for part in (reductions, movement, uneven, layouts, asynchronous):
         part(r, n)
     ic.barrier(timeout=30)
-    print("all equal")
+    leave("all equal")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from comm_leave import leave
 from ivycomm import i_dist
 
 
@@ -53,6 +54,7 @@ def main():
     if n > 1:
         raises(ValueError, lambda: i_dist.pmap(lambda row: row)(a[:1]))
     raises(ValueError, lambda: i_dist.pmap(lambda p, q: p, in_axes=(0, 0))(a, b))
+    leave("left")
     context.reset_context()
     assert not context.is_initialized
     print("all equal")

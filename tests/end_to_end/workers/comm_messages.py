@@ -3,6 +3,7 @@
 import numpy as np
 
 import ivycomm as ic
+from comm_leave import leave
 from ivycomm import library
 
 
@@ -46,7 +47,7 @@ def main():
     many = ic.all_reduce_coalesced([np.ones(3), np.ones((2, 2)) * r])
     assert (many[0] == n).all() and (many[1] == sum(range(n))).all() and many[1].shape == (2, 2)
     ic.barrier()
-    print("all equal")
+    leave("all equal")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import torch
 
 import ivycomm as ic
+from comm_leave import leave
 
 
 def main():
@@ -58,7 +59,7 @@ def main():
     works = [ic.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
     assert [float(work.wait(30)[0]) for work in works] == [float(i * n) for i in range(20)]
     ic.barrier()
-    print("all equal")
+    leave("all equal")
 
 
 if __name__ == "__main__":
