@@ -22,6 +22,10 @@ using std::chrono::steady_clock;
 // Ranks that left are no news in the page, so they are looked for now and then.
 constexpr milliseconds kRescan{100};
 constexpr milliseconds kProcessPoll{20};
+// A rank may leave as soon as its own last operation is done, while others still receive their part
+// of it. Only who waits longer than this for a rank that has left waits in vain. Less than
+// kVerdictTime, so that a connection which such a rank closed is explained by it.
+constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
 
 std::string ending_of(const RankStatus& status) {
   switch (status.state) {
@@ -108,10 +112,16 @@ class PageAlarm final : public Alarm {
       if (static_cast<std::int32_t>(i) == self_) continue;
       const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
+      if (status.state == RankState::kLeft && has_just_left(status)) continue;
       first = death_of(seats_[i], status);
       first_ns = status.when_ns;
     }
     return first;
+  }
+
+  static bool has_just_left(const RankStatus& status) {
+    const std::chrono::nanoseconds left_at(status.when_ns);
+    return steady_clock::now().time_since_epoch() < left_at + kLeftGrace;
   }
 
   std::optional<Failure> look_for_reports() {

@@ -34,6 +34,7 @@
 #include "agent/node/input_pipe.h"
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
+#include "agent/node/own_package.h"
 #include "agent/node/stop_order.h"
 #include "agent/node/worker.h"
 #include "proto/exit_code.h"
@@ -312,6 +313,7 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
   remove_variables(group.environment, {plan.unset().begin(), plan.unset().end()});
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
+  append_package(group.environment, own_package(program_directory()));
   return group;
 }
 

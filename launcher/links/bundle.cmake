@@ -1,10 +1,25 @@
 # The bundle that is sent to hosts which lack this build: lib/ivyrun/bundle-ARCH.tar beside bin/, and its
 # SHA-256. Equal contents give an equal tar, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)
+  set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
+  file(GLOB IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
+       ${CMAKE_SOURCE_DIR}/comm/python/ivycomm/*.py)
+  list(TRANSFORM IVY_PYTHON_FILES PREPEND ${CMAKE_SOURCE_DIR}/comm/python/ OUTPUT_VARIABLE IVY_PYTHON_PATHS)
+  add_custom_command(OUTPUT ${IVY_PYTHON_ARCHIVE}
+    COMMAND ${CMAKE_COMMAND} -E tar cf ${IVY_PYTHON_ARCHIVE} --format=zip "--mtime=1980-01-02 00:00:00 UTC"
+            ${IVY_PYTHON_FILES}
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python
+    DEPENDS ${IVY_PYTHON_PATHS} VERBATIM)
+  # Under the name by which the package asks for it, and without the symbols that only debuggers read.
+  set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)
+  add_custom_command(OUTPUT ${IVY_SENT_LIBRARY}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/ivyrun
+    COMMAND ${CMAKE_STRIP} -o ${IVY_SENT_LIBRARY} $<TARGET_FILE:ivycomm>
+    DEPENDS ivycomm VERBATIM)
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
-    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DFILES=$<TARGET_FILE:ivy-node>
+    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} "-DFILES=$<TARGET_FILE:ivy-node>;${IVY_SENT_LIBRARY};${IVY_PYTHON_ARCHIVE}"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy-node ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy-node ${IVY_SENT_LIBRARY} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

@@ -1,0 +1,37 @@
+"""ivycomm: rank, world size and collectives inside a worker.
+
+    import ivycomm as ic
+    ic.init()                          # Under ivyrun; without a launcher: a world of one.
+    y = ic.all_reduce(x)               # NumPy array in, NumPy array out; torch tensor in, torch tensor out.
+    ic.all_reduce_(x, "mean")          # In place.
+    work = ic.all_gather(x, async_op=True)
+    z = work.wait(timeout=30)
+
+What the arguments mean everywhere: `help(ivycomm.collectives)`.
+"""
+
+from .collectives import (all_gather, all_gather_list, all_reduce, all_reduce_, all_reduce_coalesced,
+                          all_to_all, all_to_all_, barrier, broadcast, broadcast_, gather, reduce, reduce_,
+                          reduce_scatter, scan, scan_, scatter)
+from .element_types import ReduceOp
+from .errors import (Aborted, HostLost, InvalidArgument, IvyError, Mismatch, NotInitialized, RankDied,
+                     ResourceExhausted, StillRunning, Timeout, TransportError, Unauthenticated)
+from .messages import irecv, isend, recv, recv_, send, sendrecv
+from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
+from .job_store import store
+from .work import Message, Timing, Work
+from .groups import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
+                    local_world_size, new_group, node_rank, num_nodes, rank, split, world, world_size)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted", "Group", "HostLost", "InvalidArgument", "IvyError", "Message", "Mismatch", "NotInitialized",
+    "RankDied", "ReduceOp", "ResourceExhausted", "StillRunning", "Timeout", "Timing", "TransportError",
+    "Unauthenticated", "Work", "abort", "all_gather", "all_gather_list", "all_gather_object", "all_reduce",
+    "all_reduce_", "all_reduce_coalesced", "all_to_all", "all_to_all_", "barrier", "broadcast", "broadcast_",
+    "broadcast_object", "finalize", "gather", "gather_object", "init", "irecv", "is_initialized",
+    "is_main_process", "isend", "local_rank", "local_world_size", "new_group", "node_rank", "num_nodes",
+    "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "scan", "scan_", "scatter",
+    "scatter_object", "send", "sendrecv", "split", "store", "world", "world_size",
+]

@@ -1,0 +1,469 @@
+"""Collectives on arrays.
+
+Everywhere: `x` is a NumPy array, a torch tensor on the CPU, or what NumPy can make an array of; the
+result is of the same kind and type. Functions leave `x` alone; those with a trailing underscore write
+into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
+returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
+seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
+as `src` and `dst` are ranks of the group. Every rank of the group makes the same calls in the same order.
+
+Errors: TypeError and ValueError before anything is sent; Mismatch on every rank when the ranks disagree
+about operation, type, count or root; RankDied, HostLost, Timeout, Aborted. After one of the latter the
+group is broken.
+"""
+
+import ctypes
+from ctypes import c_size_t, c_void_p
+
+from . import arrays
+from .element_types import I64, op_number
+from .library import IN_PLACE, load
+from .work import Work, start
+from .groups import _root, resolve
+
+
+def _counts(values):
+    return (c_size_t * max(1, len(values)))(*values)
+
+
+def _nothing(async_op):
+    return Work.done() if async_op else None
+
+
+def _shape(x):
+    return tuple(x.shape)
+
+
+class _Operands:
+    """Input and output of one call: what is sent from where, what is written where."""
+
+    def __init__(self, x, out, shape_of_result, what="out"):
+        self.kind, self.array = arrays.adopt(x)
+        self.input = self.kind.input(self.array)
+        shape = tuple(shape_of_result(_shape(self.array)))
+        if out is None:
+            self.result = self.kind.empty(shape, self.array)
+            self.result_kind = self.kind
+        else:
+            self.result_kind, self.result = arrays.adopt(out)
+            if self.result is not out and getattr(out, "data", None) is not self.result:
+                raise TypeError(f"{what} must be an array, not a {type(out).__name__}")
+            if _shape(self.result) != shape:
+                raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
+        self.output = self.result_kind.output(self.result, what)
+        if self.output.dtype != self.input.dtype:
+            raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")
+        self.is_given = out is not None
+
+    @property
+    def send(self):
+        return self.input.pointer
+
+    @property
+    def recv(self):
+        return self.output.pointer
+
+    @property
+    def keep(self):
+        return (self.array, self.input, self.result, self.output)
+
+    def separate(self):
+        """Input and output may not share memory: a copy where they do."""
+        if self.is_given and self.input.overlaps(self.output):
+            copy = self.kind.input(self.kind.empty(_shape(self.array), self.array))
+            ctypes.memmove(copy.pointer, self.input.pointer, copy.bytes)
+            self.input = copy
+        return self
+
+    def joined(self):
+        """As separate, but the same memory is fine: it is done in place."""
+        if self.input.pointer == self.output.pointer and self.input.count == self.output.count:
+            self.input.pointer = IN_PLACE
+            return self
+        return self.separate()
+
+    def finish(self, result=None):
+        def finish(_work):
+            if self.is_given:
+                self.result_kind.changed(self.result)
+            return self.result if result is None else result()
+        return finish
+
+
+def _in_place(x):
+    kind, array = arrays.adopt(x)
+    if array is not x and getattr(x, "data", None) is not array:
+        raise TypeError(f"a {type(x).__name__} cannot be written into; use an array, or the function "
+                        "without the trailing underscore")
+    return kind, array, kind.output(array, "x")
+
+
+def _written(kind, array, x):
+    def finish(_work):
+        kind.changed(array)
+        return x
+    return finish
+
+
+# ---- Reductions ----------------------------------------------------------------------------------
+
+def all_reduce(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """result[i] = op over all ranks of x[i]; bitwise the same everywhere. Shape: that of x.
+
+    op: "sum", "mean" (integers: towards zero), "product", "min", "max", "band", "bor", "bxor", or
+    "premul_sum" (each rank's x times its own `factor`). bool: sum is "or", product is "and".
+    """
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    with_ = _Operands(x, out, lambda shape: shape).joined()
+    return start(load().ivy_all_reduce, (group.handle, with_.send, with_.recv, with_.output.count,
+                                         with_.output.dtype, op),
+                 with_.keep, with_.finish(), async_op, timeout, factor)
+
+
+def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """all_reduce in place; returns x."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    return start(load().ivy_all_reduce, (group.handle, IN_PLACE, memory.pointer, memory.count,
+                                         memory.dtype, op),
+                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+
+
+def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """all_reduce of several arrays of one type as one operation; returns the list of results."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    parts = [_Operands(x, None, lambda shape: shape) for x in xs]
+    if not parts:
+        return Work.done([]) if async_op else []
+    if len({part.input.dtype for part in parts}) != 1:
+        raise TypeError("the arrays have different types: " + ", ".join(str(p.array.dtype) for p in parts))
+    pointers = c_void_p * len(parts)
+    send = pointers(*(part.send for part in parts))
+    recv = pointers(*(part.recv for part in parts))
+    counts = _counts([part.input.count for part in parts])
+    return start(load().ivy_all_reduce_coalesced,
+                 (group.handle, len(parts), send, recv, counts, parts[0].input.dtype, op),
+                 (parts, send, recv, counts), lambda _work: [part.result for part in parts],
+                 async_op, timeout, factor)
+
+
+def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As all_reduce, but only rank dst gets the result; None on the others."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    if group.rank == _root(group, dst):
+        with_ = _Operands(x, out, lambda shape: shape).joined()
+        send, recv, count, dtype = with_.send, with_.recv, with_.output.count, with_.output.dtype
+        keep, finish = with_.keep, with_.finish()
+    else:
+        kind, array = arrays.adopt(x)
+        memory = kind.input(array)
+        send, recv, count, dtype = memory.pointer, None, memory.count, memory.dtype
+        keep, finish = (array, memory), None
+    return start(load().ivy_reduce, (group.handle, send, recv, count, dtype, op, dst), keep, finish,
+                 async_op, timeout, factor)
+
+
+def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """reduce in place: x changes on rank dst only. Returns x on every rank."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    at_root = group.rank == _root(group, dst)
+    send, recv = (IN_PLACE, memory.pointer) if at_root else (memory.pointer, None)
+    return start(load().ivy_reduce, (group.handle, send, recv, memory.count, memory.dtype, op, dst),
+                 (x, memory), _written(kind, array, x) if at_root else lambda _work: x,
+                 async_op, timeout, factor)
+
+
+def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    with_ = _Operands(x, out, lambda shape: shape).joined()
+    return start(load().ivy_scan, (group.handle, with_.send, with_.recv, with_.output.count,
+                                   with_.output.dtype, op),
+                 with_.keep, with_.finish(), async_op, timeout, factor)
+
+
+def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """scan in place; returns x."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    return start(load().ivy_scan, (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
+                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+
+
+def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
+                   factor=1.0):
+    """op over all ranks of x, of which rank r gets the r-th part along axis 0.
+
+    split: rows of each rank's part, the same list on all ranks; None: equal parts, and x's first axis
+    must be divisible by the group's size.
+    """
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    rows = []
+
+    def shape_of_result(shape):
+        rows.extend(_rows(shape, split, group, "reduce_scatter"))
+        return (rows[group.rank], *shape[1:])
+
+    with_ = _Operands(x, out, shape_of_result).separate()
+    each = _row_elements(_shape(with_.array))
+    if split is None:
+        return start(load().ivy_reduce_scatter,
+                     (group.handle, with_.send, with_.recv, with_.output.count, with_.input.dtype, op),
+                     with_.keep, with_.finish(), async_op, timeout, factor)
+    counts = _counts([n * each for n in rows])
+    return start(load().ivy_reduce_scatter_v,
+                 (group.handle, with_.send, with_.recv, counts, with_.input.dtype, op),
+                 (with_.keep, counts), with_.finish(), async_op, timeout, factor)
+
+
+def _row_elements(shape):
+    each = 1
+    for length in shape[1:]:
+        each *= length
+    return each
+
+
+def _rows(shape, split, group, name):
+    """How many rows of axis 0 each rank has."""
+    if not shape:
+        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
+    if split is None:
+        if shape[0] % group.size:
+            raise ValueError(f"{name}: {shape[0]} rows cannot be divided equally among {group.size} ranks; "
+                             "split=[...] says who gets how many")
+        return [shape[0] // group.size] * group.size
+    rows = [int(n) for n in split]
+    if len(rows) != group.size or min(rows) < 0 or sum(rows) != shape[0]:
+        raise ValueError(f"{name}: split={rows} is not {group.size} numbers whose sum is {shape[0]}")
+    return rows
+
+
+# ---- Moving data ----------------------------------------------------------------------------------
+
+def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
+    """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    _root(group, src)
+    with_ = _Operands(x, out, lambda shape: shape)
+    if group.rank == src and with_.input.pointer != with_.output.pointer:
+        ctypes.memmove(with_.output.pointer, with_.input.pointer, with_.input.bytes)
+    return start(load().ivy_broadcast, (group.handle, with_.recv, with_.output.count, with_.output.dtype, src),
+                 with_.keep, with_.finish(), async_op, timeout)
+
+
+def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
+    """broadcast in place; returns x."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype,
+                                        _root(group, src)),
+                 (x, memory), _written(kind, array, x), async_op, timeout)
+
+
+def _normal_axis(axis, dimensions):
+    if not -dimensions <= axis < dimensions:
+        raise ValueError(f"axis {axis} of an array with {dimensions} axes")
+    return axis % dimensions
+
+
+def _numbers(group, number, timeout):
+    """number of every rank: a small operation of its own."""
+    mine, all_ = ctypes.c_int64(number), (ctypes.c_int64 * group.size)()
+    start(load().ivy_all_gather, (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
+          (mine, all_), timeout=timeout)
+    return list(all_)
+
+
+def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+    """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector.
+
+    uneven: the ranks' lengths along `axis` differ (one more small operation exchanges them); the other
+    axes are the same everywhere. out: only with axis=0.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array = arrays.adopt(x)
+    axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
+    if axis and out is not None:
+        raise ValueError("out is filled along axis 0 only")
+    if uneven and _shape(array):
+        return _all_gather_uneven(kind, array, axis, group, out, async_op, timeout)
+    with_ = _Operands(array, out, lambda shape: (group.size * shape[0], *shape[1:]) if shape and not axis
+                      else (group.size, *shape)).separate()
+    finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
+    return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
+                                         with_.input.dtype),
+                 with_.keep, finish, async_op, timeout)
+
+
+def _all_gather_uneven(kind, array, axis, group, out, async_op, timeout):
+    lengths = _numbers(group, _shape(array)[axis], timeout)
+    turned = kind.move_axis_first(array, axis) if axis else array
+    each = _row_elements(_shape(turned))
+    with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
+    counts = _counts([length * each for length in lengths])
+
+    def turn_back():
+        return kind.input(kind.move_axis_back(with_.result, axis)).owner
+
+    return start(load().ivy_all_gather_v, (group.handle, with_.send, with_.recv, counts, None,
+                                           with_.input.dtype),
+                 (with_.keep, counts), with_.finish(turn_back) if axis else with_.finish(), async_op, timeout)
+
+
+def all_gather_list(x, *, group=None, async_op=False, timeout=None):
+    """[x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    with_ = _Operands(x, None, lambda shape: (group.size, *shape))
+    return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
+                                         with_.input.dtype),
+                 with_.keep, with_.finish(lambda: _views(with_.result, group.size)), async_op, timeout)
+
+
+def _views(stacked, size):
+    return [stacked[rank, ...] for rank in range(size)]
+
+
+def gather(x, dst=0, axis=0, *, group=None, out=None, async_op=False, timeout=None):
+    """As all_gather, at rank dst only; None on the others."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array = arrays.adopt(x)
+    axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
+    if axis and out is not None:
+        raise ValueError("out is filled along axis 0 only")
+    if group.rank != _root(group, dst):
+        memory = kind.input(array)
+        return start(load().ivy_gather, (group.handle, memory.pointer, None, memory.count, memory.dtype, dst),
+                     (array, memory), None, async_op, timeout)
+    with_ = _Operands(array, out, lambda shape: (group.size * shape[0], *shape[1:]) if shape and not axis
+                      else (group.size, *shape)).separate()
+    finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
+    return start(load().ivy_gather, (group.handle, with_.send, with_.recv, with_.input.count,
+                                     with_.input.dtype, dst),
+                 with_.keep, finish, async_op, timeout)
+
+
+def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
+    """Part r of rank src's x, along axis 0, goes to rank r. Only rank src needs to give x.
+
+    split (at src): rows of each rank's part; None: equal parts. The result is of the kind that `out`,
+    else x on this rank, else rank src's x is. Shape and type travel ahead as an operation of their own.
+    """
+    from .objects import broadcast_object
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    at_root = group.rank == _root(group, src)
+    header = input_ = kind = array = None
+    if x is not None:
+        kind, array = arrays.adopt(x)
+    if at_root:
+        if x is None:
+            raise ValueError("rank src has to give x")
+        rows = _rows(_shape(array), split, group, "scatter")
+        input_ = kind.input(array)
+        header = (kind.name, kind.dtype_name(array), _shape(array), rows)
+    kind_name, dtype_name, shape, rows = broadcast_object(header, src, group=group, timeout=timeout)
+    shape = (rows[group.rank], *shape[1:])
+    if out is None:
+        kind = kind or arrays.kind_by_name(kind_name)
+        result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape)
+    else:
+        kind, result = arrays.adopt(out)
+        if _shape(result) != shape or kind.dtype_name(result) != dtype_name:
+            raise ValueError(f"out is {kind.dtype_name(result)} of shape {_shape(result)}, "
+                             f"the result is {dtype_name} of shape {shape}")
+    output = kind.output(result, "out")
+    if at_root and out is not None and input_.overlaps(output):
+        raise ValueError("out lies inside x")
+    each = _row_elements(shape)
+    counts = _counts([n * each for n in rows]) if at_root else None
+
+    def finish(_work):
+        kind.changed(result)
+        return result
+
+    return start(load().ivy_scatter_v, (group.handle, input_.pointer if at_root else None, counts, None,
+                                        output.pointer, output.count, output.dtype, src),
+                 (array, input_, result, output, counts), finish, async_op, timeout)
+
+
+def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
+    """Part r of x, along axis 0, goes to rank r; the result is what came from ranks 0, 1, ...
+
+    split: rows for each rank; output_split: rows from each rank (None with a split: exchanged by one more
+    small operation). Without both x's first axis is divided equally.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array = arrays.adopt(x)
+    rows = _rows(_shape(array), split, group, "all_to_all")
+    if split is None and output_split is None:
+        with_ = _Operands(array, out, lambda shape: shape).separate()
+        return start(load().ivy_all_to_all, (group.handle, with_.send, with_.recv,
+                                             with_.input.count // group.size, with_.input.dtype),
+                     with_.keep, with_.finish(), async_op, timeout)
+    came = _exchanged(group, rows, timeout) if output_split is None else [int(n) for n in output_split]
+    if len(came) != group.size or min(came) < 0:
+        raise ValueError(f"output_split={came} is not {group.size} numbers")
+    each = _row_elements(_shape(array))
+    with_ = _Operands(array, out, lambda shape: (sum(came), *shape[1:])).separate()
+    send_counts, recv_counts = _counts([n * each for n in rows]), _counts([n * each for n in came])
+    return start(load().ivy_all_to_all_v, (group.handle, with_.send, send_counts, None, with_.recv,
+                                           recv_counts, None, with_.input.dtype),
+                 (with_.keep, send_counts, recv_counts), with_.finish(), async_op, timeout)
+
+
+def _exchanged(group, rows, timeout):
+    numbers = ctypes.c_int64 * group.size
+    mine, theirs = numbers(*rows), numbers()
+    start(load().ivy_all_to_all, (group.handle, ctypes.addressof(mine), ctypes.addressof(theirs), 1, I64),
+          (mine, theirs), timeout=timeout)
+    return list(theirs)
+
+
+def all_to_all_(x, *, group=None, async_op=False, timeout=None):
+    """all_to_all in place, in equal parts; returns x."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    _rows(_shape(array), None, group, "all_to_all")
+    return start(load().ivy_all_to_all, (group.handle, IN_PLACE, memory.pointer, memory.count // group.size,
+                                         memory.dtype),
+                 (x, memory), _written(kind, array, x), async_op, timeout)
+
+
+def barrier(*, group=None, async_op=False, timeout=None):
+    """Returns when every rank of the group has called it."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    return start(load().ivy_barrier, (group.handle,), (), None, async_op, timeout)

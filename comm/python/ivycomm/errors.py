@@ -1,0 +1,128 @@
+"""What can go wrong, as exceptions. `check` turns a code of the C interface into one."""
+
+import ctypes
+
+from .library import Failure, load
+
+
+class IvyError(Exception):
+    """Any failure of a communicator.
+
+    code: name of the C interface's code, such as "Unavailable". rank: world rank to blame, or None.
+    host, pid, signal, exit_code: of its process, as far as they are known, else None. operation and
+    sequence: in which operation of the communicator it was seen, or None.
+    """
+
+    code = "Internal"
+
+    def __init__(self, text, code=None, rank=None, host=None, pid=None, signal=None, exit_code=None,
+                 sequence=None, operation=None):
+        super().__init__(text)
+        if code is not None:
+            self.code = code
+        self.rank, self.host, self.pid = rank, host, pid
+        self.signal, self.exit_code = signal, exit_code
+        self.sequence, self.operation = sequence, operation
+
+    def __reduce__(self):
+        return (_restored, (type(self), str(self), dict(self.__dict__)))
+
+
+def _restored(kind, text, attributes):
+    error = kind(text)
+    error.__dict__.update(attributes)
+    return error
+
+
+class RankDied(IvyError):
+    """A rank's process ended; `signal` or `exit_code` says how."""
+
+    code = "Unavailable"
+
+
+class HostLost(IvyError):
+    """A host no longer answers."""
+
+    code = "Unavailable"
+
+
+class Mismatch(IvyError):
+    """The ranks called different operations, types, counts or roots; the text shows both sides."""
+
+    code = "Aborted"
+
+
+class Timeout(IvyError, TimeoutError):
+    """The operation's time is over; the text names the ranks that did not come."""
+
+    code = "DeadlineExceeded"
+
+
+class StillRunning(Timeout):
+    """The time of this `wait` is over; the operation goes on and can be waited for again."""
+
+
+class Aborted(IvyError):
+    """Somebody called abort, on this rank or on another."""
+
+    code = "Cancelled"
+
+
+class TransportError(IvyError):
+    """A connection or shared memory failed."""
+
+    code = "Unavailable"
+
+
+class InvalidArgument(IvyError, ValueError):
+    """The call makes no sense; nothing was sent and the communicator is whole."""
+
+    code = "InvalidArgument"
+
+
+class NotInitialized(IvyError):
+    """There is no world here: before init, after finalize, or in a forked child."""
+
+    code = "FailedPrecondition"
+
+
+class ResourceExhausted(IvyError):
+    """Memory, descriptors or one of the library's limits."""
+
+    code = "ResourceExhausted"
+
+
+class Unauthenticated(IvyError):
+    """The other side does not know the job's secret."""
+
+    code = "Unauthenticated"
+
+
+OK, DEADLINE_EXCEEDED = 0, 4
+_BY_KIND = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
+_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 8: ResourceExhausted, 9: NotInitialized,
+            10: Mismatch, 14: TransportError, 16: Unauthenticated}
+
+
+def last_error(code):
+    """The exception for the last failed call of this thread."""
+    library = load()
+    text = (library.ivy_last_error() or b"").decode(errors="replace")
+    failure = Failure(struct_bytes=ctypes.sizeof(Failure))
+    library.ivy_last_failure(ctypes.byref(failure))
+    kind = _BY_KIND.get(failure.kind) or _BY_CODE.get(code, IvyError)
+    return kind(text or f"error {code}",
+                code=library.ivy_code_name(code).decode(),
+                rank=failure.rank if failure.rank >= 0 else None,
+                host=failure.host.decode(errors="replace") or None,
+                pid=failure.pid or None,
+                signal=failure.signal or None,
+                exit_code=failure.exit_code if failure.exit_code >= 0 else None,
+                sequence=failure.sequence or None,
+                operation=failure.operation.decode(errors="replace") or None)
+
+
+def check(code):
+    """Raises unless the code is OK."""
+    if code != OK:
+        raise last_error(code)

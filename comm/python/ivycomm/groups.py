@@ -1,0 +1,244 @@
+"""Life of the world, groups of ranks, and questions about them."""
+
+import atexit
+import ctypes
+import os
+from ctypes import byref, c_int32, c_void_p
+
+from .errors import IvyError, NotInitialized, check
+from .library import Options, load
+from .waiting import call_in_slices, calling, inside
+from .work import milliseconds, sweep
+
+_world = None
+
+
+class Group:
+    """Some ranks of the job, this process's seat among them.
+
+    rank, size: of this process in the group, and of the group. A process that is no member has rank
+    None; every operation on such a group returns None there and sends nothing. ranks: world ranks.
+    """
+
+    def __init__(self, handle, ranks=()):
+        self._handle = handle
+        if handle is None:
+            self.rank, self.size = None, len(ranks)
+            self.ranks = tuple(ranks)
+            self.name = "not a member"
+            return
+        library = load()
+        self.rank = library.ivy_comm_rank(handle)
+        self.size = library.ivy_comm_size(handle)
+        self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
+        self.name = library.ivy_comm_name(handle).decode()
+        self.local_rank = library.ivy_comm_local_rank(handle)
+        self.local_size = library.ivy_comm_local_size(handle)
+        self.node_rank = library.ivy_comm_node_rank(handle)
+        self.node_count = library.ivy_comm_node_count(handle)
+
+    @property
+    def is_member(self):
+        return self.rank is not None
+
+    @property
+    def handle(self):
+        """The C interface's communicator. NotInitialized when it is gone."""
+        if self._handle is None:
+            raise NotInitialized(f"group {self.name!r} is freed, or the world is finalized")
+        return self._handle
+
+    def world_rank(self, rank):
+        """World rank of a rank of this group."""
+        return self.ranks[rank]
+
+    def group_rank(self, world_rank):
+        """Rank in this group of a world rank, or None."""
+        return self.ranks.index(world_rank) if world_rank in self.ranks else None
+
+    def abort(self, reason=""):
+        """Breaks the group on every rank; every call that waits on it ends with Aborted."""
+        if self.is_member:
+            check(load().ivy_comm_abort(self.handle, reason.encode()))
+
+    def free(self):
+        """Ends the group here; waits for nobody. The world ends with finalize()."""
+        if self._handle is None or self is _world:
+            return
+        handle, self._handle = self._handle, None
+        check(load().ivy_comm_free(handle))
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, rank):
+        return self.ranks[rank]
+
+    def __contains__(self, world_rank):
+        return world_rank in self.ranks
+
+    def __repr__(self):
+        return f"<ivycomm.Group {self.name}: rank {self.rank} of {self.size}>"
+
+
+def init(init_method=None, *, rank=None, world_size=None, timeout=None):
+    """Joins the job and returns the world's Group; waits until every rank has come.
+
+    Under a launcher nothing needs to be said; without one this is a world of one rank. init_method:
+    None or "env://", "tcp://host:port", "file:///path", "self://" (then with rank and world_size).
+    timeout: seconds, of this call and of every operation that names none (default: 600).
+    A second call returns the same world.
+    Raises Timeout (names who is missing), NotInitialized (the environment contradicts itself).
+    """
+    global _world
+    if _world is not None and _owner_pid == os.getpid():
+        return _world
+    options = Options(struct_bytes=ctypes.sizeof(Options),
+                      init_method=None if init_method is None else init_method.encode(),
+                      rank=-1 if rank is None else rank,
+                      world_size=-1 if world_size is None else world_size,
+                      timeout_ms=milliseconds(timeout))
+    library = load()
+    handle = c_void_p()
+
+    def join():
+        check(library.ivy_init(byref(options), byref(handle)))
+
+    call_in_slices(join, on_interrupt=None)
+    _begin(Group(handle))
+    return _world
+
+
+_owner_pid = None
+
+
+def _begin(world):
+    global _world, _owner_pid
+    _world, _owner_pid = world, os.getpid()
+
+
+def finalize():
+    """Ends the world and every group; waits for nobody. Done by itself when the interpreter ends.
+
+    Other threads must not be inside a call; abort() and Group.abort() wake them.
+    """
+    global _world
+    if _world is None or _owner_pid != os.getpid():
+        return
+    if inside:
+        raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
+                       code="FailedPrecondition")
+    world, _world = _world, None
+    handle, world._handle = world._handle, None
+    check(load().ivy_finalize(handle))
+    sweep(wait=True)  # Finalizing ended them all.
+
+
+def _finalize_at_exit():
+    # Threads that still wait keep what they wait on; the process's end ends it all.
+    if not inside:
+        finalize()
+
+
+atexit.register(_finalize_at_exit)
+
+
+def is_initialized():
+    """Has this process a world? A forked child has none."""
+    return _world is not None and _owner_pid == os.getpid()
+
+
+def world():
+    """The Group of all ranks. NotInitialized before init()."""
+    if _world is None:
+        raise NotInitialized("there is no world here: call ivycomm.init() first")
+    return _world
+
+
+def resolve(group):
+    """The Group that a call is about; None is the world."""
+    if group is None:
+        return world()
+    if isinstance(group, Group):
+        return group
+    inner = getattr(group, "group", None)
+    if isinstance(inner, Group):
+        return inner
+    raise TypeError(f"group must be a Group, not a {type(group).__name__}")
+
+
+def _root(group, rank):
+    """A root is given as rank of the group."""
+    if not isinstance(rank, int) or not 0 <= rank < group.size:
+        raise ValueError(f"rank {rank!r} is none of {group!r}: 0 to {group.size - 1}")
+    return rank
+
+
+def rank():
+    """This process's rank, 0 to world_size() - 1."""
+    return world().rank
+
+
+def world_size():
+    return world().size
+
+
+def local_rank():
+    """Rank among the processes of this host."""
+    return world().local_rank
+
+
+def local_world_size():
+    return world().local_size
+
+
+def node_rank():
+    """Index of this host."""
+    return world().node_rank
+
+
+def num_nodes():
+    return world().node_count
+
+
+def is_main_process():
+    return world().rank == 0
+
+
+def new_group(ranks, *, group=None):
+    """A Group of these ranks of `group` (None: the world), in this order.
+
+    Every rank of `group` calls it, in the same order among its other operations.
+    """
+    parent = resolve(group)
+    ranks = [int(rank) for rank in ranks]
+    if not parent.is_member:
+        return Group(None, [])
+    numbers = (c_int32 * max(1, len(ranks)))(*ranks)
+    handle = _make(parent, lambda made: load().ivy_comm_group(parent.handle, numbers, len(ranks), byref(made)))
+    return Group(handle, [parent.ranks[rank] for rank in ranks])
+
+
+def split(color, key=0, *, group=None):
+    """One Group per color, ordered by key, then by rank; color None: this rank is in none."""
+    parent = resolve(group)
+    if not parent.is_member:
+        return Group(None, [])
+    number = -1 if color is None else int(color)
+    return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, int(key), byref(made))))
+
+
+def _make(parent, call):
+    made = c_void_p()
+
+    def make():
+        with calling():
+            check(call(made))
+
+    call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
+    return made if made.value else None
+
+
+def abort(reason=""):
+    """Breaks the world on every rank; every call that waits on it ends with Aborted."""
+    world().abort(reason)

@@ -1,0 +1,170 @@
+"""Finds libivycomm, loads it, and declares its C interface (comm/ivycomm.h).
+
+Thread: any. The library is loaded once, at the first question; ctypes gives the interpreter's lock away
+during every call.
+"""
+
+import ctypes
+import os
+import threading
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+ABI_VERSION = 1
+IN_PLACE = 1  # IVY_IN_PLACE
+FOREVER = -1
+ANY = -1  # IVY_ANY_SOURCE, IVY_ANY_TAG
+
+
+class Failure(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("kind", c_int32), ("rank", c_int32), ("pid", c_int32),
+                ("signal", c_int32), ("exit_code", c_int32), ("sequence", c_uint64),
+                ("host", c_char * 64), ("operation", c_char * 32)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("init_method", c_char_p), ("rank", c_int32),
+                ("world_size", c_int32), ("timeout_ms", c_int64)]
+
+
+class Call(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
+                ("factor", c_double)]
+
+
+class MessageHeader(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("source", c_int32), ("tag", c_int32), ("bytes", c_uint64)]
+
+
+_comm, _data, _counts = c_void_p, c_void_p, POINTER(c_size_t)
+_call, _message = POINTER(Call), POINTER(MessageHeader)
+
+_PROTOTYPES = {
+    "ivy_last_error": (c_char_p, []),
+    "ivy_last_failure": (c_int, [POINTER(Failure)]),
+    "ivy_code_name": (c_char_p, [c_int]),
+    "ivy_version": (c_char_p, []),
+    "ivy_abi_version": (c_int, []),
+    "ivy_init": (c_int, [POINTER(Options), POINTER(c_void_p)]),
+    "ivy_finalize": (c_int, [_comm]),
+    "ivy_comm_rank": (c_int, [_comm]),
+    "ivy_comm_size": (c_int, [_comm]),
+    "ivy_comm_local_rank": (c_int, [_comm]),
+    "ivy_comm_local_size": (c_int, [_comm]),
+    "ivy_comm_node_rank": (c_int, [_comm]),
+    "ivy_comm_node_count": (c_int, [_comm]),
+    "ivy_comm_world_rank": (c_int, [_comm, c_int]),
+    "ivy_comm_name": (c_char_p, [_comm]),
+    "ivy_comm_group": (c_int, [_comm, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
+    "ivy_comm_split": (c_int, [_comm, c_int32, c_int32, POINTER(c_void_p)]),
+    "ivy_comm_free": (c_int, [_comm]),
+    "ivy_comm_abort": (c_int, [_comm, c_char_p]),
+    "ivy_all_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_all_reduce_coalesced": (c_int, [_comm, c_size_t, POINTER(c_void_p), POINTER(c_void_p), _counts,
+                                         c_int, c_int, _call]),
+    "ivy_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, c_int, _call]),
+    "ivy_broadcast": (c_int, [_comm, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_all_gather": (c_int, [_comm, _data, _data, c_size_t, c_int, _call]),
+    "ivy_all_gather_v": (c_int, [_comm, _data, _data, _counts, _counts, c_int, _call]),
+    "ivy_reduce_scatter": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_reduce_scatter_v": (c_int, [_comm, _data, _data, _counts, c_int, c_int, _call]),
+    "ivy_gather": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_gather_v": (c_int, [_comm, _data, c_size_t, _data, _counts, _counts, c_int, c_int, _call]),
+    "ivy_scatter": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_scatter_v": (c_int, [_comm, _data, _counts, _counts, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_all_to_all": (c_int, [_comm, _data, _data, c_size_t, c_int, _call]),
+    "ivy_all_to_all_v": (c_int, [_comm, _data, _counts, _counts, _data, _counts, _counts, c_int, _call]),
+    "ivy_scan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_barrier": (c_int, [_comm, _call]),
+    "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
+    "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
+    "ivy_work_wait": (c_int, [c_void_p, c_int64]),
+    "ivy_work_test": (c_int, [c_void_p, POINTER(c_int)]),
+    "ivy_work_abort": (c_int, [c_void_p]),
+    "ivy_work_message": (c_int, [c_void_p, _message]),
+    "ivy_work_timing": (c_int, [c_void_p, POINTER(c_double), POINTER(c_double)]),
+    "ivy_work_free": (c_int, [c_void_p]),
+    "ivy_mem_alloc": (c_void_p, [c_size_t]),
+    "ivy_mem_free": (c_int, [c_void_p]),
+    "ivy_store_set": (c_int, [_comm, c_char_p, _data, c_size_t]),
+    "ivy_store_get": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
+    "ivy_store_add": (c_int, [_comm, c_char_p, c_int64, POINTER(c_int64)]),
+    "ivy_store_remove": (c_int, [_comm, c_char_p, POINTER(c_int)]),
+    "ivy_bytes_free": (None, [c_void_p]),
+}
+
+FILE_NAME = "libivycomm.so.1"
+
+
+def candidates():
+    """Where the library may be, best first. The last is for the loader to find."""
+    here = os.path.dirname(os.path.abspath(__file__))  # .../ivycomm; inside a zip: .../x.zip/ivycomm
+    above = os.path.dirname(here)
+    places = [
+        here,  # An installed wheel.
+        os.path.dirname(above),  # Beside the archive that the package is in.
+        os.path.join(above, "..", ".."),  # <prefix>/lib of <prefix>/lib/ivyrun/python; also a build tree.
+        os.path.join(above, "..", "..", "build", "lib"),  # A checkout that was built in build/.
+    ]
+    return [os.path.normpath(os.path.join(place, FILE_NAME)) for place in places] + [FILE_NAME]
+
+
+def _open():
+    named = os.environ.get("IVY_LIBRARY")
+    if named:
+        try:
+            return ctypes.CDLL(named)
+        except OSError as error:
+            raise ImportError(f"IVY_LIBRARY={named} cannot be loaded: {error}") from None
+    reasons = []
+    for path in candidates():
+        if os.path.isabs(path) and not os.path.exists(path):
+            reasons.append(f"{path} is not there")
+            continue
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:
+            reasons.append(f"{path}: {error}")
+    raise ImportError("libivycomm cannot be found (" + "; ".join(reasons) +
+                      "); start the script with ivyrun, or set IVY_LIBRARY to the library's path")
+
+
+def _missing(name):
+    def refuse(*_):
+        raise NotImplementedError(f"this libivycomm ({_library.ivy_version().decode()}) has no {name}; "
+                                  "install a newer one")
+    return refuse
+
+
+_library = None
+_lock = threading.Lock()
+
+
+def has(name):
+    """Has the library this function? Older ones lack some."""
+    return not getattr(getattr(load(), name), "is_missing", False)
+
+
+def load():
+    """The library with its functions declared. ImportError tells where it was looked for."""
+    global _library
+    if _library is not None:
+        return _library
+    with _lock:
+        if _library is not None:
+            return _library
+        library = _open()
+        for name, (result, arguments) in _PROTOTYPES.items():
+            try:
+                function = getattr(library, name)
+            except AttributeError:
+                function = _missing(name)
+                function.is_missing = True
+                setattr(library, name, function)
+                continue
+            function.restype, function.argtypes = result, arguments
+        found = library.ivy_abi_version()
+        if found != ABI_VERSION:
+            raise ImportError(f"{library._name} has ABI {found}, this ivycomm needs {ABI_VERSION}: "
+                              "both must come from one build")
+        _library = library
+    return _library

@@ -1,0 +1,97 @@
+"""Messages between two ranks. See collectives.py for `group`, `out` and `timeout`.
+
+Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message that is longer
+than the receiver's array is an error there. On a rank that is no member nothing happens.
+"""
+
+from . import arrays
+from .collectives import _in_place, _nothing, _Operands, _written
+from .library import ANY, load
+from .work import finish_blocking, start
+from .groups import _root, resolve
+
+
+def _peer(group, rank):
+    return ANY if rank is None else _root(group, rank)
+
+
+def send(x, dst, tag=0, *, group=None, timeout=None):
+    """Sends x to rank dst; returns when x may be changed."""
+    return _send(x, dst, tag, group, False, timeout)
+
+
+def isend(x, dst, tag=0, *, group=None, timeout=None):
+    """send that returns a Work at once; x must not change until it is done."""
+    return _send(x, dst, tag, group, True, timeout)
+
+
+def _send(x, dst, tag, group, async_op, timeout):
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array = arrays.adopt(x)
+    memory = kind.input(array)
+    return start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
+                                   tag),
+                 (array, memory), None, async_op, timeout)
+
+
+def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_message=False):
+    """A new array of the shape and type of `like`, from rank src (None: anyone), with this tag (None: any).
+
+    with_message: returns (array, Message(source, tag, bytes)).
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return None
+    with_ = _Operands(like, out, lambda shape: shape)
+    return _recv(group, with_.output, src, tag, with_.keep, with_.finish(), False, timeout, with_message)
+
+
+def recv_(x, src=None, tag=None, *, group=None, timeout=None, with_message=False):
+    """recv into x; returns x."""
+    group = resolve(group)
+    if not group.is_member:
+        return None
+    kind, array, memory = _in_place(x)
+    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), False, timeout, with_message)
+
+
+def irecv(x, src=None, tag=None, *, group=None, timeout=None):
+    """recv into x that returns a Work at once; its message() tells who sent."""
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(True)
+    kind, array, memory = _in_place(x)
+    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), True, timeout, True)
+
+
+def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message):
+    def finish_with_message(work):
+        message = work._read_message()
+        result = finish(work)
+        return result if async_op else (result, message)
+
+    return start(load().ivy_recv, (group.handle, memory.pointer, memory.count, memory.dtype,
+                                   _peer(group, src), ANY if tag is None else tag, None),
+                 keep, finish_with_message if with_message else finish, async_op, timeout,
+                 has_message=with_message)
+
+
+def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
+    """Sends x to dst and receives from src at the same time; `like` (None: x) is the received array's form."""
+    group = resolve(group)
+    if not group.is_member:
+        return None
+    kind, array = arrays.adopt(x)
+    memory = kind.input(array)
+    _root(group, dst)  # Before the receive is under way.
+    with_ = _Operands(x if like is None else like, out, lambda shape: shape)
+    if with_.output.overlaps(memory):
+        raise ValueError("out must not share memory with x")
+    receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
+    sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype,
+                                      _root(group, dst), send_tag),
+                    (array, memory), None, True, timeout)
+    finish_blocking(sending)
+    return finish_blocking(receiving)

@@ -1,0 +1,48 @@
+"""Puts the built libivycomm into the wheel; everything else is in pyproject.toml.
+
+The library is taken from IVY_LIBRARY, else from the checkout's build/lib.
+"""
+
+import os
+import shutil
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+from setuptools.dist import Distribution
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # Before setuptools 70.1.
+    from wheel.bdist_wheel import bdist_wheel
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAME = "libivycomm.so.1"
+
+
+def built_library():
+    path = os.environ.get("IVY_LIBRARY") or os.path.join(HERE, "..", "..", "build", "lib", NAME)
+    if not os.path.exists(path):
+        raise SystemExit(f"{os.path.normpath(path)} is not there: build it (cmake --preset release && "
+                         "cmake --build build --target ivycomm), or set IVY_LIBRARY to it")
+    return path
+
+
+class WithLibrary(build_py):
+    def run(self):
+        super().run()
+        shutil.copyfile(built_library(), os.path.join(self.build_lib, "ivycomm", NAME))
+
+
+class ForAnyPython(bdist_wheel):
+    """The library is for one kind of machine, but for every Python."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
+class OfOneMachine(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+setup(cmdclass={"build_py": WithLibrary, "bdist_wheel": ForAnyPython}, distclass=OfOneMachine)

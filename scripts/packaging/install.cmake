@@ -1,0 +1,47 @@
+# What `cmake --install` puts where. Everything finds its neighbours by these relative places, so the
+# tree may be moved, and a build tree has the same form:
+#
+#   bin/ivyrun ivyctl ivy-node ivy-rendezvous ivyrun-agents ivy-agent
+#   include/ivycomm.h ivycomm.hpp
+#   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
+#   lib/ivyrun/bundle-ARCH.tar(.sha256)   what is sent to hosts without this build
+#   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH
+include(CMakePackageConfigHelpers)
+
+foreach(program ivyrun ivyctl ivy-node ivyrun-agents ivy-agent)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION bin COMPONENT ivyrun)
+  endif()
+endforeach()
+if(TARGET ivy-node)
+  install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
+  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
+  install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
+endif()
+
+install(TARGETS ivycomm EXPORT ivy
+  LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev
+  INCLUDES DESTINATION include)
+install(FILES ${CMAKE_SOURCE_DIR}/comm/ivycomm.h ${CMAKE_SOURCE_DIR}/comm/ivycomm.hpp
+  DESTINATION include COMPONENT comm-dev)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
+  COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+
+# find_package(ivy) gives ivy::comm.
+install(EXPORT ivy NAMESPACE ivy:: FILE ivy-config.cmake DESTINATION lib/cmake/ivy COMPONENT comm-dev)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/ivy-config-version.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/ivy-config-version.cmake DESTINATION lib/cmake/ivy COMPONENT comm-dev)
+
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/ivycomm.pc @ONLY CONTENT [=[
+prefix=${pcfiledir}/../..
+libdir=${prefix}/lib
+includedir=${prefix}/include
+
+Name: ivycomm
+Description: Rank, world size and collectives inside a worker of ivyrun
+Version: @PROJECT_VERSION@
+Libs: -L${libdir} -livycomm
+Cflags: -I${includedir}
+]=])
+install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT comm-dev)

@@ -1,0 +1,199 @@
+"""The Python package ivycomm inside workers: found without installation, right results, named failures."""
+
+import json
+import os
+
+import pytest
+
+from launching import REPOSITORY
+
+has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
+has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
+needs_numpy = pytest.mark.skipif(not has_numpy, reason="python3-numpy is not installed")
+needs_torch = pytest.mark.skipif(not (has_torch and has_numpy), reason="python3-torch is not installed")
+
+ONE_HOST = {"alone": ("-n", "1"), "two": ("-n", "2"), "four": ("-n", "4")}
+TWO_HOSTS = {"hosts": ("--fake-hosts", "2", "--nproc_per_node", "2")}
+CALM = ("-x", "OMP_NUM_THREADS=1")
+# Importing NumPy and torch takes seconds where many workers share few cores.
+LIMIT = 90
+
+places = pytest.mark.parametrize("flags", [*ONE_HOST.values(), *TWO_HOSTS.values()],
+                                 ids=[*ONE_HOST, *TWO_HOSTS])
+
+
+def ranks_of(flags):
+    return 4 if "--fake-hosts" in flags else int(flags[1])
+
+
+def check_all_equal(done, ranks):
+    assert done.code == 0, done
+    said = done.texts_by_rank() if ranks > 1 else {0: done.out_lines}
+    assert sorted(said) == list(range(ranks)), done
+    for lines in said.values():
+        assert lines[-1].endswith("all equal"), done
+
+
+@places
+def test_ranks_objects_and_store(local, flags):
+    check_all_equal(local.run(*flags, local.script("comm_world.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+@places
+def test_collectives_on_numpy_arrays(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_collectives.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+@places
+def test_the_originals_names(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_i_dist.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_torch
+@pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
+def test_torch_tensors(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_torch.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
+def test_messages(local, flags):
+    done = local.run(*flags, *CALM, local.script("comm_messages.py"), limit=LIMIT)
+    if b"not there" in done.out:
+        pytest.skip("this libivycomm has no messages between two ranks")
+    check_all_equal(done, ranks_of(flags))
+
+
+def test_a_world_of_one_without_a_launcher(local):
+    package = os.path.join(REPOSITORY, "comm/python")
+    done = local.run_program("/usr/bin/python3", "-B", local.script("comm_world.py"),
+                             env={"PYTHONPATH": package}, limit=LIMIT)
+    assert done.code == 0 and done.out_lines == ["left", "all equal"], done
+
+
+@needs_numpy
+def test_gelu_example(local):
+    script = os.path.join(REPOSITORY, "scripts/examples/ivy_gelu.py")
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *CALM, script, limit=LIMIT)
+    assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
+
+
+# ---- where the package comes from ------------------------------------------------------------------
+
+WHERE = "import ivycomm, sys; from ivycomm import library; print(ivycomm.__file__, library.load()._name)"
+
+
+def test_the_users_own_package_comes_first(local):
+    os.mkdir(os.path.join(local.directory, "ivycomm"))
+    local.file("ivycomm/__init__.py", "mine = True")
+    done = local.run("-n", "1", "-x", f"PYTHONPATH={local.directory}", "/usr/bin/python3", "-B", "-c",
+                     "import ivycomm; print(ivycomm.mine)")
+    assert done.code == 0 and b"True" in done.out, done
+
+
+def test_a_library_that_cannot_be_loaded_is_named(local):
+    done = local.run("-n", "1", "-x", "IVY_LIBRARY=/nonexistent/libivycomm.so", "/usr/bin/python3", "-B", "-c",
+                     "import ivycomm; ivycomm.init()")
+    assert done.code == 1 and "IVY_LIBRARY=/nonexistent/libivycomm.so" in done.err_text, done
+
+
+@needs_numpy
+def test_on_hosts_without_this_build(hosts):
+    """The package and its library travel with ivy-node; node2 to node4 see nothing of the checkout."""
+    done = hosts.run("-H", "node2,node3,node4", "--nproc_per_node", "1", "/usr/bin/python3", "-c", WHERE,
+                     limit=LIMIT)
+    assert done.code == 0, done
+    for _, _, text in done.labelled():
+        package, library = text.split()
+        assert "ivycomm.zip" in package and os.path.dirname(library) in package, done
+    assert len(done.labelled()) == 3, done
+    user = hosts.as_user("ivyuser")
+    check_all_equal(user.run("-H", "node2,node3", "--nproc_per_node", "2", *CALM,
+                             user.script("comm_collectives.py"), limit=LIMIT), 4)
+
+
+# ---- failures ---------------------------------------------------------------------------------------
+
+def told(done, ranks):
+    """{rank: what it was told}"""
+    said = {rank: [json.loads(text) for text in lines if text.startswith("{")]
+            for rank, lines in done.texts_by_rank().items()}
+    assert {rank for rank, errors in said.items() if errors} >= set(ranks), done
+    return {rank: said[rank][-1] for rank in ranks}
+
+
+def fail(local, scenario, *flags):
+    return local.run(*(flags or ("-n", "3")), local.script("comm_errors.py"), scenario, limit=LIMIT)
+
+
+@pytest.mark.parametrize("flags", [("-n", "3"), TWO_HOSTS["hosts"]], ids=["one", "hosts"])
+def test_a_mismatch_shows_both_sides_to_all(local, flags):
+    done = fail(local, "mismatch", *flags)
+    for error in told(done, range(ranks_of(flags))).values():
+        assert error["kind"] == "Mismatch" and error["code"] == "Aborted", done
+        assert "barrier" in error["text"] and "all_gather" in error["text"], done
+
+
+@needs_numpy
+def test_a_killed_rank_is_named(local):
+    done = fail(local, "killed")
+    assert done.code == 128 + 9, done
+    for error in told(done, [0, 1]).values():
+        assert error["kind"] == "RankDied" and error["rank"] == 2 and error["pid"] > 0, done
+        assert error["operation"] == "all_reduce" and error["sequence"] >= 1, done
+        assert error["signal"] in (None, 9), done
+
+
+def test_a_rank_that_exits_is_named(local):
+    done = fail(local, "exited")
+    assert done.code == 7, done
+    for error in told(done, [0, 1]).values():
+        assert error["kind"] == "RankDied" and error["rank"] == 2, done
+
+
+@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_group"])
+def test_ctrl_c_wakes_a_waiting_call(local, scenario):
+    done = fail(local, scenario)
+    assert done.code == 0, done
+    assert done.texts_by_rank()[0][0] == "interrupted", done
+    for error in told(done, range(3)).values():
+        assert error["kind"] == "Aborted" and error["rank"] == 0, done
+
+
+def test_ctrl_c_in_wait_leaves_the_operation_running(local):
+    done = fail(local, "interrupted_wait")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
+
+
+def test_a_timeout_names_who_is_missing(local):
+    done = fail(local, "timeout")
+    for error in told(done, [0, 1]).values():
+        assert error["kind"] == "Timeout" and error["rank"] == 2 and "rank 2" in error["text"], done
+
+
+def test_the_end_of_a_wait_is_not_that_of_the_operation(local):
+    done = fail(local, "still_running")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["still running", "went on"], 1: ["went on"], 2: ["went on"]}, done
+
+
+def test_abort_tells_the_reason(local):
+    done = fail(local, "aborted")
+    for error in told(done, range(3)).values():
+        assert error["kind"] == "Aborted" and error["rank"] == 2 and "enough of it" in error["text"], done
+
+
+@needs_numpy
+def test_works_may_be_thrown_away(local):
+    done = fail(local, "thrown_away")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done
+
+
+def test_the_interpreter_may_end_while_a_thread_waits(local):
+    done = fail(local, "daemon_thread")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: ["went on"] for rank in range(3)}, done

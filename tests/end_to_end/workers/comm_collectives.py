@@ -1,0 +1,211 @@
+"""Every collective of ivycomm on NumPy arrays against a serial reference; says "all equal" at the end."""
+
+import numpy as np
+
+import ivycomm as ic
+from comm_leave import leave
+
+SHAPES = [(), (0,), (1,), (7,), (13, 3), (0, 4), (2, 1, 5)]
+DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
+          "float64", "bool", "complex64", "complex128"]
+REDUCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
+              "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
+
+
+def made(rank, shape, dtype, seed=0):
+    """What a rank gives: small numbers, so that every order of additions gives the same."""
+    random = np.random.default_rng([seed, rank, len(shape), int(np.prod(shape))])
+    numbers = random.integers(0, 2 if dtype == "bool" else 4, shape)
+    if dtype.startswith("complex"):
+        numbers = numbers + 1j * random.integers(0, 4, shape)
+    return np.asarray(numbers).astype(dtype)
+
+
+def allowed(op, dtype):
+    kind = np.dtype(dtype).kind
+    if op in ("band", "bor", "bxor"):
+        return kind in "iub"
+    return not (op in ("min", "max") and kind == "c")
+
+
+def reduced(op, parts):
+    if op == "mean":
+        total = sum(part.astype("float64") for part in parts)
+        return (total / len(parts)).astype(parts[0].dtype)
+    function = REDUCTIONS[op]
+    if parts[0].dtype == bool:
+        function = {"sum": np.logical_or, "product": np.logical_and}.get(op, function)
+    total = parts[0]
+    for part in parts[1:]:
+        total = function(total, part)
+    return np.asarray(total).astype(parts[0].dtype)
+
+
+def same(got, expected, what):
+    assert type(got) is np.ndarray, f"{what}: a {type(got)}"
+    assert got.dtype == expected.dtype, f"{what}: {got.dtype}, not {expected.dtype}"
+    assert got.shape == expected.shape, f"{what}: {got.shape}, not {expected.shape}"
+    assert np.array_equal(got, expected), f"{what}:\n{got}\nis not\n{expected}"
+
+
+def reductions(r, n):
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            parts = [made(i, shape, dtype) for i in range(n)]
+            ops = [op for op in REDUCTIONS if allowed(op, dtype)] if shape in ((7,), ()) else ["sum"]
+            for op in ops:
+                what = f"{op} of {dtype} {shape}"
+                x = parts[r].copy()
+                same(ic.all_reduce(x, op), reduced(op, parts), "all_reduce " + what)
+                same(x, parts[r], "all_reduce's input " + what)
+                out = np.empty_like(x)
+                assert ic.all_reduce(x, op, out=out) is out
+                same(out, reduced(op, parts), "out of all_reduce " + what)
+                same(ic.scan(x, op), reduced(op, parts[:r + 1]), "scan " + what)
+                got = ic.reduce(x, n - 1, op)
+                assert (got is None) == (r != n - 1)
+                if got is not None:
+                    same(got, reduced(op, parts), "reduce " + what)
+                assert ic.all_reduce_(x, op) is x
+                same(x, reduced(op, parts), "all_reduce_ " + what)
+    for dtype in ("float32", "float64", "int32"):
+        parts = [made(i, (7,), dtype) for i in range(n)]
+        assert np.allclose(ic.all_reduce(parts[r], "mean"), reduced("mean", parts)), "mean"
+    x = np.ones(5) * (r + 1)
+    same(ic.all_reduce(x, "premul_sum", factor=2.0 * r), sum(np.ones(5) * (i + 1) * 2 * i for i in range(n)),
+         "premul_sum")
+
+
+def movement(r, n):
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            what = f"{dtype} {shape}"
+            parts = [made(i, shape, dtype, seed=1) for i in range(n)]
+            x = parts[r].copy()
+            expected = np.concatenate(parts) if shape else np.array(parts, dtype)
+            same(ic.all_gather(x), expected, "all_gather " + what)
+            for i, part in enumerate(ic.all_gather_list(x)):
+                same(part, parts[i], "all_gather_list " + what)
+            for dst in (0, n - 1):
+                got = ic.gather(x, dst)
+                assert (got is None) == (r != dst)
+                if got is not None:
+                    same(got, expected, "gather " + what)
+                same(ic.broadcast(x, dst), parts[dst], "broadcast " + what)
+                same(x, parts[r], "broadcast's input " + what)
+            assert ic.broadcast_(x, n - 1) is x
+            same(x, parts[n - 1], "broadcast_ " + what)
+            if not shape:
+                continue
+            wide = [made(i, (n * shape[0], *shape[1:]), dtype, seed=2) for i in range(n)]
+            mine = slice(r * shape[0], (r + 1) * shape[0])
+            same(ic.reduce_scatter(wide[r]), reduced("sum", wide)[mine], "reduce_scatter " + what)
+            same(ic.all_to_all(wide[r]), np.concatenate([w[mine] for w in wide]), "all_to_all " + what)
+            same(ic.scatter(wide[r] if r == 0 else None), wide[0][mine], "scatter " + what)
+            x = wide[r].copy()
+            assert ic.all_to_all_(x) is x
+            same(x, np.concatenate([w[mine] for w in wide]), "all_to_all_ " + what)
+
+
+def uneven(r, n):
+    rows = [2 * i + 1 for i in range(n)]
+    begin = [sum(rows[:i]) for i in range(n)]
+    own = [made(i, (rows[i], 3), "float32") for i in range(n)]
+    same(ic.all_gather(own[r], uneven=True), np.concatenate(own), "uneven all_gather")
+    turned = [np.ascontiguousarray(part.T) for part in own]
+    same(ic.all_gather(turned[r], axis=1, uneven=True), np.concatenate(turned, 1), "uneven along axis 1")
+    whole = [made(i, (sum(rows), 2), "int64", seed=3) for i in range(n)]
+    mine = slice(begin[r], begin[r] + rows[r])
+    same(ic.reduce_scatter(whole[r], split=rows), reduced("sum", whole)[mine], "uneven reduce_scatter")
+    same(ic.scatter(whole[r], n - 1, split=rows if r == n - 1 else None), whole[n - 1][mine], "uneven scatter")
+    expected = np.concatenate([w[mine] for w in whole])
+    same(ic.all_to_all(whole[r], rows), expected, "uneven all_to_all")
+    same(ic.all_to_all(whole[r], rows, output_split=[rows[r]] * n), expected, "all_to_all with both splits")
+
+
+def layouts(r, n):
+    every = [np.arange(24.0).reshape(4, 6) + i for i in range(n)]
+    total = sum(every)
+    for name, view in {"transposed": lambda a: a.T, "strided": lambda a: a[::2, 1::3],
+                       "reversed": lambda a: a[::-1], "Fortran": np.asfortranarray}.items():
+        same(ic.all_reduce(view(every[r])), np.ascontiguousarray(view(total)), name)
+        try:
+            ic.all_reduce_(view(every[r].copy()))
+        except ValueError as error:
+            assert "contiguous" in str(error), error
+        else:
+            raise AssertionError(f"{name}: in place was not refused")
+    same(ic.all_reduce(every[r].astype(">f8")), total, "foreign byte order")
+    frozen = every[r].copy()
+    frozen.flags.writeable = False
+    same(ic.all_reduce(frozen), total, "read-only")
+    for wrong in (lambda: ic.all_reduce_(frozen), lambda: ic.all_reduce(every[r], out=frozen),
+                  lambda: ic.all_reduce(every[r], out=np.empty(3))):
+        try:
+            wrong()
+        except ValueError:
+            continue
+        raise AssertionError("a wrong output was not refused")
+    x = every[r].copy()
+    same(ic.all_reduce(x, out=x), total, "out is the input")
+    x = np.arange(10.0) + r
+    same(ic.all_reduce(x[:8], out=x[2:]), sum(np.arange(8.0) + i for i in range(n)), "out overlaps the input")
+    for axis in (1, -1):
+        same(ic.all_gather(every[r], axis), np.concatenate(every, 1), f"axis {axis}")
+    same(ic.all_reduce([1, r]), np.array([n, n * (n - 1) // 2]), "a list")
+    same(ic.all_gather(r), np.arange(n), "a number")
+    for wrong in ("text", object(), np.array([{}]), np.zeros(2, "datetime64[s]"), np.zeros(2, "longdouble")):
+        try:
+            ic.all_reduce(wrong)
+        except TypeError:
+            continue
+        raise AssertionError(f"{wrong!r} was not refused")
+    for wrong in (lambda: ic.all_reduce(x, "nonsense"), lambda: ic.broadcast(x, n),
+                  lambda: ic.all_reduce(np.ones(2, "complex64"), "max"), lambda: ic.reduce_scatter(np.float32(1))):
+        try:
+            wrong()
+        except ValueError:
+            continue
+        raise AssertionError("a wrong argument was not refused")
+
+
+def asynchronous(r, n):
+    """Works of two groups, interleaved, waited for in another order; some never."""
+    evens = ic.new_group(range(0, n, 2))
+    halves = ic.split(r % 2, key=-r)
+    expected_ranks = tuple(i for i in reversed(range(n)) if i % 2 == r % 2)
+    assert halves.ranks == expected_ranks, halves.ranks
+    assert halves.rank == expected_ranks.index(r) and evens.is_member == (r % 2 == 0)
+    works, inputs = [], []
+    for i in range(40):
+        x = np.full(101, float(r + i))
+        inputs.append(x)
+        works.append((ic.all_reduce(x, async_op=True), ic.all_reduce(x, group=halves, async_op=True),
+                      ic.all_gather(x[:3], group=evens, async_op=True)))
+        ic.all_reduce(np.ones(3), group=halves, async_op=True)  # Nobody holds it.
+    for i, (whole, half, even) in reversed(list(enumerate(works))):
+        same(half.wait(30), np.full(101, float(sum(j + i for j in expected_ranks))), "half")
+        same(whole.wait(timeout=30), np.full(101, float(sum(range(n)) + n * i)), "whole")
+        got = even.wait()
+        assert (got is None) == bool(r % 2)
+        if got is not None:
+            same(got, np.repeat(np.arange(0.0, n, 2) + i, 3), "even")
+        assert whole.test() and whole.exception() is None and min(whole.timing()) >= 0
+    x = np.ones(4)
+    work = ic.all_reduce_(x, async_op=True)
+    assert work.wait() is x and x[0] == n and work.result() is x
+    halves.free()
+    assert ic.all_reduce(x, group=evens) is None or r % 2 == 0
+
+
+def main():
+    ic.init()
+    r, n = ic.rank(), ic.world_size()
+    for part in (reductions, movement, uneven, layouts, asynchronous):
+        part(r, n)
+    ic.barrier(timeout=30)
+    leave("all equal")
+
+
+if __name__ == "__main__":
+    main()

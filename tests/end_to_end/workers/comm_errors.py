@@ -1,0 +1,164 @@
+"""comm_errors.py SCENARIO: something goes wrong; every rank that lives says what it was told, as JSON."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import ivycomm as ic
+
+FIELDS = ("code", "rank", "host", "pid", "signal", "exit_code", "sequence", "operation")
+
+
+def say(error):
+    print(json.dumps({"kind": type(error).__name__, "text": str(error),
+                      **{name: getattr(error, name, None) for name in FIELDS}}))
+
+
+def mismatch(r, n):
+    if r == n - 1:
+        ic.barrier()
+    else:
+        ic.all_gather_object("x")
+
+
+def killed(r, n):
+    """The last rank dies in the middle of a stream of all_reduces of 8 MiB."""
+    import numpy
+    x = numpy.ones(1 << 20)
+    if r == n - 1:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ic.all_reduce(x)
+
+
+def exited(r, n):
+    if r == n - 1:
+        os._exit(7)
+    ic.barrier()
+
+
+def interrupted(r, n):
+    """Ctrl-C on rank 0, which waits for ranks that do not come; they hear of it when they do."""
+    if r == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            ic.barrier()
+        except KeyboardInterrupt:
+            print("interrupted")
+        ic.store().set("go", "on")
+    else:
+        ic.store().get("go", timeout=30)
+    for _ in range(100):
+        ic.barrier()
+
+
+def interrupted_wait(r, n):
+    """Ctrl-C in Work.wait leaves the operation running."""
+    if r == 0:
+        work = ic.barrier(async_op=True)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            work.wait()
+        except KeyboardInterrupt:
+            print("interrupted")
+        ic.store().set("go", "on")
+        work.wait(30)
+    else:
+        ic.store().get("go", timeout=30)
+        ic.barrier()
+    print("went on")
+
+
+def interrupted_group(r, n):
+    """Ctrl-C while a group is made, for which the others do not come."""
+    if r == 0:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            ic.new_group([0, 1])
+        except KeyboardInterrupt:
+            print("interrupted")
+        ic.store().set("go", "on")
+    else:
+        ic.store().get("go", timeout=30)
+    for _ in range(100):
+        ic.barrier()
+
+
+def timeout(r, n):
+    if r == n - 1:
+        ic.store().get("told", timeout=30)
+    else:
+        try:
+            ic.barrier(timeout=0.5)
+        finally:
+            if r == 0:
+                ic.store().set("told", "yes")
+    ic.barrier()
+
+
+def still_running(r, n):
+    """The deadline of a wait is not that of the operation."""
+    if r == 0:
+        work = ic.barrier(async_op=True)
+        try:
+            work.wait(timeout=0.1)
+        except ic.StillRunning:
+            print("still running")
+        ic.store().set("go", "on")
+        work.wait(30)
+    else:
+        ic.store().get("go", timeout=30)
+        ic.barrier()
+    print("went on")
+
+
+def aborted(r, n):
+    if r == n - 1:
+        ic.abort("enough of it")
+    ic.barrier()
+
+
+def thrown_away(r, n):
+    """Works and their memory may be dropped while they run; the end of the world ends them."""
+    import numpy
+    for _ in range(50):
+        ic.all_reduce(numpy.ones(1000), async_op=True)
+    if r == 0:
+        ic.barrier(async_op=True)  # Nobody else comes.
+        ic.all_reduce(numpy.ones(1 << 20), async_op=True)
+    ic.finalize()
+    print("went on")
+
+
+def daemon_thread(r, n):
+    """The interpreter ends while a thread waits in a call."""
+    from ivycomm import waiting
+    if r == 0:
+        threading.Thread(target=ic.barrier, daemon=True).start()
+        deadline = time.monotonic() + 30
+        while not waiting.inside and time.monotonic() < deadline:
+            time.sleep(0.01)
+        try:
+            ic.finalize()
+        except ic.IvyError as error:
+            assert "other threads" in str(error), error
+            ic.store().set("told", "yes")
+    else:
+        ic.store().get("told", timeout=30)
+    print("went on")
+
+
+def main():
+    ic.init()
+    try:
+        globals()[sys.argv[1]](ic.rank(), ic.world_size())
+    except ic.IvyError as error:
+        say(error)
+
+
+if __name__ == "__main__":
+    main()

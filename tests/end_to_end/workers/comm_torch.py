@@ -1,0 +1,66 @@
+"""ivycomm on torch tensors; says "all equal" at the end."""
+
+import torch
+
+import ivycomm as ic
+from comm_leave import leave
+
+
+def main():
+    ic.init()
+    r, n = ic.rank(), ic.world_size()
+    for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16,
+                  torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128):
+        x = torch.arange(7).to(dtype)
+        total = (torch.arange(7) * n).to(dtype)
+        y = ic.all_reduce(x)
+        assert y.dtype == dtype and torch.equal(y, total) and x[1] == 1, dtype
+        assert ic.all_reduce_(x) is x and torch.equal(x, total), dtype
+        assert torch.equal(ic.all_gather(total), total.repeat(n))
+        assert torch.equal(ic.scatter(total.repeat(n) if r == 0 else None), total)
+    bits = torch.tensor([r == 0, True, False])
+    assert torch.equal(ic.all_reduce(bits), torch.tensor([True, True, False]))
+
+    # One rounding only: 1 + 2^-8 * ranks, added in f32, is not lost step by step.
+    small = torch.tensor([1.0 if r == 0 else 2.0 ** -9]).to(torch.bfloat16)
+    expected = torch.tensor([1 + (n - 1) * 2.0 ** -9]).to(torch.bfloat16)
+    assert torch.equal(ic.all_reduce(small), expected)
+
+    grid = torch.arange(12.0).reshape(3, 4) + r
+    assert torch.equal(ic.all_reduce(grid.T), sum(torch.arange(12.0).reshape(3, 4).T + i for i in range(n)))
+    assert torch.equal(ic.all_gather(grid, axis=1), torch.cat([grid - r + i for i in range(n)], 1))
+    assert [int(t[0, 0]) for t in ic.all_gather_list(grid)] == list(range(n))
+    z = (torch.ones(3) + 1j * r).conj()
+    assert torch.equal(ic.all_reduce(z), (torch.ones(3) * n - 1j * sum(range(n))))
+    assert ic.all_gather(torch.tensor(float(r))).tolist() == [float(i) for i in range(n)]
+    assert ic.all_reduce(torch.empty(0, 3)).shape == (0, 3)
+
+    weights = torch.nn.Parameter(torch.full((3,), float(r + 1)))
+    y = ic.all_reduce(weights)
+    assert not y.requires_grad and y[0] == sum(range(1, n + 1)) and weights[0] == r + 1
+    before = weights._version
+    ic.broadcast_(weights.detach(), 0)
+    assert weights[0] == 1 and weights._version > before, "autograd must notice the change"
+
+    for wrong, word in ((lambda: ic.all_reduce_(grid.T), "contiguous"),
+                        (lambda: ic.all_reduce_(torch.ones(2, dtype=torch.complex64).conj()), "conjugate"),
+                        (lambda: ic.all_reduce(torch.ones(2).to_sparse()), "dense"),
+                        (lambda: ic.all_reduce(torch.empty(2, device="meta")), "CPU")):
+        try:
+            wrong()
+        except (TypeError, ValueError) as error:
+            assert word in str(error), error
+        else:
+            raise AssertionError(f"not refused: {word}")
+
+    import numpy  # One rank with another framework than the rest.
+    mixed = numpy.ones(4, "float32") if r == 0 else torch.ones(4)
+    assert float(ic.all_reduce(mixed)[0]) == n
+    works = [ic.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
+    assert [float(work.wait(30)[0]) for work in works] == [float(i * n) for i in range(20)]
+    ic.barrier()
+    leave("all equal")
+
+
+if __name__ == "__main__":
+    main()

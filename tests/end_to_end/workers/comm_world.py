@@ -1,0 +1,95 @@
+"""Ranks, objects, the store, a forked child, i_dist; says "all equal" at the end. Needs no NumPy."""
+
+import os
+import sys
+
+import ivycomm as ic
+from comm_leave import leave
+from ivycomm import i_dist
+
+
+def objects(r, n):
+    big = {"rank": r, "bytes": bytes([r % 256]) * (1000 * (r + 1))}
+    assert ic.broadcast_object(big if r == n - 1 else None, n - 1)["rank"] == n - 1
+    assert [o["rank"] for o in ic.all_gather_object(big)] == list(range(n))
+    assert [len(o["bytes"]) for o in ic.all_gather_object(big)] == [1000 * (i + 1) for i in range(n)]
+    gathered = ic.gather_object(("from", r), 0)
+    assert gathered == ([("from", i) for i in range(n)] if r == 0 else None)
+    assert ic.scatter_object([[i] * i for i in range(n)] if r == 0 else None) == [r] * r
+
+
+def the_store(r, n):
+    store = ic.store()
+    store.set(f"name/{r}", f"rank {r}")
+    assert store.get(f"name/{(r + 1) % n}", timeout=30) == f"rank {(r + 1) % n}".encode()
+    store.wait([f"name/{i}" for i in range(n)], timeout=30)
+    store.set(f"bytes/{r}", b"\0\xff\0")
+    assert store.get(f"bytes/{r}") == b"\0\xff\0"
+    store.add("count", 2)
+    ic.barrier()
+    assert store.add("count", 0) == 2 * n
+    assert store.delete(f"bytes/{r}") and not store.delete(f"bytes/{r}")
+    try:
+        store.get("never", timeout=0.3)
+    except ic.Timeout as error:
+        assert "never" in str(error), error
+    else:
+        raise AssertionError("a missing key was found")
+
+
+def forked():
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            ic.barrier()
+        except ic.NotInitialized as error:
+            os._exit(0 if "fork" in str(error) else 2)
+        except BaseException:
+            os._exit(3)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def original_names(r, n):
+    context = i_dist.init_dist(backend="gloo")
+    assert context is i_dist.ParallelContext() and context.is_initized and context["rank"] == r
+    assert context.get_world_size() == context["world_size"] == n == len(context.default_group)
+    try:
+        context.nothing
+    except AttributeError:
+        pass
+    group = i_dist.Group(range(n - 1, -1, -1))
+    assert group.size == n and group.rank == n - 1 - r and group[0] == n - 1 and len(group) == n
+    assert i_dist.Group([0]).rank == (0 if r == 0 else None)
+
+
+def main():
+    for question in (ic.rank, ic.barrier):
+        try:
+            question()
+        except ic.NotInitialized:
+            continue
+        raise AssertionError("an answer before init")
+    world = ic.init()
+    assert ic.init() is world and ic.is_initialized() and world.name == "world"
+    r, n = ic.rank(), ic.world_size()
+    environment = os.environ.get
+    assert r == int(environment("RANK", "0")) and n == int(environment("WORLD_SIZE", "1"))
+    assert ic.local_rank() == int(environment("LOCAL_RANK", "0"))
+    assert ic.local_world_size() == int(environment("LOCAL_WORLD_SIZE", "1"))
+    assert ic.node_rank() == int(environment("NODE_RANK", "0"))
+    assert ic.num_nodes() == int(environment("IVY_NUM_NODES", "1"))
+    assert ic.is_main_process() == (r == 0) and world.ranks == tuple(range(n))
+    assert ic.barrier(async_op=True).wait(timeout=30) is None
+    for part in (objects, the_store, original_names):
+        part(r, n)
+    forked()
+    leave("left")
+    ic.finalize()
+    assert not ic.is_initialized()
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()
