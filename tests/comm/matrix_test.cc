@@ -511,13 +511,29 @@ std::vector<std::size_t> sizes_in_bytes(int ranks) {
   return sizes;
 }
 
+// Partials of f16 and of averages are wider than their elements.
+constexpr struct {
+  Dtype dtype;
+  ReduceOp op;
+} kSized[] = {{Dtype::kF32, ReduceOp::kSum},   {Dtype::kI64, ReduceOp::kMax},
+              {Dtype::kU8, ReduceOp::kAvg},    {Dtype::kF16, ReduceOp::kSum},
+              {Dtype::kI64, ReduceOp::kAvg},   {Dtype::kF32, ReduceOp::kPremulSum},
+              {Dtype::kF8E5m2, ReduceOp::kSum}};
+
 void run_sizes(Caller& caller, std::uint32_t& seed) {
-  const Dtype types[] = {Dtype::kF32, Dtype::kI64, Dtype::kU8};
   for (const std::size_t bytes : sizes_in_bytes(caller.size())) {
     for (const Place place : kPlaces) {
-      const Dtype type = types[++seed % 3];
-      const ReduceOp op = seed % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
-      run_operations(caller, {type, op, bytes / element_bytes(type), place, seed});
+      const auto& kind = kSized[++seed % std::size(kSized)];
+      run_operations(caller, {kind.dtype, kind.op, bytes / element_bytes(kind.dtype), place, seed});
+      if (!caller.is_well()) return;
+    }
+  }
+  for (const auto& kind : kSized) {
+    for (const std::size_t bytes : {std::size_t{9000}, kEagerBytes + 8, std::size_t{300'000}}) {
+      const Case c = {kind.dtype, kind.op, bytes / element_bytes(kind.dtype), Place::kOut, ++seed};
+      caller.all_reduce(c);
+      caller.reduce(c, static_cast<int>(seed) % caller.size());
+      caller.scan(c);
       if (!caller.is_well()) return;
     }
   }
