@@ -191,17 +191,21 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
-  if (mesh_ != nullptr) mesh_->hang_up();
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
-  return broken(*found);
+  const Outcome outcome = broken(*found);
+  // Only now: who finds the connection gone asks what was found before.
+  if (mesh_ != nullptr) mesh_->hang_up();
+  return outcome;
 }
 
-Outcome Communicator::broken(const Failure& failure) {
+Outcome Communicator::broken(const Failure& found) {
+  Failure failure = found;
   bool is_first = false;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
-    if (is_first) failure_ = failure;
+    if (is_first) failure_ = node_count_ > 1 ? job_.agree(failure, name_) : failure;
+    failure = *failure_;
   }
   is_broken_.store(true, std::memory_order_release);
   if (is_first) {

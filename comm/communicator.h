@@ -124,7 +124,7 @@ class Communicator {
   Called run(const OperationShape& shape, const CallOptions& options, Body body);
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
-  Outcome broken(const Failure& failure);
+  Outcome broken(const Failure& found);
   PointToPoint& messages();
   std::vector<TcpPeer> tcp_peers() const;
   void span_hosts();

@@ -322,7 +322,10 @@ const char* ivy_comm_name(const ivy_comm* comm) { return comm->communicator->nam
 namespace {
 
 int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
-  if (!made.ok()) return fail(made.error());
+  if (!made.ok()) {
+    const std::optional<Failure> failure = comm->communicator->failure();
+    return failure ? fail(*failure) : fail(made.error());
+  }
   *group = nullptr;
   if (*made == nullptr) return IVY_OK;
   auto seat = std::make_unique<ivy_comm>();

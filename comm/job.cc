@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -299,6 +300,16 @@ void Job::report(const Failure& failure, const std::string& communicator) {
   report.communicator = communicator;
   report.text = failure.text;
   control_->report(report);
+}
+
+Failure Job::agree(const Failure& failure, const std::string& communicator) {
+  if (control_ != nullptr || store_ == nullptr) return failure;
+  const std::string own(reinterpret_cast<const char*>(&failure), sizeof failure);
+  const auto stored = store_->compare_set(key("failure/" + communicator), std::nullopt, own);
+  if (!stored.ok() || !stored->second || stored->second->size() != sizeof failure) return failure;
+  Failure first;
+  std::memcpy(&first, stored->second->data(), sizeof first);
+  return first;
 }
 
 std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {

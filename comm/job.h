@@ -41,6 +41,10 @@ class Job {
                                     std::int32_t self) const;
   // What every rank of a communicator has to know; to the supervisor, if there is one.
   void report(const Failure& failure, const std::string& communicator);
+  // Why a communicator that spans hosts is broken, by the first of its ranks to say so: this one's
+  // finding, unless another rank's is there. Under a supervisor the finding itself: its page is
+  // what everybody sees.
+  Failure agree(const Failure& failure, const std::string& communicator);
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);

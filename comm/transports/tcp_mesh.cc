@@ -24,6 +24,7 @@ constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
 // How long a wait sleeps before it looks around.
 constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kVerdictTime{300};
+constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kDialTime{10'000};
 // What one call to the kernel moves at most, so that sending and receiving take turns.
 constexpr std::size_t kBiteBytes = std::size_t{1} << 20;
@@ -84,8 +85,10 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   const std::string during = " during " + describe(call.shape) + ", operation " +
                              std::to_string(call.sequence) + " of communicator " +
                              options_.communicator;
-  // The supervisors' verdict comes a moment after the socket's.
-  const auto end = steady_clock::now() + kVerdictTime;
+  // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
+  // this host's own ranks can be known; who hung up first is agreed on by the communicator.
+  const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
+  const auto end = steady_clock::now() + (has_verdicts ? kVerdictTime : kOwnHostTime);
   Failure failure;
   while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
     const std::optional<Failure> known = alarm_->look();
