@@ -69,6 +69,13 @@ std::string encode_seat(const std::string& host_key, const std::string& address)
          "\n" + address + "\n" + own_host_name();
 }
 
+std::optional<Failure> failure_from(const std::string& bytes) {
+  if (bytes.size() != sizeof(Failure)) return std::nullopt;
+  Failure failure;
+  std::memcpy(&failure, bytes.data(), sizeof failure);
+  return failure;
+}
+
 struct SeatText {
   std::string abi;
   std::string pid;
@@ -273,7 +280,12 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
 std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
                                        const std::vector<Seat>& seats, std::int32_t self) const {
   if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
-  return make_process_alarm(seats, self);
+  std::unique_ptr<Alarm> alarm = make_process_alarm(seats, self);
+  const bool spans_hosts = std::any_of(
+      seats.begin(), seats.end(), [&](const Seat& seat) { return seat.host != seats[0].host; });
+  if (!spans_hosts) return alarm;
+  return make_agreed_alarm(std::move(alarm),
+                           [this, communicator] { return find_agreed(communicator); });
 }
 
 void Job::report(const Failure& failure, const std::string& communicator) {
@@ -306,10 +318,13 @@ Failure Job::agree(const Failure& failure, const std::string& communicator) {
   if (control_ != nullptr || store_ == nullptr) return failure;
   const std::string own(reinterpret_cast<const char*>(&failure), sizeof failure);
   const auto stored = store_->compare_set(key("failure/" + communicator), std::nullopt, own);
-  if (!stored.ok() || !stored->second || stored->second->size() != sizeof failure) return failure;
-  Failure first;
-  std::memcpy(&first, stored->second->data(), sizeof first);
-  return first;
+  if (!stored.ok() || !stored->second) return failure;
+  return failure_from(*stored->second).value_or(failure);
+}
+
+std::optional<Failure> Job::find_agreed(const std::string& communicator) const {
+  const Result<std::string> found = store_->get(key("failure/" + communicator));
+  return found.ok() ? failure_from(*found) : std::nullopt;
 }
 
 std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {

@@ -52,6 +52,7 @@ class Job {
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
   Result<std::vector<Seat>> exchange_seats();
+  std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
       const std::vector<std::int32_t>& local);
   std::string key(const std::string& name) const;

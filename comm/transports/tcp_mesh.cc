@@ -26,6 +26,7 @@ constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kDialTime{10'000};
+constexpr milliseconds kProbePause{300};
 // What one call to the kernel moves at most, so that sending and receiving take turns.
 constexpr std::size_t kBiteBytes = std::size_t{1} << 20;
 
@@ -125,6 +126,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     place = std::make_unique<Connection>(*socket);
     return true;
   }
+  auto probe_at = steady_clock::now() + kProbePause;
   while (true) {
     const int socket = listener_.take(channel, kSleepSlice);
     if (socket >= 0) {
@@ -134,6 +136,11 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     if (group != nullptr && group->failure()) return false;
     const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look() : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
+    // A rank that died before it dialled has no connection that could break.
+    if (steady_clock::now() >= probe_at) {
+      if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      probe_at = steady_clock::now() + kProbePause;
+    }
     if (call.deadline.left() <= nanoseconds::zero()) {
       Failure late = make_failure(
           FailureKind::kTimeout,
