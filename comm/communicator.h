@@ -34,6 +34,7 @@
 namespace ivy::comm {
 
 class Job;
+struct EnteredOperations;
 
 // Where a rank of the communicator is.
 struct Seat {
@@ -158,6 +159,7 @@ class Communicator {
   const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
   std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
+  std::unique_ptr<EnteredOperations> entered_;  // Null: one host, where all see all at once.
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
 

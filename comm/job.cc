@@ -76,6 +76,23 @@ std::optional<Failure> failure_from(const std::string& bytes) {
   return failure;
 }
 
+static_assert(std::is_trivially_copyable_v<EnteredOperations>);
+
+Failure difference(const std::string& communicator, const EnteredOperations& own,
+                   const EnteredOperations& other, std::uint64_t sequence) {
+  const auto called = [&](const EnteredOperations& by) {
+    return "rank " + std::to_string(by.rank) + " calls " +
+           describe(shape_of(by.fingerprints[sequence % EnteredOperations::kKept]));
+  };
+  Failure failure =
+      make_failure(FailureKind::kMismatch,
+                   "operation " + std::to_string(sequence) + " of communicator " + communicator +
+                       " differs between ranks: " + called(own) + ", " + called(other));
+  failure.rank = other.rank;
+  failure.sequence = sequence;
+  return failure;
+}
+
 struct SeatText {
   std::string abi;
   std::string pid;
@@ -325,6 +342,25 @@ Failure Job::agree(const Failure& failure, const std::string& communicator) {
 std::optional<Failure> Job::find_agreed(const std::string& communicator) const {
   const Result<std::string> found = store_->get(key("failure/" + communicator));
   return found.ok() ? failure_from(*found) : std::nullopt;
+}
+
+std::optional<Failure> Job::compare(const std::string& communicator, const EnteredOperations& own) {
+  if (store_ == nullptr) return std::nullopt;
+  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
+  const std::string where = key("entered/" + communicator);
+  const auto stored = store_->compare_set(where, std::nullopt, bytes);
+  if (!stored.ok() || !stored->second || stored->second->size() != sizeof own) return std::nullopt;
+  EnteredOperations other;
+  std::memcpy(&other, stored->second->data(), sizeof other);
+  if (other.sequence < own.sequence) store_->compare_set(where, *stored->second, bytes);
+  constexpr std::uint64_t kKept = EnteredOperations::kKept;
+  const std::uint64_t last = std::max(own.sequence, other.sequence);
+  for (std::uint64_t sequence = last < kKept ? 1 : last - kKept + 1;
+       sequence <= std::min(own.sequence, other.sequence); ++sequence) {
+    const bool is_same = own.fingerprints[sequence % kKept] == other.fingerprints[sequence % kKept];
+    if (!is_same) return difference(communicator, own, other, sequence);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {

@@ -27,6 +27,7 @@ constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kDialTime{10'000};
 constexpr milliseconds kProbePause{300};
+constexpr milliseconds kComparePause{200};
 // What one call to the kernel moves at most, so that sending and receiving take turns.
 constexpr std::size_t kBiteBytes = std::size_t{1} << 20;
 
@@ -79,6 +80,20 @@ TcpMesh::Connection* TcpMesh::connection(std::int32_t rank) {
 bool TcpMesh::fail(const Failure& failure) {
   if (!failure_) failure_ = failure;
   return false;
+}
+
+// Called by waits that have lasted a while; breaks the mesh if so.
+bool TcpMesh::is_other_operation(const OperationCall& call) {
+  const auto now = steady_clock::now();
+  if (compared_sequence_ != call.sequence) {
+    compared_sequence_ = call.sequence;
+    compared_at_ = now;
+  }
+  if (!options_.compare || now - compared_at_ < kComparePause) return false;
+  compared_at_ = now;
+  const std::optional<Failure> different = options_.compare();
+  if (different) fail(*different);
+  return different.has_value();
 }
 
 Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::string& why) {
@@ -136,6 +151,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     if (group != nullptr && group->failure()) return false;
     const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look() : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
+    if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
     if (steady_clock::now() >= probe_at) {
       if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
@@ -375,6 +391,7 @@ class TcpMesh::Exchange {
     if (mesh_.alarm_ != nullptr && mesh_.alarm_->look()) {
       return mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
     }
+    if (mesh_.is_other_operation(call_)) return false;
     if (call_.deadline.left() > nanoseconds::zero()) return true;
     const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(waited_for)];
     Failure failure = make_failure(FailureKind::kTimeout,
