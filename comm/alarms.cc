@@ -26,6 +26,8 @@ constexpr milliseconds kProcessPoll{20};
 // of it. Only who waits longer than this for a rank that has left waits in vain. Less than
 // kVerdictTime, so that a connection which such a rank closed is explained by it.
 constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
+// A question to the store for each: only waits that have lasted longer ask at all.
+constexpr milliseconds kStorePoll{200};
 
 std::string ending_of(const RankStatus& status) {
   switch (status.state) {
@@ -189,7 +191,34 @@ class ProcessAlarm final : public Alarm {
   std::optional<std::size_t> gone_;
 };
 
+class AgreedAlarm final : public Alarm {
+ public:
+  AgreedAlarm(std::unique_ptr<Alarm> inner, std::function<std::optional<Failure>()> find_agreed)
+      : inner_(std::move(inner)), find_agreed_(std::move(find_agreed)) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override { return inner_->poll_interval(); }
+
+  std::optional<Failure> look() override {
+    std::optional<Failure> found = inner_->look();
+    const auto now = steady_clock::now();
+    if (found || now - asked_at_ < kStorePoll) return found;
+    asked_at_ = now;
+    return find_agreed_();
+  }
+
+ private:
+  const std::unique_ptr<Alarm> inner_;
+  const std::function<std::optional<Failure>()> find_agreed_;
+  steady_clock::time_point asked_at_ = steady_clock::now();
+};
+
 }  // namespace
+
+std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::optional<Failure>()> find_agreed) {
+  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(find_agreed));
+}
 
 std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid) {
   std::string text = "rank " + std::to_string(world_rank) + " (" + host;

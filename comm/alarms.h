@@ -1,10 +1,12 @@
-// The two alarms there are: one reads the supervisor's status page, the other, where no supervisor
-// is, watches the processes of this host itself.
+// The alarms there are: one reads the supervisor's status page; where no supervisor is, one watches
+// the processes of this host itself, and one asks what other hosts' ranks have found.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,11 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
 
 // Watches the processes of `seats` that are on this process's host.
 std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self);
+
+// Where no supervisor is and ranks are on several hosts: what `inner` finds, and now and then what
+// `find_agreed` does, which asks the job's store for the failure that another host's rank found.
+std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::optional<Failure>()> find_agreed);
 
 // "rank 3 (node2, pid 4711)"
 std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid);

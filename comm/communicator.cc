@@ -98,6 +98,9 @@ void Communicator::span_hosts() {
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
   std::vector<std::uint32_t> hosts;
   for (const Seat& seat : seats_) hosts.push_back(seat.host);
+  entered_ = std::make_unique<EnteredOperations>();
+  entered_->rank = rank_;
+  options.compare = [this] { return job_.compare(name_, *entered_); };
   mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
   spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
 }
@@ -172,6 +175,7 @@ template <class Body>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
   if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
   ++sequence_;
+  if (entered_ != nullptr) entered_->enter(sequence_, fingerprint_of(shape));
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
   comm_status::OperationRecord record;
@@ -191,17 +195,21 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
-  if (mesh_ != nullptr) mesh_->hang_up();
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
-  return broken(*found);
+  const Outcome outcome = broken(*found);
+  // Only now: who finds the connection gone asks what was found before.
+  if (mesh_ != nullptr) mesh_->hang_up();
+  return outcome;
 }
 
-Outcome Communicator::broken(const Failure& failure) {
+Outcome Communicator::broken(const Failure& found) {
+  Failure failure = found;
   bool is_first = false;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
-    if (is_first) failure_ = failure;
+    if (is_first) failure_ = node_count_ > 1 ? job_.agree(failure, name_) : failure;
+    failure = *failure_;
   }
   is_broken_.store(true, std::memory_order_release);
   if (is_first) {

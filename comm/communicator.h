@@ -34,6 +34,7 @@
 namespace ivy::comm {
 
 class Job;
+struct EnteredOperations;
 
 // Where a rank of the communicator is.
 struct Seat {
@@ -124,7 +125,7 @@ class Communicator {
   Called run(const OperationShape& shape, const CallOptions& options, Body body);
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
-  Outcome broken(const Failure& failure);
+  Outcome broken(const Failure& found);
   PointToPoint& messages();
   std::vector<TcpPeer> tcp_peers() const;
   void span_hosts();
@@ -158,6 +159,7 @@ class Communicator {
   const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
   std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
+  std::unique_ptr<EnteredOperations> entered_;  // Null: one host, where all see all at once.
   std::uint64_t sequence_ = 0;
   std::uint64_t children_ = 0;
 

@@ -114,6 +114,11 @@ int check_comm(const ivy_comm* comm) {
   return IVY_OK;
 }
 
+int check_call(const ivy_call* call) {
+  if (call == nullptr || call->struct_bytes >= sizeof(ivy_call)) return IVY_OK;
+  return invalid("ivy_call.struct_bytes is not set to sizeof(ivy_call)");
+}
+
 int check_type(int dtype) {
   if (dtype >= 0 && dtype < kDtypeCount) return IVY_OK;
   return invalid("dtype " + std::to_string(dtype) + " is not known");
@@ -322,7 +327,10 @@ const char* ivy_comm_name(const ivy_comm* comm) { return comm->communicator->nam
 namespace {
 
 int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
-  if (!made.ok()) return fail(made.error());
+  if (!made.ok()) {
+    const std::optional<Failure> failure = comm->communicator->failure();
+    return failure ? fail(*failure) : fail(made.error());
+  }
   *group = nullptr;
   if (*made == nullptr) return IVY_OK;
   auto seat = std::make_unique<ivy_comm>();
@@ -391,6 +399,7 @@ int ivy_comm_abort(ivy_comm* comm, const char* reason) {
 int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     return finish(comm, call, comm->communicator->barrier(options_of(call)));
   });
 }
@@ -399,6 +408,7 @@ int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, i
                    const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     IVY_CHECKED(check_count(count, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
@@ -415,6 +425,7 @@ int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int d
                int root, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(count, dtype, 1));
@@ -433,6 +444,7 @@ int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int roo
                   const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(count, dtype, 1));
@@ -447,6 +459,7 @@ int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, i
                    const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     const std::int32_t size = comm->communicator->size();
     IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
@@ -468,6 +481,7 @@ int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t*
                      const size_t* displacements, int dtype, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     if (counts == nullptr) return invalid("counts is NULL");
     const std::int32_t size = comm->communicator->size();
@@ -491,6 +505,7 @@ int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t coun
                        int op, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     const auto size = static_cast<std::size_t>(comm->communicator->size());
     IVY_CHECKED(check_count(count, dtype, size));
@@ -510,6 +525,7 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
                          int dtype, int op, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     if (counts == nullptr) return invalid("counts is NULL");
     const auto size = static_cast<std::size_t>(comm->communicator->size());
@@ -534,6 +550,7 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
                const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     const std::int32_t size = comm->communicator->size();
@@ -559,6 +576,7 @@ int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv
                  const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(send_count, dtype, 1));
@@ -586,6 +604,7 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
                 const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     const std::int32_t size = comm->communicator->size();
@@ -612,6 +631,7 @@ int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
                   const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(recv_count, dtype, 1));
@@ -639,6 +659,7 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
                    const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     const std::int32_t size = comm->communicator->size();
     IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
@@ -658,6 +679,7 @@ int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts
                      const size_t* recv_displacements, int dtype, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
     if (send_counts == nullptr || recv_counts == nullptr) return invalid("a counts array is NULL");
@@ -676,6 +698,7 @@ int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dty
              const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     IVY_CHECKED(check_count(count, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
@@ -693,6 +716,7 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
                              const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     if (parts != 0 && (recv == nullptr || counts == nullptr || send == nullptr)) {
       return invalid("an array is NULL");
@@ -791,6 +815,7 @@ int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to
              const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_send(comm, buffer, count, dtype, to, tag));
     return run_message(comm, request_for(true, const_cast<void*>(buffer), count, dtype, to, tag),
                        nullptr, call);
@@ -801,6 +826,7 @@ int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, in
              ivy_message* message, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag));
     return run_message(comm, request_for(false, buffer, count, dtype, from, tag), message, call);
   });
@@ -811,6 +837,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
                  ivy_message* message, const ivy_call* call) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag));
     IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag));
     if (call != nullptr && call->work != nullptr) {

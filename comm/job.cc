@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -66,6 +67,30 @@ std::uint32_t processors() {
 std::string encode_seat(const std::string& host_key, const std::string& address) {
   return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
          "\n" + address + "\n" + own_host_name();
+}
+
+std::optional<Failure> failure_from(const std::string& bytes) {
+  if (bytes.size() != sizeof(Failure)) return std::nullopt;
+  Failure failure;
+  std::memcpy(&failure, bytes.data(), sizeof failure);
+  return failure;
+}
+
+static_assert(std::is_trivially_copyable_v<EnteredOperations>);
+
+Failure difference(const std::string& communicator, const EnteredOperations& own,
+                   const EnteredOperations& other, std::uint64_t sequence) {
+  const auto called = [&](const EnteredOperations& by) {
+    return "rank " + std::to_string(by.rank) + " calls " +
+           describe(shape_of(by.fingerprints[sequence % EnteredOperations::kKept]));
+  };
+  Failure failure =
+      make_failure(FailureKind::kMismatch,
+                   "operation " + std::to_string(sequence) + " of communicator " + communicator +
+                       " differs between ranks: " + called(own) + ", " + called(other));
+  failure.rank = other.rank;
+  failure.sequence = sequence;
+  return failure;
 }
 
 struct SeatText {
@@ -272,7 +297,12 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
 std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
                                        const std::vector<Seat>& seats, std::int32_t self) const {
   if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
-  return make_process_alarm(seats, self);
+  std::unique_ptr<Alarm> alarm = make_process_alarm(seats, self);
+  const bool spans_hosts = std::any_of(
+      seats.begin(), seats.end(), [&](const Seat& seat) { return seat.host != seats[0].host; });
+  if (!spans_hosts) return alarm;
+  return make_agreed_alarm(std::move(alarm),
+                           [this, communicator] { return find_agreed(communicator); });
 }
 
 void Job::report(const Failure& failure, const std::string& communicator) {
@@ -299,6 +329,38 @@ void Job::report(const Failure& failure, const std::string& communicator) {
   report.communicator = communicator;
   report.text = failure.text;
   control_->report(report);
+}
+
+Failure Job::agree(const Failure& failure, const std::string& communicator) {
+  if (control_ != nullptr || store_ == nullptr) return failure;
+  const std::string own(reinterpret_cast<const char*>(&failure), sizeof failure);
+  const auto stored = store_->compare_set(key("failure/" + communicator), std::nullopt, own);
+  if (!stored.ok() || !stored->second) return failure;
+  return failure_from(*stored->second).value_or(failure);
+}
+
+std::optional<Failure> Job::find_agreed(const std::string& communicator) const {
+  const Result<std::string> found = store_->get(key("failure/" + communicator));
+  return found.ok() ? failure_from(*found) : std::nullopt;
+}
+
+std::optional<Failure> Job::compare(const std::string& communicator, const EnteredOperations& own) {
+  if (store_ == nullptr) return std::nullopt;
+  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
+  const std::string where = key("entered/" + communicator);
+  const auto stored = store_->compare_set(where, std::nullopt, bytes);
+  if (!stored.ok() || !stored->second || stored->second->size() != sizeof own) return std::nullopt;
+  EnteredOperations other;
+  std::memcpy(&other, stored->second->data(), sizeof other);
+  if (other.sequence < own.sequence) store_->compare_set(where, *stored->second, bytes);
+  constexpr std::uint64_t kKept = EnteredOperations::kKept;
+  const std::uint64_t last = std::max(own.sequence, other.sequence);
+  for (std::uint64_t sequence = last < kKept ? 1 : last - kKept + 1;
+       sequence <= std::min(own.sequence, other.sequence); ++sequence) {
+    const bool is_same = own.fingerprints[sequence % kKept] == other.fingerprints[sequence % kKept];
+    if (!is_same) return difference(communicator, own, other, sequence);
+  }
+  return std::nullopt;
 }
 
 std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {

@@ -20,6 +20,20 @@
 
 namespace ivy::comm {
 
+// The last operations that a rank entered on a communicator.
+struct EnteredOperations {
+  static constexpr std::size_t kKept = 8;
+  std::uint64_t sequence = 0;       // Of the last one.
+  Fingerprint fingerprints[kKept];  // By sequence % kKept.
+  std::int32_t rank = -1;           // In the communicator.
+  std::int32_t zero = 0;
+
+  void enter(std::uint64_t number, const Fingerprint& fingerprint) {
+    sequence = number;
+    fingerprints[number % kKept] = fingerprint;
+  }
+};
+
 class Job {
  public:
   // Dials the store and the supervisor. Waits for nobody else.
@@ -41,6 +55,13 @@ class Job {
                                     std::int32_t self) const;
   // What every rank of a communicator has to know; to the supervisor, if there is one.
   void report(const Failure& failure, const std::string& communicator);
+  // Why a communicator that spans hosts is broken, by the first of its ranks to say so: this one's
+  // finding, unless another rank's is there. Under a supervisor the finding itself: its page is
+  // what everybody sees.
+  Failure agree(const Failure& failure, const std::string& communicator);
+  // Tells the store what this rank, which waits between hosts, has entered, and compares with what
+  // another rank said. Nothing: the same where both know, or nobody has said anything.
+  std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);
@@ -48,6 +69,7 @@ class Job {
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
   Result<std::vector<Seat>> exchange_seats();
+  std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
       const std::vector<std::int32_t>& local);
   std::string key(const std::string& name) const;

@@ -26,6 +26,7 @@ constexpr milliseconds kLocalSlice{100};
 // With sockets and rings at once no call waits for both, so it sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
 constexpr milliseconds kVerdictTime{300};
+constexpr milliseconds kProbePause{300};
 constexpr milliseconds kDrainTime{10'000};
 
 struct MessageHeader {
@@ -399,10 +400,33 @@ bool PointToPoint::concerns_nobody(const Failure& failure) const {
   return false;
 }
 
+// A rank of another host that died before it dialled has no connection that could break.
+std::optional<Failure> PointToPoint::look_for_absent() {
+  const auto now = std::chrono::steady_clock::now();
+  std::vector<const Peer*> absent;
+  {
+    const std::lock_guard lock(mutex_);
+    if (now - probed_at_ < kProbePause) return std::nullopt;
+    probed_at_ = now;
+    for (const auto& request : receives_) {
+      if (request->peer < 0) continue;
+      const auto rank = static_cast<std::size_t>(request->peer);
+      if (options_.member_of[rank] >= 0 || peers_[rank]->source != nullptr) continue;
+      absent.push_back(peers_[rank].get());
+    }
+  }
+  for (const Peer* peer : absent) {
+    const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer->rank)];
+    if (!PeerListener::is_there(seat.address)) return lost(*peer, "it is gone");
+  }
+  return std::nullopt;
+}
+
 bool PointToPoint::look_for_trouble() {
   std::optional<Failure> found;
   if (local_ != nullptr) found = local_->failure();
   if (!found && alarm_ != nullptr) found = alarm_->look();
+  if (!found) found = look_for_absent();
   if (!found) return false;
   const std::lock_guard lock(mutex_);
   if (concerns_nobody(*found)) return false;

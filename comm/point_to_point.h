@@ -105,6 +105,7 @@ class PointToPoint {
   void fail_all(const Failure& failure);
   Failure lost(const Peer& peer, const std::string& why);
   bool look_for_trouble();
+  std::optional<Failure> look_for_absent();
   bool concerns_nobody(const Failure& failure) const;
   bool has_undelivered() const;
   void sleep(std::uint32_t bell);
@@ -122,6 +123,7 @@ class PointToPoint {
   std::size_t unexpected_bytes_ = 0;
   std::vector<std::shared_ptr<MessageRequest>> pending_;  // That the thread has to see through.
   std::optional<Failure> failure_;
+  std::chrono::steady_clock::time_point probed_at_;
   bool is_ending_ = false;
   std::condition_variable has_work_;
   std::thread thread_;

@@ -10,6 +10,7 @@
 //
 // The next chunk is filled before this one is reduced, so that a member that comes a little late
 // does not stop the others.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
@@ -103,7 +104,9 @@ class ChunkedReduce {
         receive_(receive),
         count_(count),
         element_(rule.input_bytes()),
-        chunk_elements_(slot_elements(element_)),
+        result_(rule.output_bytes()),
+        cell_(std::max(element_, result_)),
+        chunk_elements_(slot_elements(cell_)),
         chunks_(divide_up(count, chunk_elements_)),
         first_(group.take_chunks(chunks_)),
         stores_(stores_for(count * element_)) {}
@@ -135,16 +138,19 @@ class ChunkedReduce {
     return at(send_, (begin_of(chunk) + slice.begin) * element_);
   }
   std::uint8_t* output(std::size_t chunk, const Slice& slice) const {
-    return at(receive_, (begin_of(chunk) + slice.begin) * element_);
+    return at(receive_, (begin_of(chunk) + slice.begin) * result_);
+  }
+  // Where a slice's inputs, and later its results, begin in a slot.
+  std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
+    return group_.slot(member, first_ + chunk) + slice.begin * cell_;
   }
 
   // Shows this member's input of the slices that others reduce.
   bool fill(std::size_t chunk) {
     if (!group_.await_room(first_ + chunk)) return false;
-    std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
     each_other(group_, [&](std::uint32_t member) {
       const Slice theirs = slice(chunk, member);
-      copy(slot + theirs.begin * element_, input(chunk, theirs), theirs.count * element_,
+      copy(shown(chunk, group_.self(), theirs), input(chunk, theirs), theirs.count * element_,
            Stores::kCached);
       return true;
     });
@@ -156,17 +162,17 @@ class ChunkedReduce {
     const Slice own = slice(chunk, group_.self());
     inputs_.set(group_.self(), input(chunk, own));
     const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
-      inputs_.set(member, group_.slot(member, first_ + chunk) + own.begin * element_);
+      inputs_.set(member, shown(chunk, member, own));
       return group_.await_filled(member, first_ + chunk);
     });
     if (!all_are_here) return false;
-    std::uint8_t* shown = group_.slot(group_.self(), first_ + chunk) + own.begin * element_;
+    std::uint8_t* to_others = shown(chunk, group_.self(), own);
     const bool is_shown = root_ != group_.self();
     if (is_receiver()) {
-      run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? shown : nullptr, own.count,
-          stores_);
+      run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? to_others : nullptr,
+          own.count, stores_);
     } else {
-      run(rule_, inputs_, group_.size(), shown, nullptr, own.count, Stores::kCached);
+      run(rule_, inputs_, group_.size(), to_others, nullptr, own.count, Stores::kCached);
     }
     group_.publish_reduced(first_ + chunk);
     return true;
@@ -177,8 +183,7 @@ class ChunkedReduce {
     const bool is_whole = !is_receiver() || each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
-      copy(output(chunk, theirs), group_.slot(member, first_ + chunk) + theirs.begin * element_,
-           theirs.count * element_, stores_);
+      copy(output(chunk, theirs), shown(chunk, member, theirs), theirs.count * result_, stores_);
       return true;
     });
     if (is_whole) group_.publish_drained(first_ + chunk);
@@ -190,7 +195,9 @@ class ChunkedReduce {
   const void* const send_;
   void* const receive_;
   const std::size_t count_;
-  const std::size_t element_;
+  const std::size_t element_;  // Bytes of an input.
+  const std::size_t result_;   // Bytes of a result: partials are wider than elements.
+  const std::size_t cell_;     // What one element takes up in a slot.
   const std::size_t chunk_elements_;
   const std::size_t chunks_;
   const std::uint64_t first_;

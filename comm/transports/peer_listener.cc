@@ -27,6 +27,7 @@ using std::chrono::steady_clock;
 constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kChannelBytes = kNameBytes + 4;
 constexpr int kSocketBuffer = 4 << 20;
+constexpr milliseconds kProbeTime{200};
 
 struct SocketAddress {
   sockaddr_storage storage = {};
@@ -311,6 +312,22 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
   if (!write_all(socket, proof + encode_channel(channel), end)) return give_up("it hung up");
   return socket;
+}
+
+bool PeerListener::is_there(const std::string& address) {
+  const auto [host, port] = split_address(address);
+  Result<SocketAddress> where = numeric_address(host, port);
+  if (!where.ok()) return true;
+  const int socket =
+      ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return true;
+  int failed = connect(socket, where->get(), where->length) == 0 ? 0 : errno;
+  if (failed == EINPROGRESS && wait_for(socket, POLLOUT, steady_clock::now() + kProbeTime)) {
+    socklen_t length = sizeof failed;
+    getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
+  }
+  close(socket);
+  return failed != ECONNREFUSED;
 }
 
 int PeerListener::take(const PeerChannel& channel, milliseconds at_most) {

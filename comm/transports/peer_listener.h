@@ -61,6 +61,9 @@ class PeerListener {
                    std::chrono::milliseconds at_most);
   // The connection that the peer has dialled; -1: not there after that time.
   int take(const PeerChannel& channel, std::chrono::milliseconds at_most);
+  // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may
+  // be there.
+  static bool is_there(const std::string& address);
   // Closes what was dialled for that communicator and never taken.
   void forget(const std::string& communicator);
 

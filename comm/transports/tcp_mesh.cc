@@ -24,7 +24,10 @@ constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
 // How long a wait sleeps before it looks around.
 constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kVerdictTime{300};
+constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kDialTime{10'000};
+constexpr milliseconds kProbePause{300};
+constexpr milliseconds kComparePause{200};
 // What one call to the kernel moves at most, so that sending and receiving take turns.
 constexpr std::size_t kBiteBytes = std::size_t{1} << 20;
 
@@ -79,13 +82,29 @@ bool TcpMesh::fail(const Failure& failure) {
   return false;
 }
 
+// Called by waits that have lasted a while; breaks the mesh if so.
+bool TcpMesh::is_other_operation(const OperationCall& call) {
+  const auto now = steady_clock::now();
+  if (compared_sequence_ != call.sequence) {
+    compared_sequence_ = call.sequence;
+    compared_at_ = now;
+  }
+  if (!options_.compare || now - compared_at_ < kComparePause) return false;
+  compared_at_ = now;
+  const std::optional<Failure> different = options_.compare();
+  if (different) fail(*different);
+  return different.has_value();
+}
+
 Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::string& why) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   const std::string during = " during " + describe(call.shape) + ", operation " +
                              std::to_string(call.sequence) + " of communicator " +
                              options_.communicator;
-  // The supervisors' verdict comes a moment after the socket's.
-  const auto end = steady_clock::now() + kVerdictTime;
+  // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
+  // this host's own ranks can be known; who hung up first is agreed on by the communicator.
+  const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
+  const auto end = steady_clock::now() + (has_verdicts ? kVerdictTime : kOwnHostTime);
   Failure failure;
   while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
     const std::optional<Failure> known = alarm_->look();
@@ -122,6 +141,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     place = std::make_unique<Connection>(*socket);
     return true;
   }
+  auto probe_at = steady_clock::now() + kProbePause;
   while (true) {
     const int socket = listener_.take(channel, kSleepSlice);
     if (socket >= 0) {
@@ -131,6 +151,12 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
     if (group != nullptr && group->failure()) return false;
     const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look() : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
+    if (is_other_operation(call)) return false;
+    // A rank that died before it dialled has no connection that could break.
+    if (steady_clock::now() >= probe_at) {
+      if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      probe_at = steady_clock::now() + kProbePause;
+    }
     if (call.deadline.left() <= nanoseconds::zero()) {
       Failure late = make_failure(
           FailureKind::kTimeout,
@@ -365,6 +391,7 @@ class TcpMesh::Exchange {
     if (mesh_.alarm_ != nullptr && mesh_.alarm_->look()) {
       return mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
     }
+    if (mesh_.is_other_operation(call_)) return false;
     if (call_.deadline.left() > nanoseconds::zero()) return true;
     const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(waited_for)];
     Failure failure = make_failure(FailureKind::kTimeout,

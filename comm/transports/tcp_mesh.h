@@ -18,6 +18,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -58,6 +59,9 @@ struct TcpMeshOptions {
   std::int32_t self = 0;       // Rank in the communicator.
   std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
   std::chrono::microseconds spin{50};
+  // Asked now and then by a wait that lasts: has a rank of another host entered another operation
+  // under the same number? Ranks that wait for different things may never send each other a header.
+  std::function<std::optional<Failure>()> compare;
 };
 
 class TcpMesh {
@@ -86,6 +90,7 @@ class TcpMesh {
   Connection* connection(std::int32_t rank);
   bool connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
   bool fail(const Failure& failure);
+  bool is_other_operation(const OperationCall& call);
   Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;
@@ -93,6 +98,8 @@ class TcpMesh {
   Alarm* const alarm_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
   std::optional<Failure> failure_;
+  std::chrono::steady_clock::time_point compared_at_;
+  std::uint64_t compared_sequence_ = 0;
   const int interruption_;  // An eventfd, readable for ever once interrupt() was called.
 };
 

@@ -1,0 +1,184 @@
+// A rank dies, in every way, at every moment, in every operation: each survivor gets an error that
+// names it, soon, and keeps getting it. Nobody hangs. There is no supervisor here.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "tests/comm/operations.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+enum class Way : std::uint8_t { kKill, kExit, kAbort };
+constexpr Way kWays[] = {Way::kKill, Way::kExit, Way::kAbort};
+
+enum class Moment : std::uint8_t { kBefore, kBetween, kInside };
+constexpr Moment kMoments[] = {Moment::kBefore, Moment::kBetween, Moment::kInside};
+
+struct Board {
+  std::atomic<std::int64_t> died_ms{0};
+};
+
+[[noreturn]] void die(Way way, bool is_other_thread, Board& board) {
+  board.died_ms = monotonic_ms();
+  if (way == Way::kKill) kill(getpid(), SIGKILL);
+  if (way == Way::kExit && !is_other_thread) std::exit(0);
+  if (way == Way::kAbort) std::abort();
+  _exit(0);
+}
+
+struct Death {
+  Hosts hosts;
+  int victim;
+  Way way;
+  Moment moment;
+  const NamedOperation* operation;
+  std::size_t count;
+  unsigned delay;  // Operations, or tens of microseconds.
+};
+
+void expect_named(const Death& death, int code, Board& board) {
+  const std::int64_t now = monotonic_ms();
+  const std::string text = ivy_last_error();
+  const ivy_failure failure = last_failure();
+  EXPECT_EQ(code, IVY_UNAVAILABLE) << text;
+  EXPECT_EQ(failure.rank, death.victim) << text;
+  EXPECT_NE(text.find("rank " + std::to_string(death.victim)), std::string::npos) << text;
+  EXPECT_LT(now - board.died_ms, stretched(seconds(1)).count()) << text;
+}
+
+void run_victim(const Death& death, ivy_comm* comm, std::vector<float>& send,
+                std::vector<float>& receive, Board& board) {
+  if (death.moment == Moment::kBefore) die(death.way, false, board);
+  std::thread killer;
+  if (death.moment == Moment::kInside) {
+    killer = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(10 * death.delay));
+      die(death.way, true, board);
+    });
+  }
+  for (unsigned done = 0;; ++done) {
+    if (death.moment == Moment::kBetween && done == death.delay) die(death.way, false, board);
+    death.operation->call(comm, send.data(), receive.data(), death.count, nullptr);
+  }
+}
+
+void run_survivor(const Death& death, ivy_comm* comm, std::vector<float>& send,
+                  std::vector<float>& receive, Board& board) {
+  int code = IVY_OK;
+  while (code == IVY_OK) {
+    code = death.operation->call(comm, send.data(), receive.data(), death.count, nullptr);
+  }
+  expect_named(death, code, board);
+  const std::string first = ivy_last_error();
+  EXPECT_EQ(ivy_barrier(comm, nullptr), IVY_UNAVAILABLE);
+  EXPECT_EQ(ivy_last_error(), first);
+}
+
+void expect_survivors_know(const Death& death) {
+  Shared<Board> board;
+  WorldOptions options;
+  options.deadline = seconds(10);
+  const std::vector<RankEnd> ends = run_world(
+      death.hosts,
+      [&](int rank) {
+        const World world;
+        ASSERT_TRUE(world);
+        const std::size_t floats = death.count * static_cast<std::size_t>(ivy_comm_size(world));
+        std::vector<float> send(floats, 1);
+        std::vector<float> receive(floats);
+        // So that all survivors have come in.
+        ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+        if (rank == death.victim) {
+          run_victim(death, world, send, receive, *board);
+        } else {
+          run_survivor(death, world, send, receive, *board);
+        }
+      },
+      options);
+  SCOPED_TRACE(std::string(death.operation->name) + " of " + std::to_string(death.count) +
+               ", way " + std::to_string(static_cast<int>(death.way)) + ", moment " +
+               std::to_string(static_cast<int>(death.moment)) + ", delay " +
+               std::to_string(death.delay));
+  expect_well(ends, death.victim);
+  EXPECT_FALSE(ends[static_cast<std::size_t>(death.victim)].is_late);
+}
+
+class DeathTest : public ::testing::TestWithParam<Hosts> {};
+
+// Every operation; the ways, moments and victims go round.
+TEST_P(DeathTest, IsNamedToEverySurvivor) {
+  const char* const seed = std::getenv("IVY_TEST_SEED");
+  std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 42);
+  unsigned turn = random() % 9;
+  for (const NamedOperation& operation : operations()) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{100'003}}) {
+      Death death = {GetParam(),
+                     0,
+                     kWays[turn % 3],
+                     kMoments[turn / 3 % 3],
+                     &operation,
+                     count,
+                     static_cast<unsigned>(random() % 200)};
+      death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
+      ++turn;
+      expect_survivors_know(death);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
+  return hosts_text(world.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, DeathTest,
+                         ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(4),
+                                           Hosts{2, 2}, Hosts{3, 1}),
+                         name_of_world);
+
+// A stopped rank is alive: nothing but the timeout ends the wait, and it names the rank.
+class StoppedTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
+  WorldOptions options;
+  options.stopped_rank = rank_count(GetParam()) - 1;
+  const std::vector<RankEnd> ends = run_world(
+      GetParam(),
+      [&](int rank) {
+        const World world;
+        ASSERT_TRUE(world);
+        ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+        if (rank == options.stopped_rank) raise(SIGSTOP);
+        const ivy_call call = call_with_timeout(milliseconds(400));
+        float value = 1;
+        const std::int64_t begun = monotonic_ms();
+        const int code = ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call);
+        const std::string text = ivy_last_error();
+        EXPECT_EQ(code, IVY_DEADLINE_EXCEEDED) << text;
+        // Ranks that wait for each other give up together; only where all wait for the stopped one
+        // itself is it the one that they name.
+        const bool is_mixed =
+            ivy_comm_node_count(world) > 1 && ivy_comm_node_count(world) < ivy_comm_size(world);
+        if (!is_mixed) {
+          EXPECT_NE(text.find("rank " + std::to_string(options.stopped_rank)), std::string::npos)
+              << text;
+        }
+        EXPECT_GE(monotonic_ms() - begun, 300) << text;
+        EXPECT_LT(monotonic_ms() - begun, 400 + stretched(seconds(1)).count()) << text;
+      },
+      options);
+  expect_well(ends, options.stopped_rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StoppedTest,
+                         ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(3),
+                                           Hosts{2, 2}),
+                         name_of_world);
+
+}  // namespace
+}  // namespace ivy::comm::test

@@ -1,0 +1,398 @@
+// Joining and leaving, forks, mismatches, aborts, timeouts, groups and asynchronous work.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "tests/comm/operations.h"
+#include "tests/comm/world.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::comm::test {
+namespace {
+
+std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
+  return hosts_text(world.param);
+}
+
+class WorldsTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, WorldsTest,
+                         ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(4),
+                                           Hosts{3, 1}),
+                         name_of_world);
+
+std::size_t count_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("memfd") != std::string::npos || line.find("/dev/shm") != std::string::npos;
+  }
+  return count;
+}
+
+int sum_ones(ivy_comm* comm, float& sum) {
+  sum = 1;
+  return ivy_all_reduce(comm, IVY_IN_PLACE, &sum, 1, IVY_F32, IVY_SUM, nullptr);
+}
+
+float sum_of_ones(ivy_comm* comm) {
+  float sum = 0;
+  EXPECT_EQ(sum_ones(comm, sum), IVY_OK) << ivy_last_error();
+  return sum;
+}
+
+// ---- Life --------------------------------------------------------------------------------------
+
+TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
+  const int cycles = rank_count(GetParam()) == 2 ? 100 : 20;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    int descriptors = 0;
+    for (int cycle = 0; cycle < cycles; ++cycle) {
+      {
+        const World world;
+        ASSERT_TRUE(world) << cycle;
+        ASSERT_EQ(ivy_comm_rank(world), rank);
+        ASSERT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
+        ivy_comm* group = nullptr;
+        ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
+        ASSERT_EQ(sum_of_ones(group), static_cast<float>(ivy_comm_size(world)));
+      }
+      if (cycle == 0) descriptors = ivy::test::LeakGuard::count_descriptors();
+    }
+    EXPECT_EQ(ivy::test::LeakGuard::count_descriptors(), descriptors);
+    EXPECT_EQ(count_mappings(), 0U);
+  }));
+}
+
+TEST(LifeTest, ForkedChildGetsAClearError) {
+  expect_well(run_world(one_host(2), [](int) {
+    const World world;
+    ASSERT_TRUE(world);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool is_clear = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
+                            std::string(ivy_last_error()).find("fork") != std::string::npos;
+      _exit(is_clear ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
+  expect_well(run_world(one_host(4), [](int rank) {
+    if (rank == 1 || rank == 3) return;
+    ivy_options options = {};
+    options.struct_bytes = sizeof options;
+    options.rank = -1;
+    options.world_size = -1;
+    options.timeout_ms = 300;
+    ivy_comm* world = nullptr;
+    EXPECT_EQ(ivy_init(&options, &world), IVY_DEADLINE_EXCEEDED);
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find('1'), std::string::npos) << text;
+    EXPECT_NE(text.find('3'), std::string::npos) << text;
+  }));
+}
+
+TEST(LifeTest, WhatIsWrongInACallBreaksNothing) {
+  expect_well(run_world(one_host(2), [](int) {
+    const World world;
+    ASSERT_TRUE(world);
+    float value = 1;
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, 99, IVY_SUM, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_BAND, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(ivy_all_reduce(world, nullptr, &value, 1, IVY_F32, IVY_SUM, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(ivy_broadcast(world, &value, 1, IVY_F32, 2, nullptr), IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(ivy_send(world, &value, 1, IVY_F32, 1, -5, nullptr), IVY_INVALID_ARGUMENT);
+    ivy_call call = {};  // struct_bytes is not set.
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(sum_of_ones(world), 2.0F);
+  }));
+}
+
+// ---- Mismatches --------------------------------------------------------------------------------
+
+struct Mismatch {
+  const char* name;
+  std::function<int(ivy_comm*, float*, float*)> first;   // All ranks but the last.
+  std::function<int(ivy_comm*, float*, float*)> second;  // The last.
+  std::vector<std::string> shown;
+};
+
+std::vector<Mismatch> mismatches() {
+  const auto all_reduce = [](std::size_t count, int dtype, int op) {
+    return [=](ivy_comm* comm, float* send, float* receive) {
+      return ivy_all_reduce(comm, send, receive, count, dtype, op, nullptr);
+    };
+  };
+  const auto broadcast = [](int root) {
+    return [=](ivy_comm* comm, float* send, float*) {
+      const int code = ivy_broadcast(comm, send, 5, IVY_F32, root, nullptr);
+      return code != IVY_OK ? code : ivy_barrier(comm, nullptr);
+    };
+  };
+  const auto barrier = [](ivy_comm* comm, float*, float*) { return ivy_barrier(comm, nullptr); };
+  const auto all_gather = [](ivy_comm* comm, float* send, float* receive) {
+    return ivy_all_gather(comm, send, receive, 4, IVY_F32, nullptr);
+  };
+  return {
+      {"operation", all_reduce(4, IVY_F32, IVY_SUM), all_gather, {"all_reduce", "all_gather"}},
+      {"dtype", all_reduce(4, IVY_F32, IVY_SUM), all_reduce(4, IVY_I32, IVY_SUM), {"f32", "i32"}},
+      {"count", all_reduce(4, IVY_F32, IVY_SUM), all_reduce(5, IVY_F32, IVY_SUM), {"4", "5"}},
+      {"large_count",
+       all_reduce(100'000, IVY_F32, IVY_SUM),
+       all_reduce(3, IVY_F32, IVY_SUM),
+       {"100000", "of 3"}},
+      {"reduction",
+       all_reduce(4, IVY_F32, IVY_SUM),
+       all_reduce(4, IVY_F32, IVY_MAX),
+       {"sum", "max"}},
+      {"root", broadcast(0), broadcast(1), {"rank 0", "rank 1"}},
+      {"order", all_reduce(4, IVY_F32, IVY_SUM), barrier, {"all_reduce", "barrier"}},
+  };
+}
+
+TEST_P(WorldsTest, MismatchShowsBothSidesToEveryRank) {
+  for (const Mismatch& mismatch : mismatches()) {
+    SCOPED_TRACE(mismatch.name);
+    expect_well(run_world(GetParam(), [&](int rank) {
+      const World world(seconds(10));
+      ASSERT_TRUE(world);
+      std::vector<float> send(400'000, 1);
+      std::vector<float> receive(400'000);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      const bool is_last = rank == ivy_comm_size(world) - 1;
+      const int code =
+          (is_last ? mismatch.second : mismatch.first)(world, send.data(), receive.data());
+      const std::string text = ivy_last_error();
+      EXPECT_EQ(code, IVY_ABORTED) << text;
+      // A rank that a broadcast reached from the other root is further when it is compared.
+      const bool may_be_further = ivy_comm_node_count(world) > 1 && mismatch.shown[0] == "rank 0";
+      for (const std::string& side : mismatch.shown) {
+        if (may_be_further) break;
+        EXPECT_NE(text.find(side), std::string::npos) << side << " in: " << text;
+      }
+      EXPECT_EQ(ivy_barrier(world, nullptr), code);
+    }));
+    if (HasFailure()) return;
+  }
+}
+
+// ---- Aborts and timeouts -----------------------------------------------------------------------
+
+TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
+  struct Board {
+    std::atomic<std::int64_t> aborted_ms{0};
+    std::atomic<int> waiting{0};
+  };
+  Shared<Board> board;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK);
+    if (rank == 0) {
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->waiting == ivy_comm_size(world) - 1; },
+                                        seconds(10)));
+      std::this_thread::sleep_for(milliseconds(30));  // So that they are inside.
+      board->aborted_ms = monotonic_ms();
+      EXPECT_EQ(ivy_comm_abort(world, "the test wants it"), IVY_OK);
+      EXPECT_EQ(ivy_barrier(world, nullptr), IVY_CANCELLED);
+      return;
+    }
+    ++board->waiting;
+    float sum = 0;
+    EXPECT_EQ(sum_ones(world, sum), IVY_CANCELLED);
+    const std::int64_t took = monotonic_ms() - board->aborted_ms;
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find("the test wants it"), std::string::npos) << text;
+    // Without a supervisor ranks of other hosts learn it by the connection or by asking.
+    const bool is_here = ivy_comm_node_count(world) == 1;
+    EXPECT_LE(took, stretched(milliseconds(is_here ? 10 : 500)).count()) << text;
+  }));
+}
+
+// ---- Groups ------------------------------------------------------------------------------------
+
+TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    ivy_comm* reversed = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, -rank, &reversed), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_comm_rank(reversed), size - 1 - rank);
+    EXPECT_EQ(ivy_comm_world_rank(reversed, 0), size - 1);
+    int root = rank;
+    EXPECT_EQ(ivy_broadcast(reversed, &root, 1, IVY_I32, 0, nullptr), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(root, size - 1);
+
+    ivy_comm* parity = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, rank % 2, 0, &parity), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_comm_rank(parity), rank / 2);
+    EXPECT_EQ(sum_of_ones(parity), static_cast<float>((size + 1 - rank % 2) / 2));
+
+    ivy_comm* none = parity;
+    ASSERT_EQ(ivy_comm_split(world, rank == 0 ? -1 : 5, 0, &none), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(none == nullptr, rank == 0);
+    if (none != nullptr) {
+      EXPECT_EQ(sum_of_ones(none), static_cast<float>(size - 1));
+    }
+
+    ivy_comm* alone = nullptr;
+    ASSERT_EQ(ivy_comm_split(reversed, rank, 0, &alone), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_comm_size(alone), 1);
+    EXPECT_EQ(sum_of_ones(alone), 1.0F);
+
+    const std::int32_t ends[] = {size - 1, 0};
+    ivy_comm* pair = nullptr;
+    ASSERT_EQ(ivy_comm_group(world, ends, 2, &pair), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(pair != nullptr, rank == 0 || rank == size - 1);
+    if (pair != nullptr) {
+      EXPECT_EQ(ivy_comm_rank(pair), rank == 0 ? 1 : 0);
+      EXPECT_EQ(sum_of_ones(pair), 2.0F);
+      EXPECT_EQ(ivy_comm_free(pair), IVY_OK);
+    }
+    EXPECT_EQ(sum_of_ones(world), static_cast<float>(size));
+  }));
+}
+
+// Work on several groups under way at once, waited for in another order.
+TEST_P(WorldsTest, GroupsWorkSideBySide) {
+  constexpr std::size_t kGroups = 3;
+  constexpr std::size_t kRounds = 20;
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    ivy_comm* groups[kGroups] = {};
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      ASSERT_EQ(ivy_comm_split(world, 0, g == 1 ? -rank : rank, &groups[g]), IVY_OK);
+    }
+    std::vector<std::vector<float>> buffers(kGroups * kRounds);
+    std::vector<ivy_work*> works(buffers.size());
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      const ivy_call call = call_for_work(&works[i]);
+      // Every rank begins with another group.
+      const std::size_t g = (i + static_cast<std::size_t>(rank)) % kGroups;
+      const std::size_t round = i / kGroups;
+      buffers[i].assign(1 + round * 997, static_cast<float>(g + round));
+      ASSERT_EQ(ivy_all_reduce(groups[g], IVY_IN_PLACE, buffers[i].data(), buffers[i].size(),
+                               IVY_F32, IVY_SUM, &call),
+                IVY_OK)
+          << ivy_last_error();
+    }
+    for (std::size_t i = buffers.size(); i-- > 0;) {
+      ASSERT_EQ(ivy_work_wait(works[i], -1), IVY_OK) << ivy_last_error();
+      const std::size_t g = (i + static_cast<std::size_t>(rank)) % kGroups;
+      const auto wanted = static_cast<float>((g + i / kGroups) * static_cast<std::size_t>(size));
+      EXPECT_EQ(buffers[i].front(), wanted);
+      EXPECT_EQ(buffers[i].back(), wanted);
+      int done = 0;
+      EXPECT_EQ(ivy_work_test(works[i], &done), IVY_OK);
+      EXPECT_EQ(done, 1);
+      double queued = -1;
+      double ran = -1;
+      EXPECT_EQ(ivy_work_timing(works[i], &queued, &ran), IVY_OK);
+      EXPECT_GE(queued, 0);
+      EXPECT_GT(ran, 0);
+      EXPECT_EQ(ivy_work_free(works[i]), IVY_OK);
+    }
+  }));
+}
+
+TEST(WorkTest, WaitMayEndBeforeTheOperation) {
+  Shared<std::atomic<bool>> may_come;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    if (rank == 1) {
+      EXPECT_TRUE(ivy::test::eventually([&] { return may_come->load(); }, seconds(20)));
+      EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      return;
+    }
+    ivy_work* work = nullptr;
+    const ivy_call call = call_for_work(&work);
+    ASSERT_EQ(ivy_barrier(world, &call), IVY_OK);
+    int done = 1;
+    EXPECT_EQ(ivy_work_test(work, &done), IVY_OK);
+    EXPECT_EQ(done, 0);
+    EXPECT_EQ(ivy_work_wait(work, 20), IVY_DEADLINE_EXCEEDED);
+    *may_come = true;
+    EXPECT_EQ(ivy_work_wait(work, -1), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_work_free(work), IVY_OK);
+  }));
+}
+
+// ---- Messages ----------------------------------------------------------------------------------
+
+TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    const int next = (rank + 1) % size;
+    const int previous = (rank + size - 1) % size;
+    // All send first; the tags are taken in the other order.
+    int number = 0;
+    for (const int tag : {7, 8, 7}) {
+      ++number;
+      ASSERT_EQ(ivy_send(world, &number, 1, IVY_I32, next, tag, nullptr), IVY_OK)
+          << ivy_last_error();
+    }
+    int got = 0;
+    ivy_message message = {};
+    message.struct_bytes = sizeof message;
+    ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, previous, 8, &message, nullptr), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(got, 2);
+    EXPECT_EQ(message.source, previous);
+    EXPECT_EQ(message.bytes, 4U);
+    ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, IVY_ANY_SOURCE, IVY_ANY_TAG, &message, nullptr), 0);
+    EXPECT_EQ(got, 1);
+    EXPECT_EQ(message.tag, 7);
+    ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, previous, 7, nullptr, nullptr), IVY_OK);
+    EXPECT_EQ(got, 3);
+    // To oneself.
+    ASSERT_EQ(ivy_sendrecv(world, &rank, 1, rank, 1, &got, 1, rank, 1, IVY_I32, nullptr, nullptr),
+              0)
+        << ivy_last_error();
+    EXPECT_EQ(got, rank);
+    // Large ones, both ways at once.
+    std::vector<std::uint64_t> large(1 << 20, static_cast<std::uint64_t>(rank));
+    std::vector<std::uint64_t> received(large.size());
+    ASSERT_EQ(ivy_sendrecv(world, large.data(), large.size(), next, 3, received.data(),
+                           received.size(), previous, 3, IVY_U64, nullptr, nullptr),
+              IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(received.front(), static_cast<std::uint64_t>(previous));
+    EXPECT_EQ(received.back(), static_cast<std::uint64_t>(previous));
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+TEST_P(WorldsTest, MessageLongerThanTheBufferIsAnErrorThatShowsBoth) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    float values[6] = {};
+    if (rank == 0) {
+      ASSERT_EQ(ivy_send(world, values, 6, IVY_F32, 1, 0, nullptr), IVY_OK) << ivy_last_error();
+    }
+    if (rank != 1) return;
+    EXPECT_NE(ivy_recv(world, values, 5, IVY_F32, 0, 0, nullptr, nullptr), IVY_OK);
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find("6 f32"), std::string::npos) << text;
+    EXPECT_NE(text.find("5 f32"), std::string::npos) << text;
+  }));
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

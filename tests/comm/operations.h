@@ -1,0 +1,69 @@
+// Every operation as one call without checks, for tests that are about how calls end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "comm/ivycomm.h"
+
+namespace ivy::comm::test {
+
+struct NamedOperation {
+  const char* name;
+  // Buffers of `count` f32 per rank, times the ranks.
+  int (*call)(ivy_comm* comm, float* send, float* receive, std::size_t count, const ivy_call* how);
+};
+
+inline const std::vector<NamedOperation>& operations() {
+  using F = float*;
+  using C = const ivy_call*;
+  using N = std::size_t;
+  static const std::vector<NamedOperation> all = {
+      {"all_reduce",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_all_reduce(comm, send, receive, count, IVY_F32, IVY_SUM, how);
+       }},
+      {"reduce",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_reduce(comm, send, receive, count, IVY_F32, IVY_SUM, 0, how);
+       }},
+      {"broadcast", [](ivy_comm* comm, F send, F, N count,
+                       C how) { return ivy_broadcast(comm, send, count, IVY_F32, 0, how); }},
+      {"all_gather",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_all_gather(comm, send, receive, count, IVY_F32, how);
+       }},
+      {"reduce_scatter",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_reduce_scatter(comm, send, receive, count, IVY_F32, IVY_SUM, how);
+       }},
+      {"gather", [](ivy_comm* comm, F send, F receive, N count,
+                    C how) { return ivy_gather(comm, send, receive, count, IVY_F32, 0, how); }},
+      {"scatter", [](ivy_comm* comm, F send, F receive, N count,
+                     C how) { return ivy_scatter(comm, send, receive, count, IVY_F32, 0, how); }},
+      {"all_to_all",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_all_to_all(comm, send, receive, count, IVY_F32, how);
+       }},
+      {"scan", [](ivy_comm* comm, F send, F receive, N count,
+                  C how) { return ivy_scan(comm, send, receive, count, IVY_F32, IVY_SUM, how); }},
+      {"barrier", [](ivy_comm* comm, F, F, N, C how) { return ivy_barrier(comm, how); }},
+      {"sendrecv",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         const int size = ivy_comm_size(comm);
+         const int rank = ivy_comm_rank(comm);
+         return ivy_sendrecv(comm, send, count, (rank + 1) % size, 0, receive, count,
+                             (rank + size - 1) % size, 0, IVY_F32, nullptr, how);
+       }},
+      {"split",
+       [](ivy_comm* comm, F, F, N, C) {
+         ivy_comm* group = nullptr;
+         const int code = ivy_comm_split(comm, 0, 0, &group);
+         return code != IVY_OK ? code : ivy_comm_free(group);
+       }},
+  };
+  return all;
+}
+
+}  // namespace ivy::comm::test

@@ -1,0 +1,195 @@
+// The parts that need no process: who this rank is, what an operation is, how memory and work are
+// cut.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/collectives/shared_parts.h"
+#include "comm/collectives/spanning_collectives.h"
+#include "comm/fingerprint.h"
+#include "comm/identity.h"
+#include "comm/transports/shared_layout.h"
+
+namespace ivy::comm {
+namespace {
+
+// ---- Identity ----------------------------------------------------------------------------------
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+Result<Identity> identify_in(const Variables& variables, const IdentityRequest& request = {}) {
+  return identify(request, [&](std::string_view name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? std::optional(found->second) : std::nullopt;
+  });
+}
+
+Variables ivyrun_variables() {
+  return {{"IVY_RANK", "3"},        {"IVY_WORLD_SIZE", "4"}, {"IVY_NODE_RANK", "1"},
+          {"IVY_NUM_NODES", "2"},   {"IVY_STORE", "host:1"}, {"IVY_JOB_ID", "abc"},
+          {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
+}
+
+TEST(IdentityTest, NothingSetIsAWorldOfOne) {
+  const Result<Identity> identity = identify_in({});
+  ASSERT_TRUE(identity.ok());
+  EXPECT_EQ(identity->meeting, Meeting::kAlone);
+  EXPECT_EQ(identity->world_size, 1U);
+}
+
+TEST(IdentityTest, IvyrunSaysEverything) {
+  const Result<Identity> identity = identify_in(ivyrun_variables());
+  ASSERT_TRUE(identity.ok()) << identity.error().message;
+  EXPECT_EQ(identity->meeting, Meeting::kStore);
+  EXPECT_EQ(identity->rank, 3U);
+  EXPECT_EQ(identity->world_size, 4U);
+  EXPECT_EQ(identity->host_key, "1");
+  EXPECT_TRUE(identity->spans_hosts);
+  EXPECT_EQ(identity->store_address, "host:1");
+  EXPECT_EQ(identity->generation, 2U);
+  EXPECT_EQ(identity->control_path, "/c");
+}
+
+TEST(IdentityTest, SelfIgnoresTheEnvironment) {
+  IdentityRequest request;
+  request.init_method = "self://";
+  const Result<Identity> identity = identify_in(ivyrun_variables(), request);
+  ASSERT_TRUE(identity.ok());
+  EXPECT_EQ(identity->world_size, 1U);
+}
+
+TEST(IdentityTest, WhatIsWrongIsNamed) {
+  struct Case {
+    const char* variable;
+    const char* value;  // Null: not set.
+    const char* named;
+  };
+  const Case cases[] = {{"IVY_RANK", "x", "IVY_RANK"},
+                        {"IVY_RANK", "4", "IVY_RANK"},
+                        {"IVY_RANK", "-1", "IVY_RANK"},
+                        {"IVY_WORLD_SIZE", nullptr, "IVY_WORLD_SIZE"},
+                        {"IVY_WORLD_SIZE", "0", "world of 0"},
+                        {"IVY_WORLD_SIZE", "4 ", "IVY_WORLD_SIZE"},
+                        {"IVY_STORE", nullptr, "IVY_STORE"},
+                        {"IVY_JOB_ID", nullptr, "IVY_JOB_ID"},
+                        {"IVY_TOKEN_FILE", "", "IVY_TOKEN_FILE"},
+                        {"IVY_GENERATION", "two", "IVY_GENERATION"}};
+  for (const Case& wrong : cases) {
+    Variables variables = ivyrun_variables();
+    variables.erase(wrong.variable);
+    if (wrong.value != nullptr) variables[wrong.variable] = wrong.value;
+    const Result<Identity> identity = identify_in(variables);
+    ASSERT_FALSE(identity.ok()) << wrong.variable;
+    EXPECT_EQ(identity.error().code, Code::kFailedPrecondition) << wrong.variable;
+    EXPECT_NE(identity.error().message.find(wrong.named), std::string::npos)
+        << identity.error().message;
+  }
+}
+
+TEST(IdentityTest, TwoSourcesThatDisagreeAreBothNamed) {
+  IdentityRequest request;
+  request.rank = 1;
+  const Result<Identity> identity = identify_in(ivyrun_variables(), request);
+  ASSERT_FALSE(identity.ok());
+  EXPECT_NE(identity.error().message.find("rank 1"), std::string::npos);
+  EXPECT_NE(identity.error().message.find("ivyrun says 3"), std::string::npos);
+  request.rank = 3;
+  request.world_size = 4;
+  EXPECT_TRUE(identify_in(ivyrun_variables(), request).ok());
+}
+
+// ---- Fingerprint -------------------------------------------------------------------------------
+
+TEST(FingerprintTest, TurnsBackIntoTheShape) {
+  for (const Operation operation :
+       {Operation::kAllReduce, Operation::kBroadcast, Operation::kGatherV, Operation::kBarrier}) {
+    for (const std::int32_t root : {-1, 0, 70'000}) {
+      OperationShape shape;
+      shape.operation = operation;
+      shape.dtype = Dtype::kF8E5m2;
+      shape.op = ReduceOp::kPremulSum;
+      shape.root = root;
+      shape.count = (std::uint64_t{1} << 40) + 7;
+      const OperationShape back = shape_of(fingerprint_of(shape));
+      EXPECT_EQ(back.operation, operation);
+      EXPECT_EQ(back.dtype, shape.dtype);
+      EXPECT_EQ(back.op, shape.op);
+      EXPECT_EQ(back.root, root);
+      EXPECT_EQ(back.count, shape.count);
+    }
+  }
+}
+
+TEST(FingerprintTest, SaysWhatTheOperationIs) {
+  OperationShape shape;
+  shape.operation = Operation::kAllReduce;
+  shape.dtype = Dtype::kF32;
+  shape.count = 1000;
+  EXPECT_EQ(describe(shape), "all_reduce(sum) of 1000 f32");
+  shape.operation = Operation::kBroadcast;
+  shape.root = 2;
+  EXPECT_EQ(describe(shape), "broadcast of 1000 f32 from rank 2");
+  shape.operation = Operation::kReduce;
+  EXPECT_EQ(describe(shape), "reduce(sum) of 1000 f32 to rank 2");
+  shape = {};
+  shape.operation = Operation::kBarrier;
+  EXPECT_EQ(describe(shape), "barrier");
+}
+
+TEST(FingerprintTest, CountsInAnotherOrderAreOthers) {
+  const std::size_t counts[] = {1, 2, 3};
+  const std::size_t others[] = {1, 3, 2};
+  EXPECT_EQ(counts_fingerprint(counts), counts_fingerprint(counts));
+  EXPECT_NE(counts_fingerprint(counts), counts_fingerprint(others));
+}
+
+// ---- Geometry ----------------------------------------------------------------------------------
+
+TEST(GeometryTest, NothingOverlaps) {
+  for (const std::uint32_t members : {1U, 2U, 7U, 64U, kMembersMax}) {
+    SegmentGeometry geometry;
+    geometry.member_count = members;
+    EXPECT_GE(geometry.member_offset(0), sizeof(SegmentHeader));
+    EXPECT_EQ(geometry.member_offset(0) % kLineBytes, 0U);
+    EXPECT_GE(geometry.ring_offset(0, 0),
+              geometry.member_offset(members - 1) + sizeof(MemberBlock));
+    EXPECT_GE(geometry.data_offset(0),
+              geometry.ring_offset(members - 1, members - 1) + sizeof(RingEntry));
+    EXPECT_EQ(geometry.data_offset(0) % 4096, 0U);
+    EXPECT_EQ(geometry.total_bytes(),
+              geometry.data_offset(members - 1) + SegmentGeometry::kDataBytes);
+  }
+}
+
+TEST(SliceTest, SlicesAreTheWholeInWholeLines) {
+  for (const std::size_t element : {1U, 2U, 4U, 8U, 16U}) {
+    for (const std::uint32_t members : {1U, 2U, 3U, 7U, 16U}) {
+      for (const std::size_t count : {0U, 1U, 15U, 64U, 1031U, 65'536U}) {
+        std::size_t next = 0;
+        for (std::uint32_t member = 0; member < members; ++member) {
+          const shared_parts::Slice slice = shared_parts::slice_of(count, element, members, member);
+          EXPECT_EQ(slice.begin, next);
+          if (slice.count > 0) {
+            EXPECT_EQ(slice.begin * element % 64, 0U);
+          }
+          next = slice.begin + slice.count;
+        }
+        EXPECT_EQ(next, count);
+      }
+    }
+  }
+}
+
+TEST(HostMapTest, RanksStandWithTheirHosts) {
+  const HostMap map = make_host_map({0, 1, 0, 2, 1, 0}, 4);
+  ASSERT_EQ(map.host_count(), 3U);
+  EXPECT_EQ(map.rank_count(), 6U);
+  EXPECT_EQ(map.hosts[0], (std::vector<std::int32_t>{0, 2, 5}));
+  EXPECT_EQ(map.hosts[1], (std::vector<std::int32_t>{1, 4}));
+  EXPECT_EQ(map.own_host(), 1U);
+  EXPECT_EQ(map.own_member(), 1U);
+  EXPECT_EQ(map.own_ranks(), map.hosts[1]);
+}
+
+}  // namespace
+}  // namespace ivy::comm

@@ -1,0 +1,105 @@
+// Members of one shared memory group as threads of one process, each with a mapping of its own: so
+// that ThreadSanitizer, which sees no other process, sees the data path.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "comm/collectives/shared_collectives.h"
+#include "comm/transports/shared_segment.h"
+#include "tests/support/eventually.h"
+
+namespace ivy::comm {
+namespace {
+
+std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members) {
+  std::vector<std::unique_ptr<SharedGroup>> groups;
+  Result<std::unique_ptr<SharedSegment>> first = SharedSegment::create(members);
+  EXPECT_TRUE(first.ok());
+  const std::string path = (*first)->path();
+  for (std::uint32_t member = 0; member < members; ++member) {
+    SharedGroupOptions options;
+    options.communicator = "threads";
+    options.host = "here";
+    options.self = member;
+    options.has_processor_each = false;
+    for (std::uint32_t i = 0; i < members; ++i) {
+      options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
+    }
+    std::unique_ptr<SharedSegment> segment;
+    if (member == 0) {
+      segment = std::move(first).value();
+    } else {
+      Result<std::unique_ptr<SharedSegment>> attached = SharedSegment::attach_path(path, members);
+      EXPECT_TRUE(attached.ok());
+      segment = std::move(attached).value();
+    }
+    groups.push_back(
+        std::make_unique<SharedGroup>(std::move(segment), std::move(options), nullptr));
+  }
+  return groups;
+}
+
+// What one member does: every way through memory, with data that change.
+void work(SharedGroup& group) {
+  std::uint64_t sequence = 0;
+  for (int round = 0; round < 6; ++round) {
+    for (const std::size_t count : {std::size_t{3}, std::size_t{2000}, std::size_t{150'001}}) {
+      OperationShape shape;
+      shape.operation = Operation::kAllReduce;
+      shape.count = count;
+      Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+      OperationCall call{shape, ++sequence, deadline};
+      ReduceRule rule;
+      rule.dtype = Dtype::kI32;
+      std::vector<std::int32_t> values(count);
+      const auto own = static_cast<std::int32_t>(group.self());
+      std::iota(values.begin(), values.end(), own + round);
+      ASSERT_TRUE(shared_all_reduce(group, call, rule, values.data(), values.data(), count));
+      const auto size = static_cast<std::int32_t>(group.size());
+      const std::int32_t base = size * round + size * (size - 1) / 2;
+      for (std::size_t i = 0; i < count; i += 61) {
+        ASSERT_EQ(values[i], base + size * static_cast<std::int32_t>(i)) << i;
+      }
+      call.sequence = ++sequence;
+      ASSERT_TRUE(shared_broadcast(group, call, values.data(), count * 4, 1));
+      call.sequence = ++sequence;
+      std::vector<std::int32_t> all(count * group.size());
+      std::vector<Block> blocks;
+      for (std::size_t m = 0; m < group.size(); ++m) blocks.push_back({m * count * 4, count * 4});
+      ASSERT_TRUE(shared_all_gather(group, call, values.data(), all.data(), blocks));
+      ASSERT_EQ(all.back(), values.back());
+      call.sequence = ++sequence;
+      ASSERT_TRUE(shared_barrier(group, call));
+    }
+  }
+}
+
+TEST(SharedThreadsTest, MembersReduceTogether) {
+  for (const std::uint32_t members : {2U, 3U}) {
+    std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(members);
+    std::vector<std::thread> threads;
+    for (const std::unique_ptr<SharedGroup>& group : groups) {
+      threads.emplace_back([&group] { work(*group); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST(SharedThreadsTest, AFailureIsSeenByAll) {
+  std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(2);
+  std::thread waiting([&] {
+    OperationShape shape;
+    shape.operation = Operation::kBarrier;
+    Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+    EXPECT_FALSE(shared_barrier(*groups[0], OperationCall{shape, 1, deadline}));
+  });
+  groups[1]->break_with(make_failure(FailureKind::kAborted, "enough"));
+  waiting.join();
+  ASSERT_TRUE(groups[0]->failure());
+  EXPECT_STREQ(groups[0]->failure()->text, "enough");
+}
+
+}  // namespace
+}  // namespace ivy::comm
