@@ -2,9 +2,8 @@
  * (ivycomm.hpp, the Python package) stands on it.
  *
  * Life: ivy_init gives the world communicator; ivy_finalize ends it and every group made from it. A
- * process may init again afterwards. Under `ivyrun` nothing needs to be said; without it the ranks
- * come from torchrun, Open MPI, MPICH/PMI or Slurm variables, or from ivy_options; with none of
- * them the world has one rank.
+ * process may init again afterwards. Under `ivyrun` nothing needs to be said; without it the world
+ * has one rank.
  *
  * Results: every function returns an ivy_code (IVY_OK = 0). ivy_last_error() then tells the text
  * and ivy_last_failure() who is to blame, of the last failed call of this thread.
@@ -25,11 +24,12 @@
  *
  * Fork: a child has no communicators; every call there returns IVY_FAILED_PRECONDITION.
  */
-#ifndef IVYCOMM_H
-#define IVYCOMM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include "ivycomm_types.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,90 +38,12 @@ extern "C" {
 #define IVY_API __attribute__((visibility("default")))
 #define IVY_ABI_VERSION 1
 
-typedef struct ivy_comm ivy_comm; /* A communicator: this process's seat in a group of ranks. */
-typedef struct ivy_work ivy_work; /* An operation under way. */
-
-/* Numbered as gRPC's codes. */
-typedef enum ivy_code {
-  IVY_OK = 0,
-  IVY_CANCELLED = 1,          /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
-  IVY_INVALID_ARGUMENT = 3,   /* Seen before anything was sent; the communicator is whole. */
-  IVY_DEADLINE_EXCEEDED = 4,  /* The timeout; the text names the ranks that did not come. */
-  IVY_RESOURCE_EXHAUSTED = 8, /* Memory, descriptors, or one of the limits below. */
-  IVY_FAILED_PRECONDITION =
-      9,            /* Not initialised, finalised, forked, or two sources that disagree. */
-  IVY_ABORTED = 10, /* Ranks called different things; the text shows both. */
-  IVY_INTERNAL = 13,
-  IVY_UNAVAILABLE = 14, /* A rank died or its host was lost; the text names it. */
-  IVY_UNAUTHENTICATED = 16
-} ivy_code;
-
-typedef enum ivy_dtype {
-  IVY_I8 = 0,
-  IVY_U8 = 1,
-  IVY_I16 = 2,
-  IVY_U16 = 3,
-  IVY_I32 = 4,
-  IVY_U32 = 5,
-  IVY_I64 = 6,
-  IVY_U64 = 7,
-  IVY_F16 = 8,
-  IVY_BF16 = 9,
-  IVY_F32 = 10,
-  IVY_F64 = 11,
-  IVY_BOOL = 12,
-  IVY_C64 = 13,
-  IVY_C128 = 14,
-  IVY_F8E4M3 = 15,
-  IVY_F8E5M2 = 16
-} ivy_dtype;
-
-/* What each means for each type: comm/README.md, "Reduction". */
-typedef enum ivy_op {
-  IVY_SUM = 0,
-  IVY_AVG = 1,
-  IVY_PRODUCT = 2,
-  IVY_MIN = 3,
-  IVY_MAX = 4,
-  IVY_BAND = 5,
-  IVY_BOR = 6,
-  IVY_BXOR = 7,
-  IVY_PREMUL_SUM = 8 /* Each rank's input times its own ivy_call.factor. */
-} ivy_op;
-
-#define IVY_IN_PLACE ((const void*)1)
-#define IVY_ANY_SOURCE (-1)
-#define IVY_ANY_TAG (-1)
-#define IVY_FOREVER ((int64_t)-1)
-
 /* ---- Errors and versions --------------------------------------------------------------------- */
 
 /* The text of this thread's last failure: what, where, why, what to do. Valid until this thread's
  * next call. */
 IVY_API const char* ivy_last_error(void);
 
-typedef enum ivy_failure_kind {
-  IVY_FAILURE_NONE = 0,
-  IVY_FAILURE_RANK_DIED = 1, /* signal or exit_code says how. */
-  IVY_FAILURE_HOST_LOST = 2,
-  IVY_FAILURE_MISMATCH = 3,
-  IVY_FAILURE_TIMEOUT = 4,
-  IVY_FAILURE_ABORTED = 5,
-  IVY_FAILURE_TRANSPORT = 6,
-  IVY_FAILURE_OTHER = 7
-} ivy_failure_kind;
-
-typedef struct ivy_failure {
-  size_t struct_bytes; /* sizeof(ivy_failure), set by the caller. */
-  int32_t kind;        /* ivy_failure_kind */
-  int32_t rank;        /* World rank to blame, or -1. */
-  int32_t pid;         /* Its process, or 0. */
-  int32_t signal;      /* That killed it, or 0. */
-  int32_t exit_code;   /* With which it exited, or -1. */
-  uint64_t sequence;   /* Number of the operation on its communicator, from 1. */
-  char host[64];
-  char operation[32]; /* "all_reduce" */
-} ivy_failure;
 IVY_API int ivy_last_failure(ivy_failure* failure);
 
 IVY_API const char* ivy_code_name(int code); /* "Unavailable" */
@@ -129,14 +51,6 @@ IVY_API const char* ivy_version(void);       /* "0.1.0" */
 IVY_API int ivy_abi_version(void);
 
 /* ---- Life ------------------------------------------------------------------------------------ */
-
-typedef struct ivy_options {
-  size_t struct_bytes;     /* sizeof(ivy_options), set by the caller. */
-  const char* init_method; /* NULL or "env://", "tcp://host:port", "file:///path", "self://". */
-  int32_t rank;            /* -1: from the environment. */
-  int32_t world_size;      /* -1: from the environment. */
-  int64_t timeout_ms;      /* Of every operation that names none; 0: 600,000; IVY_FOREVER. */
-} ivy_options;
 
 /* `options` may be NULL. Waits until every rank has come, at most the timeout; names who is
  * missing. */
@@ -168,14 +82,6 @@ IVY_API int ivy_comm_free(ivy_comm* group);
 IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
-
-/* How one call is made; NULL = all zero. */
-typedef struct ivy_call {
-  size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
-  int64_t timeout_ms;  /* 0: the communicator's. */
-  ivy_work** work;     /* Not NULL: return at once; the operation's handle is put here. */
-  double factor;       /* Of IVY_PREMUL_SUM. */
-} ivy_call;
 
 /* Counts are elements. `send` holds what this rank gives, `recv` what it gets. */
 
@@ -229,12 +135,6 @@ IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
 /* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
  * longer than the buffer is an error at the receiver. */
-typedef struct ivy_message {
-  size_t struct_bytes;
-  int32_t source;
-  int32_t tag;
-  uint64_t bytes;
-} ivy_message;
 IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
                      const ivy_call* call);
 IVY_API int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
@@ -257,13 +157,6 @@ IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);
 /* Waits for the operation first. */
 IVY_API int ivy_work_free(ivy_work* work);
 
-/* ---- Memory ---------------------------------------------------------------------------------- */
-
-/* Memory that the ranks of one host read from each other directly; aligned to a page. Buffers
- * inside such memory take the shortest way; the calls are the same. NULL: no memory. */
-IVY_API void* ivy_mem_alloc(size_t bytes);
-IVY_API int ivy_mem_free(void* memory);
-
 /* ---- The job's store --------------------------------------------------------------------------
  */
 
@@ -278,5 +171,4 @@ IVY_API void ivy_bytes_free(void* value);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

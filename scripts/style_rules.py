@@ -139,7 +139,9 @@ def check_includes(path, text, findings):
             continue
         quote, header = match.groups()
         target = header.split("/")[0]
-        if quote == '"' and "/" not in header:
+        # The C interface's headers are installed side by side.
+        is_installed = path == "comm/ivycomm.h" and header == "ivycomm_types.h"
+        if quote == '"' and "/" not in header and not is_installed:
             findings.add(path, number, f'"{header}": name our headers from the top folder')
         if target in FOLDERS and quote == '"':
             check_arrow(path, number, folder, header, findings)

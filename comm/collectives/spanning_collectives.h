@@ -85,8 +85,8 @@ class SpanningGroup {
                         void* receive, std::size_t count);
   bool all_reduce_large(const OperationCall& call, const ReduceRule& rule, const void* send,
                         void* receive, std::size_t count);
-  bool broadcast_piece(const OperationCall& call, std::uint8_t* piece, std::size_t bytes,
-                       std::int32_t root);
+  bool reduce_inside(const OperationCall& call, const ReduceRule& rule, const void* send,
+                     void* made, std::span<const Range> ranges);
 
   const HostMap map_;
   SharedGroup* const local_;

@@ -308,6 +308,17 @@ bool SpanningGroup::reduce(const OperationCall& call, const ReduceRule& rule, co
   return true;
 }
 
+// Leaves this host's partials of its own member's range in `made`.
+bool SpanningGroup::reduce_inside(const OperationCall& call, const ReduceRule& rule,
+                                  const void* send, void* made, std::span<const Range> ranges) {
+  if (local_ != nullptr) {
+    return shared_reduce_scatter(*local_, call, partial_rule(rule), send, made, ranges);
+  }
+  const Range& mine = ranges[map_.own_member()];
+  to_partial(rule, at(send, mine.begin * rule.input_bytes()), made, mine.count);
+  return true;
+}
+
 bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& rule,
                                    const void* send, void* receive,
                                    std::span<const std::size_t> counts) {
@@ -347,12 +358,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
           if (results.size() <= round) results.emplace_back();
           Bytes& made = results[round++];
           made.resize(std::max<std::size_t>(1, mine.count * wire));
-          if (local_ == nullptr) {
-            to_partial(rule, result, made.data(), mine.count);
-          } else if (!shared_reduce_scatter(*local_, call, partial_rule(rule), send, made.data(),
-                                            ranges)) {
-            return false;
-          }
+          if (!reduce_inside(call, rule, send, made.data(), ranges)) return false;
           result = made.data();
         }
         if (host == map_.own_host()) {

@@ -83,8 +83,6 @@ _PROTOTYPES = {
     "ivy_work_message": (c_int, [c_void_p, _message]),
     "ivy_work_timing": (c_int, [c_void_p, POINTER(c_double), POINTER(c_double)]),
     "ivy_work_free": (c_int, [c_void_p]),
-    "ivy_mem_alloc": (c_void_p, [c_size_t]),
-    "ivy_mem_free": (c_int, [c_void_p]),
     "ivy_store_set": (c_int, [_comm, c_char_p, _data, c_size_t]),
     "ivy_store_get": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
     "ivy_store_add": (c_int, [_comm, c_char_p, c_int64, POINTER(c_int64)]),

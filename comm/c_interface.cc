@@ -1,0 +1,142 @@
+#include "comm/c_interface.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <utility>
+
+namespace ivy::comm::c_interface {
+namespace {
+
+// Longer than any operation may take; additions to the clock stay far from its end.
+constexpr std::chrono::hours kForever{24 * 365};
+
+thread_local std::string text_of_last;
+thread_local Failure failure_of_last;
+
+std::atomic<bool> is_forked_child{false};
+std::atomic<bool> has_communicators{false};
+
+}  // namespace
+
+const std::string& last_text() { return text_of_last; }
+const Failure& last_failure() { return failure_of_last; }
+
+int fail(const Failure& failure) {
+  failure_of_last = failure;
+  text_of_last = failure.text;
+  return failure.code;
+}
+
+int fail(int code, std::string text) {
+  Failure failure = make_failure(FailureKind::kOther, text);
+  failure.code = code;
+  failure_of_last = failure;
+  text_of_last = std::move(text);
+  return code;
+}
+
+int fail(const Error& error) {
+  std::string text = error.message;
+  if (!error.fix.empty()) text += "; " + error.fix;
+  return fail(static_cast<int>(error.code), std::move(text));
+}
+
+int invalid(const std::string& text) { return fail(IVY_INVALID_ARGUMENT, text); }
+
+std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms) {
+  if (timeout_ms < 0) return kForever;
+  return std::min<std::chrono::nanoseconds>(kForever, std::chrono::milliseconds(timeout_ms));
+}
+
+void watch_forks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    if (has_communicators.load()) is_forked_child.store(true);
+  });
+  static_cast<void>(registered);
+}
+
+void note_communicators() {
+  has_communicators.store(true);
+  is_forked_child.store(false);
+}
+
+int check_comm(const ivy_comm* comm) {
+  if (is_forked_child.load(std::memory_order_relaxed)) {
+    return fail(
+        IVY_FAILED_PRECONDITION,
+        "this process was forked from a worker: it has no place in the job; call fork before "
+        "ivy_init, or start the child with exec");
+  }
+  if (comm == nullptr || comm->communicator == nullptr) {
+    return invalid("the communicator is NULL or finalized");
+  }
+  return IVY_OK;
+}
+
+int check_call(const ivy_call* call) {
+  if (call == nullptr || call->struct_bytes >= sizeof(ivy_call)) return IVY_OK;
+  return invalid("ivy_call.struct_bytes is not set to sizeof(ivy_call)");
+}
+
+int check_type(int dtype) {
+  if (dtype >= 0 && dtype < kDtypeCount) return IVY_OK;
+  return invalid("dtype " + std::to_string(dtype) + " is not known");
+}
+
+int check_reduction(int dtype, int op) {
+  if (const int code = check_type(dtype); code != IVY_OK) return code;
+  if (op < 0 || op >= kReduceOpCount) return invalid("op " + std::to_string(op) + " is not known");
+  if (is_reducible(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op))) return IVY_OK;
+  return invalid(std::string(reduce_op_name(static_cast<ReduceOp>(op))) + " of " +
+                 std::string(dtype_name(static_cast<Dtype>(dtype))) +
+                 " has no meaning; see \"Reduction\" in comm/README.md");
+}
+
+int check_root(const ivy_comm* comm, int root) {
+  if (root >= 0 && root < comm->communicator->size()) return IVY_OK;
+  return invalid("root " + std::to_string(root) + " is no rank of communicator " +
+                 comm->communicator->name() + ", which has " +
+                 std::to_string(comm->communicator->size()));
+}
+
+int check_buffer(const void* buffer, std::size_t count, const char* name) {
+  if (buffer != nullptr || count == 0) return IVY_OK;
+  return invalid(std::string(name) + " is NULL with a count of " + std::to_string(count));
+}
+
+int check_count(std::size_t count, int dtype, std::size_t blocks) {
+  const std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
+  const std::size_t each =
+      element_bytes(static_cast<Dtype>(dtype)) * std::max<std::size_t>(1, blocks);
+  if (count <= most / each) return IVY_OK;
+  return invalid("a count of " + std::to_string(count) + " elements is too large");
+}
+
+CallOptions options_of(const ivy_call* call) {
+  CallOptions options;
+  if (call == nullptr) return options;
+  if (call->timeout_ms != 0) options.timeout = timeout_of(call->timeout_ms);
+  options.is_async = call->work != nullptr;
+  options.factor = call->factor;
+  return options;
+}
+
+int finish(ivy_comm* comm, const ivy_call* call, Called called) {
+  if (called.work != nullptr) {
+    *call->work = new ivy_work{std::move(called.work), nullptr, comm->communicator.get()};
+    return IVY_OK;
+  }
+  return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure);
+}
+
+namespace {
+char nothing[64];
+}  // namespace
+
+void* or_nothing(void* buffer) { return buffer != nullptr ? buffer : nothing; }
+const void* or_nothing(const void* buffer) { return buffer != nullptr ? buffer : nothing; }
+
+}  // namespace ivy::comm::c_interface

@@ -1,0 +1,88 @@
+// What the files of the C interface share: what its opaque handles are, how a failure becomes a
+// code and a text, and the checks that calls begin with. No exception leaves those files.
+//
+// Thread: any.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/ivycomm.h"
+#include "comm/job.h"
+
+struct ivy_comm {
+  // The world owns the job and lists what was made from it.
+  std::unique_ptr<ivy::comm::Job> job;
+  std::unique_ptr<ivy::comm::Communicator> communicator;
+  ivy_comm* world = nullptr;
+  std::vector<ivy_comm*> groups;  // Of a world; guarded by `mutex`.
+  std::mutex mutex;
+};
+
+struct ivy_work {
+  std::shared_ptr<ivy::comm::Work> work;
+  std::shared_ptr<ivy::comm::MessageRequest> message;  // Null: a collective.
+  ivy::comm::Communicator* communicator = nullptr;
+};
+
+namespace ivy::comm::c_interface {
+
+// Each keeps what ivy_last_error() and ivy_last_failure() will say to this thread; returns the
+// code.
+int fail(const Failure& failure);
+int fail(int code, std::string text);
+int fail(const Error& error);
+int invalid(const std::string& text);
+const std::string& last_text();
+const Failure& last_failure();
+
+// Runs a body that may throw (memory, threads) and returns its code.
+template <class Body>
+int guarded(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return fail(IVY_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& problem) {
+    return fail(IVY_INTERNAL, problem.what());
+  }
+}
+
+std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
+
+// A child of fork() has no communicators: its threads, sockets and seats are the parent's.
+void watch_forks();
+void note_communicators();
+
+int check_comm(const ivy_comm* comm);
+int check_call(const ivy_call* call);
+int check_type(int dtype);
+int check_reduction(int dtype, int op);
+int check_root(const ivy_comm* comm, int root);
+int check_buffer(const void* buffer, std::size_t count, const char* name);
+// Total bytes must be countable.
+int check_count(std::size_t count, int dtype, std::size_t blocks);
+
+CallOptions options_of(const ivy_call* call);
+// Gives the caller the work, or the outcome.
+int finish(ivy_comm* comm, const ivy_call* call, Called called);
+
+// Null pointers of empty buffers become something that may be pointed at.
+void* or_nothing(void* buffer);
+const void* or_nothing(const void* buffer);
+
+}  // namespace ivy::comm::c_interface
+
+#define IVY_CHECKED(expression)                      \
+  do {                                               \
+    const int ivy_checked_ = (expression);           \
+    if (ivy_checked_ != IVY_OK) return ivy_checked_; \
+  } while (false)

@@ -1,0 +1,390 @@
+// The collectives of the C interface: what the caller gave, checked and turned into values.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "comm/c_interface.h"
+
+using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm::c_interface;  // NOLINT
+
+namespace {
+
+std::size_t size_of(int dtype) { return element_bytes(static_cast<Dtype>(dtype)); }
+
+OperationShape shape_for(Operation operation, int dtype, std::size_t count, int root = -1) {
+  OperationShape shape;
+  shape.operation = operation;
+  shape.dtype = static_cast<Dtype>(dtype);
+  shape.count = count;
+  shape.root = root;
+  return shape;
+}
+
+std::vector<Block> even_blocks(std::int32_t size, std::size_t bytes) {
+  std::vector<Block> blocks(static_cast<std::size_t>(size));
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) blocks[rank] = {rank * bytes, bytes};
+  return blocks;
+}
+
+std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
+                                 const std::size_t* displacements, std::size_t element) {
+  std::vector<Block> blocks(static_cast<std::size_t>(size));
+  std::size_t next = 0;
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+    const std::size_t begin = displacements != nullptr ? displacements[rank] : next;
+    blocks[rank] = {begin * element, counts[rank] * element};
+    next += counts[rank];
+  }
+  return blocks;
+}
+
+}  // namespace
+
+extern "C" {
+
+int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    return finish(comm, call, comm->communicator->barrier(options_of(call)));
+  });
+}
+
+int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
+                   const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    IVY_CHECKED(check_count(count, dtype, 1));
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    return finish(comm, call,
+                  comm->communicator->all_reduce(or_nothing(send), or_nothing(recv), count,
+                                                 static_cast<Dtype>(dtype),
+                                                 static_cast<ReduceOp>(op), options_of(call)));
+  });
+}
+
+int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
+               int root, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    IVY_CHECKED(check_root(comm, root));
+    IVY_CHECKED(check_count(count, dtype, 1));
+    const bool is_root = comm->communicator->rank() == root;
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
+    return finish(comm, call,
+                  comm->communicator->reduce(or_nothing(send), or_nothing(recv), count,
+                                             static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
+                                             root, options_of(call)));
+  });
+}
+
+int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int root,
+                  const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    IVY_CHECKED(check_count(count, dtype, 1));
+    IVY_CHECKED(check_buffer(buffer, count, "buffer"));
+    return finish(comm, call,
+                  comm->communicator->broadcast(or_nothing(buffer), count,
+                                                static_cast<Dtype>(dtype), root, options_of(call)));
+  });
+}
+
+int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                   const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    const std::int32_t size = comm->communicator->size();
+    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    const std::size_t bytes = count * size_of(dtype);
+    if (send == IVY_IN_PLACE) {
+      send = static_cast<char*>(or_nothing(recv)) +
+             static_cast<std::size_t>(comm->communicator->rank()) * bytes;
+    }
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    return finish(comm, call,
+                  comm->communicator->all_gather(shape_for(Operation::kAllGather, dtype, count),
+                                                 or_nothing(send), or_nothing(recv),
+                                                 even_blocks(size, bytes), options_of(call)));
+  });
+}
+
+int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
+                     const size_t* displacements, int dtype, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    if (counts == nullptr) return invalid("counts is NULL");
+    const std::int32_t size = comm->communicator->size();
+    const auto rank = static_cast<std::size_t>(comm->communicator->rank());
+    std::vector<Block> blocks = uneven_blocks(size, counts, displacements, size_of(dtype));
+    std::size_t total = 0;
+    for (std::int32_t i = 0; i < size; ++i) total += counts[i];
+    IVY_CHECKED(check_count(total, dtype, 1));
+    IVY_CHECKED(check_buffer(recv, total, "recv"));
+    if (send == IVY_IN_PLACE) send = static_cast<char*>(or_nothing(recv)) + blocks[rank].offset;
+    IVY_CHECKED(check_buffer(send, counts[rank], "send"));
+    const std::uint64_t hash = counts_fingerprint({counts, static_cast<std::size_t>(size)});
+    return finish(comm, call,
+                  comm->communicator->all_gather(shape_for(Operation::kAllGatherV, dtype, hash),
+                                                 or_nothing(send), or_nothing(recv),
+                                                 std::move(blocks), options_of(call)));
+  });
+}
+
+int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                       int op, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    const auto size = static_cast<std::size_t>(comm->communicator->size());
+    IVY_CHECKED(check_count(count, dtype, size));
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    OperationShape shape = shape_for(Operation::kReduceScatter, dtype, count);
+    shape.op = static_cast<ReduceOp>(op);
+    return finish(comm, call,
+                  comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
+                                                     std::vector<std::size_t>(size, count),
+                                                     options_of(call)));
+  });
+}
+
+int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
+                         int dtype, int op, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    if (counts == nullptr) return invalid("counts is NULL");
+    const auto size = static_cast<std::size_t>(comm->communicator->size());
+    std::vector<std::size_t> list(counts, counts + size);
+    std::size_t total = 0;
+    for (const std::size_t count : list) total += count;
+    IVY_CHECKED(check_count(total, dtype, 1));
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, total, "send"));
+    IVY_CHECKED(
+        check_buffer(recv, list[static_cast<std::size_t>(comm->communicator->rank())], "recv"));
+    OperationShape shape =
+        shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
+    shape.op = static_cast<ReduceOp>(op);
+    return finish(comm, call,
+                  comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
+                                                     std::move(list), options_of(call)));
+  });
+}
+
+int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
+               const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    const std::int32_t size = comm->communicator->size();
+    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
+    const bool is_root = comm->communicator->rank() == root;
+    const std::size_t bytes = count * size_of(dtype);
+    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
+    if (send == IVY_IN_PLACE) {
+      if (!is_root) return invalid("only the root can gather in place");
+      send = static_cast<char*>(or_nothing(recv)) + static_cast<std::size_t>(root) * bytes;
+    }
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    return finish(comm, call,
+                  comm->communicator->gather(
+                      shape_for(Operation::kGather, dtype, count, root), or_nothing(send), bytes,
+                      or_nothing(recv), is_root ? even_blocks(size, bytes) : std::vector<Block>(),
+                      options_of(call)));
+  });
+}
+
+int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
+                 const size_t* counts, const size_t* displacements, int dtype, int root,
+                 const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    IVY_CHECKED(check_count(send_count, dtype, 1));
+    const bool is_root = comm->communicator->rank() == root;
+    std::vector<Block> blocks;
+    if (is_root) {
+      if (counts == nullptr) return invalid("counts is NULL at the root");
+      blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
+    }
+    if (send == IVY_IN_PLACE) {
+      if (!is_root) return invalid("only the root can gather in place");
+      send = static_cast<char*>(or_nothing(recv)) + blocks[static_cast<std::size_t>(root)].offset;
+      send_count = counts[root];
+    }
+    IVY_CHECKED(check_buffer(send, send_count, "send"));
+    return finish(
+        comm, call,
+        comm->communicator->gather(shape_for(Operation::kGatherV, dtype, 0, root), or_nothing(send),
+                                   send_count * size_of(dtype), or_nothing(recv), std::move(blocks),
+                                   options_of(call)));
+  });
+}
+
+int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
+                const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    const std::int32_t size = comm->communicator->size();
+    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
+    const bool is_root = comm->communicator->rank() == root;
+    const std::size_t bytes = count * size_of(dtype);
+    if (is_root) IVY_CHECKED(check_buffer(send, count, "send"));
+    if (recv == IVY_IN_PLACE) {
+      if (!is_root) return invalid("only the root can scatter in place");
+      recv = static_cast<char*>(const_cast<void*>(or_nothing(send))) +
+             static_cast<std::size_t>(root) * bytes;
+    }
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    return finish(comm, call,
+                  comm->communicator->scatter(
+                      shape_for(Operation::kScatter, dtype, count, root), or_nothing(send),
+                      is_root ? even_blocks(size, bytes) : std::vector<Block>(), or_nothing(recv),
+                      bytes, options_of(call)));
+  });
+}
+
+int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
+                  const size_t* displacements, void* recv, size_t recv_count, int dtype, int root,
+                  const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    IVY_CHECKED(check_count(recv_count, dtype, 1));
+    const bool is_root = comm->communicator->rank() == root;
+    std::vector<Block> blocks;
+    if (is_root) {
+      if (counts == nullptr) return invalid("counts is NULL at the root");
+      blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
+    }
+    if (recv == IVY_IN_PLACE) {
+      if (!is_root) return invalid("only the root can scatter in place");
+      recv = static_cast<char*>(const_cast<void*>(or_nothing(send))) +
+             blocks[static_cast<std::size_t>(root)].offset;
+      recv_count = counts[root];
+    }
+    IVY_CHECKED(check_buffer(recv, recv_count, "recv"));
+    return finish(comm, call,
+                  comm->communicator->scatter(shape_for(Operation::kScatterV, dtype, 0, root),
+                                              or_nothing(send), std::move(blocks), or_nothing(recv),
+                                              recv_count * size_of(dtype), options_of(call)));
+  });
+}
+
+int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                   const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    const std::int32_t size = comm->communicator->size();
+    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    const std::vector<Block> blocks = even_blocks(size, count * size_of(dtype));
+    return finish(comm, call,
+                  comm->communicator->all_to_all(shape_for(Operation::kAllToAll, dtype, count),
+                                                 or_nothing(send), blocks, or_nothing(recv), blocks,
+                                                 options_of(call)));
+  });
+}
+
+int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts,
+                     const size_t* send_displacements, void* recv, const size_t* recv_counts,
+                     const size_t* recv_displacements, int dtype, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_type(dtype));
+    if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
+    if (send_counts == nullptr || recv_counts == nullptr) return invalid("a counts array is NULL");
+    const std::int32_t size = comm->communicator->size();
+    return finish(
+        comm, call,
+        comm->communicator->all_to_all(
+            shape_for(Operation::kAllToAllV, dtype, 0), or_nothing(send),
+            uneven_blocks(size, send_counts, send_displacements, size_of(dtype)), or_nothing(recv),
+            uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype)),
+            options_of(call)));
+  });
+}
+
+int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
+             const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    IVY_CHECKED(check_count(count, dtype, 1));
+    if (send == IVY_IN_PLACE) send = recv;
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
+    return finish(comm, call,
+                  comm->communicator->scan(or_nothing(send), or_nothing(recv), count,
+                                           static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
+                                           options_of(call)));
+  });
+}
+
+int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* send,
+                             void* const* recv, const size_t* counts, int dtype, int op,
+                             const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_reduction(dtype, op));
+    if (parts != 0 && (recv == nullptr || counts == nullptr || send == nullptr)) {
+      return invalid("an array is NULL");
+    }
+    std::vector<const void*> from;
+    std::vector<void*> to;
+    std::vector<std::size_t> list;
+    for (std::size_t part = 0; part < parts; ++part) {
+      IVY_CHECKED(check_count(counts[part], dtype, parts));
+      const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
+      IVY_CHECKED(check_buffer(input, counts[part], "send"));
+      IVY_CHECKED(check_buffer(recv[part], counts[part], "recv"));
+      from.push_back(input);
+      to.push_back(recv[part]);
+      list.push_back(counts[part]);
+    }
+    return finish(comm, call,
+                  comm->communicator->all_reduce_coalesced(
+                      std::move(from), std::move(to), std::move(list), static_cast<Dtype>(dtype),
+                      static_cast<ReduceOp>(op), options_of(call)));
+  });
+}
+
+}  // extern "C"

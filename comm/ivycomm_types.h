@@ -1,0 +1,116 @@
+/* The values of libivycomm's C interface (ivycomm.h): codes, types of elements, operations, and the
+ * structs that calls take. Every struct begins with its own size, which the caller sets, so that it
+ * can grow.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ivy_comm ivy_comm; /* A communicator: this process's seat in a group of ranks. */
+typedef struct ivy_work ivy_work; /* An operation under way. */
+
+/* Numbered as gRPC's codes. */
+typedef enum ivy_code {
+  IVY_OK = 0,
+  IVY_CANCELLED = 1,          /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
+  IVY_INVALID_ARGUMENT = 3,   /* Seen before anything was sent; the communicator is whole. */
+  IVY_DEADLINE_EXCEEDED = 4,  /* The timeout; the text names the ranks that did not come. */
+  IVY_RESOURCE_EXHAUSTED = 8, /* Memory, descriptors, or one of the limits below. */
+  IVY_FAILED_PRECONDITION =
+      9,            /* Not initialised, finalised, forked, or two sources that disagree. */
+  IVY_ABORTED = 10, /* Ranks called different things; the text shows both. */
+  IVY_INTERNAL = 13,
+  IVY_UNAVAILABLE = 14, /* A rank died or its host was lost; the text names it. */
+  IVY_UNAUTHENTICATED = 16
+} ivy_code;
+
+typedef enum ivy_dtype {
+  IVY_I8 = 0,
+  IVY_U8 = 1,
+  IVY_I16 = 2,
+  IVY_U16 = 3,
+  IVY_I32 = 4,
+  IVY_U32 = 5,
+  IVY_I64 = 6,
+  IVY_U64 = 7,
+  IVY_F16 = 8,
+  IVY_BF16 = 9,
+  IVY_F32 = 10,
+  IVY_F64 = 11,
+  IVY_BOOL = 12,
+  IVY_C64 = 13,
+  IVY_C128 = 14,
+  IVY_F8E4M3 = 15,
+  IVY_F8E5M2 = 16
+} ivy_dtype;
+
+/* What each means for each type: comm/README.md, "Reduction". */
+typedef enum ivy_op {
+  IVY_SUM = 0,
+  IVY_AVG = 1,
+  IVY_PRODUCT = 2,
+  IVY_MIN = 3,
+  IVY_MAX = 4,
+  IVY_BAND = 5,
+  IVY_BOR = 6,
+  IVY_BXOR = 7,
+  IVY_PREMUL_SUM = 8 /* Each rank's input times its own ivy_call.factor. */
+} ivy_op;
+
+#define IVY_IN_PLACE ((const void*)1)
+#define IVY_ANY_SOURCE (-1)
+#define IVY_ANY_TAG (-1)
+#define IVY_FOREVER ((int64_t)-1)
+
+typedef enum ivy_failure_kind {
+  IVY_FAILURE_NONE = 0,
+  IVY_FAILURE_RANK_DIED = 1, /* signal or exit_code says how. */
+  IVY_FAILURE_HOST_LOST = 2,
+  IVY_FAILURE_MISMATCH = 3,
+  IVY_FAILURE_TIMEOUT = 4,
+  IVY_FAILURE_ABORTED = 5,
+  IVY_FAILURE_TRANSPORT = 6,
+  IVY_FAILURE_OTHER = 7
+} ivy_failure_kind;
+
+typedef struct ivy_failure {
+  size_t struct_bytes; /* sizeof(ivy_failure), set by the caller. */
+  int32_t kind;        /* ivy_failure_kind */
+  int32_t rank;        /* World rank to blame, or -1. */
+  int32_t pid;         /* Its process, or 0. */
+  int32_t signal;      /* That killed it, or 0. */
+  int32_t exit_code;   /* With which it exited, or -1. */
+  uint64_t sequence;   /* Number of the operation on its communicator, from 1. */
+  char host[64];
+  char operation[32]; /* "all_reduce" */
+} ivy_failure;
+typedef struct ivy_options {
+  size_t struct_bytes;     /* sizeof(ivy_options), set by the caller. */
+  const char* init_method; /* NULL or "env://"; "self://": a world of one. */
+  int32_t rank;            /* -1: from the environment. */
+  int32_t world_size;      /* -1: from the environment. */
+  int64_t timeout_ms;      /* Of every operation that names none; 0: 600,000; IVY_FOREVER. */
+} ivy_options;
+
+/* How one call is made; NULL = all zero. */
+typedef struct ivy_call {
+  size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
+  int64_t timeout_ms;  /* 0: the communicator's. */
+  ivy_work** work;     /* Not NULL: return at once; the operation's handle is put here. */
+  double factor;       /* Of IVY_PREMUL_SUM. */
+} ivy_call;
+
+typedef struct ivy_message {
+  size_t struct_bytes;
+  int32_t source;
+  int32_t tag;
+  uint64_t bytes;
+} ivy_message;
+#ifdef __cplusplus
+}
+#endif
