@@ -174,6 +174,10 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
 template <class Body>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
   if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
+  // Another rank of this host knows more: what it found ends this operation before it begins.
+  if (local_ != nullptr && local_->is_broken()) {
+    if (const std::optional<Failure> found = local_->failure()) return broken(*found);
+  }
   ++sequence_;
   if (entered_ != nullptr) entered_->enter(sequence_, fingerprint_of(shape));
   Deadline deadline(timeout);

@@ -136,6 +136,8 @@ class SharedGroup {
   // Breaks the communicator for every member of this host, unless it is broken already, and wakes
   // them.
   void break_with(const Failure& failure);
+  // Cheap enough to be asked before every operation.
+  bool is_broken() const { return header_.failure_state.load(std::memory_order_relaxed) != 0; }
   // Of this host's members; nothing: it is whole.
   std::optional<Failure> failure() const;
 
