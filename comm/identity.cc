@@ -29,6 +29,10 @@ Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::strin
   return number_of(name, IVY_TRY(text_of(environment, name)));
 }
 
+std::string with_port(const std::string& address) {
+  return (address.find(':') != std::string::npos ? "[" + address + "]" : address) + ":1";
+}
+
 Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
   Identity identity;
   identity.source = "ivyrun";
@@ -50,6 +54,9 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
                  "start ivyrun without --no-store"};
   }
   identity.store_address = *store;
+  // The store may be spoken to through this host's leaf, which says nothing of the way to others.
+  const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
+  identity.first_host_address = first_host ? with_port(*first_host) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
   identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
   identity.generation =

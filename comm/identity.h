@@ -28,6 +28,7 @@ struct Identity {
   // Are there ranks on other hosts? Nothing listens where all are on one.
   bool spans_hosts = false;
   std::string store_address;
+  std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
   std::string job_id;
   std::string token_file;
   std::uint32_t generation = 0;

@@ -178,8 +178,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
     credentials.token = options.token;
     credentials.generation = who.generation;
     credentials.rank = who.rank;
-    job->listener_ = IVY_TRY(PeerListener::listen(IVY_TRY(own_address_towards(who.store_address)),
-                                                  std::move(credentials)));
+    job->listener_ = IVY_TRY(PeerListener::listen(
+        IVY_TRY(own_address_towards(who.first_host_address)), std::move(credentials)));
   }
   if (who.control_path.empty()) return job;
   control::Attach attach;

@@ -37,6 +37,8 @@ constexpr EnvEntry kTable[] = {
     {"IVY_GENERATION", kSet, "libivycomm"},
     {"IVY_TOKEN_FILE", kSet, "libivycomm"},
     {"IVY_STORE", kSet, "libivycomm"},
+    {"IVY_MASTER_ADDR", kSet,
+     "libivycomm: the first host, towards which ranks listen for each other"},
     {"IVY_CONTROL", kSet, "libivycomm: the supervisor's control socket"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
@@ -46,6 +48,8 @@ constexpr EnvEntry kTable[] = {
     {"KERAS_DISTRIBUTION_PROCESS_ID", kSet, "Keras"},
 
     // ---- Taken away: another launcher's ranks and private business.
+    {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
+    {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
     {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
     {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
     {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks"},
