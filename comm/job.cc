@@ -352,7 +352,10 @@ std::optional<Failure> Job::compare(const std::string& communicator, const Enter
   if (!stored.ok() || !stored->second || stored->second->size() != sizeof own) return std::nullopt;
   EnteredOperations other;
   std::memcpy(&other, stored->second->data(), sizeof other);
-  if (other.sequence < own.sequence) store_->compare_set(where, *stored->second, bytes);
+  // Whoever replaces it meanwhile is as good.
+  if (other.sequence < own.sequence) {
+    static_cast<void>(store_->compare_set(where, *stored->second, bytes));
+  }
   constexpr std::uint64_t kKept = EnteredOperations::kKept;
   const std::uint64_t last = std::max(own.sequence, other.sequence);
   for (std::uint64_t sequence = last < kKept ? 1 : last - kKept + 1;

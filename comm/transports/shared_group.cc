@@ -46,7 +46,7 @@ std::string seconds_text(nanoseconds time) {
 
 }  // namespace
 
-SharedGroup::SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOptions options,
+SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options,
                          Alarm* alarm)
     : segment_(std::move(segment)),
       header_(segment_->header()),

@@ -74,7 +74,7 @@ class Deadline {
 class SharedGroup {
  public:
   // `alarm` may be null and outlives this.
-  SharedGroup(std::unique_ptr<SharedSegment> segment, SharedGroupOptions options, Alarm* alarm);
+  SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOptions options, Alarm* alarm);
   ~SharedGroup();
   SharedGroup(const SharedGroup&) = delete;
   SharedGroup& operator=(const SharedGroup&) = delete;
@@ -170,7 +170,7 @@ class SharedGroup {
   Failure mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
                            const Fingerprint& ours) const;
 
-  const std::unique_ptr<SharedSegment> segment_;
+  const std::shared_ptr<SharedSegment> segment_;  // Shared by members that are threads (tests).
   SegmentHeader& header_;
   const SharedGroupOptions options_;
   Alarm* const alarm_;

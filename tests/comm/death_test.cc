@@ -114,7 +114,7 @@ class DeathTest : public ::testing::TestWithParam<Hosts> {};
 TEST_P(DeathTest, IsNamedToEverySurvivor) {
   const char* const seed = std::getenv("IVY_TEST_SEED");
   std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 42);
-  unsigned turn = random() % 9;
+  auto turn = static_cast<unsigned>(random() % 9);
   for (const NamedOperation& operation : operations()) {
     for (const std::size_t count : {std::size_t{3}, std::size_t{100'003}}) {
       Death death = {GetParam(),

@@ -1,5 +1,5 @@
-// Members of one shared memory group as threads of one process, each with a mapping of its own: so
-// that ThreadSanitizer, which sees no other process, sees the data path.
+// Members of one shared memory group as threads of one process, in one mapping: so that
+// ThreadSanitizer, which sees no other process and no second mapping, sees the data path.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -17,7 +17,7 @@ std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members) {
   std::vector<std::unique_ptr<SharedGroup>> groups;
   Result<std::unique_ptr<SharedSegment>> first = SharedSegment::create(members);
   EXPECT_TRUE(first.ok());
-  const std::string path = (*first)->path();
+  const std::shared_ptr<SharedSegment> segment = std::move(first).value();
   for (std::uint32_t member = 0; member < members; ++member) {
     SharedGroupOptions options;
     options.communicator = "threads";
@@ -27,16 +27,7 @@ std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members) {
     for (std::uint32_t i = 0; i < members; ++i) {
       options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
     }
-    std::unique_ptr<SharedSegment> segment;
-    if (member == 0) {
-      segment = std::move(first).value();
-    } else {
-      Result<std::unique_ptr<SharedSegment>> attached = SharedSegment::attach_path(path, members);
-      EXPECT_TRUE(attached.ok());
-      segment = std::move(attached).value();
-    }
-    groups.push_back(
-        std::make_unique<SharedGroup>(std::move(segment), std::move(options), nullptr));
+    groups.push_back(std::make_unique<SharedGroup>(segment, std::move(options), nullptr));
   }
   return groups;
 }
