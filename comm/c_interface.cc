@@ -129,7 +129,7 @@ int finish(ivy_comm* comm, const ivy_call* call, Called called) {
     *call->work = new ivy_work{std::move(called.work), nullptr, comm->communicator.get()};
     return IVY_OK;
   }
-  return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure);
+  return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure());
 }
 
 namespace {

@@ -75,7 +75,7 @@ int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
     return IVY_OK;
   }
   const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
-  if (outcome.code != IVY_OK) return fail(outcome.failure);
+  if (outcome.code != IVY_OK) return fail(outcome.failure());
   return give_status(request->status, message);
 }
 
@@ -118,7 +118,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
     const auto receiving = request_for(false, recv, recv_count, dtype, from, recv_tag);
     const Outcome outcome =
         comm->communicator->exchange_messages({sending, receiving}, options_of(call));
-    if (outcome.code != IVY_OK) return fail(outcome.failure);
+    if (outcome.code != IVY_OK) return fail(outcome.failure());
     return give_status(receiving->status, message);
   });
 }

@@ -1,7 +1,5 @@
 #include "comm/communicator.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -27,19 +25,12 @@ OperationShape shaped(Operation operation, Dtype dtype, std::size_t count) {
   return shape;
 }
 
-std::uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 comm_status::OperationRecord record_of(const OperationShape& shape, std::uint64_t sequence,
-                                       std::uint32_t row) {
+                                       std::uint32_t row, std::uint64_t now_ns) {
   comm_status::OperationRecord record;
   record.sequence = sequence;
   record.count = shape.count;
-  record.entered_ns = monotonic_ns();
+  record.entered_ns = now_ns;
   record.peer = shape.root;
   record.communicator = static_cast<std::uint16_t>(row);
   record.operation = shape.operation;
@@ -66,7 +57,9 @@ Communicator::Communicator(Job& job, std::string name, std::vector<Seat> seats, 
       timeout_(timeout),
       alarm_(std::move(alarm)),
       local_(std::move(local)),
-      status_row_(job.take_row(name_)) {
+      status_row_(job.take_row(name_)),
+      name_hash_(comm_status::communicator_hash(name_)) {
+  if (status_row_) slot_.emplace(job_.control()->page().slot(job_.control()->slot()));
   const auto place = std::find(local_ranks_.begin(), local_ranks_.end(), rank_);
   local_rank_ = static_cast<std::int32_t>(place - local_ranks_.begin());
   std::map<std::uint32_t, std::int32_t> order;  // Hosts by their first rank.
@@ -128,7 +121,7 @@ Outcome Communicator::exchange_messages(
   if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
   const Outcome outcome =
       messages().run(requests, options.timeout.count() != 0 ? options.timeout : timeout_);
-  return outcome.code == 0 ? outcome : broken(outcome.failure);
+  return outcome.code == 0 ? outcome : broken(outcome.failure());
 }
 
 void Communicator::post_message(const std::shared_ptr<MessageRequest>& request) {
@@ -165,7 +158,7 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
                                                             " operations of communicator " + name_ +
                                                             " are waiting; wait for some of them");
     failure.code = 8;  // ResourceExhausted; nothing was sent.
-    return {{failure.code, failure}, nullptr};
+    return {Outcome(failure), nullptr};
   }
   if (options.is_async) return {{}, std::move(work)};
   return {*work->wait(std::chrono::milliseconds(-1)), nullptr};
@@ -183,17 +176,16 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
   comm_status::OperationRecord record;
-  std::optional<comm_status::SlotView> slot;
-  if (status_row_) {
-    record = record_of(shape, sequence_, *status_row_);
-    slot.emplace(job_.control()->page().slot(job_.control()->slot()));
-    slot->enter(record);
+  if (slot_) {
+    record = record_of(shape, sequence_, *status_row_, clock_.now_ns());
+    record.communicator_hash = name_hash_;
+    slot_->enter(record);
   }
   const bool is_well = body(call);
-  if (slot) {
-    record.ended_ns = monotonic_ns();
+  if (slot_) {
+    record.ended_ns = clock_.now_ns();
     record.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
-    slot->finish(record);
+    slot_->finish(record);
   }
   if (is_well) return {};
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
@@ -222,7 +214,7 @@ Outcome Communicator::broken(const Failure& found) {
     if (messages_ != nullptr) messages_->break_with(failure);
     job_.report(failure, name_);
   }
-  return {failure.code, failure};
+  return Outcome(failure);
 }
 
 std::optional<Failure> Communicator::failure() {
@@ -481,7 +473,7 @@ namespace {
 constexpr std::size_t kTextBytes = 192;
 
 Error error_of(const Outcome& outcome) {
-  return Error{static_cast<Code>(outcome.code), outcome.failure.text};
+  return Error{static_cast<Code>(outcome.code), outcome.failure().text};
 }
 
 }  // namespace

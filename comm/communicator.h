@@ -23,6 +23,7 @@
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/failure.h"
+#include "comm/fast_clock.h"
 #include "comm/fingerprint.h"
 #include "comm/point_to_point.h"
 #include "comm/transports/alarm.h"
@@ -30,6 +31,7 @@
 #include "comm/transports/tcp_mesh.h"
 #include "comm/work.h"
 #include "proto/status.h"
+#include "proto/status_page.h"
 
 namespace ivy::comm {
 
@@ -157,10 +159,13 @@ class Communicator {
   std::mutex turn_;                                // Guards what is below: one operation at a time.
   const std::unique_ptr<SharedGroup> local_;       // Null: alone on this host.
   const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
+  const std::uint32_t name_hash_;                  // There.
   std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
   std::unique_ptr<EnteredOperations> entered_;  // Null: one host, where all see all at once.
   std::uint64_t sequence_ = 0;
+  std::optional<comm_status::SlotView> slot_;  // Where status_row_ is.
+  FastClock clock_;
   std::uint64_t children_ = 0;
 
   std::mutex failure_mutex_;

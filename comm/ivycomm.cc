@@ -206,7 +206,7 @@ int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
     if (work == nullptr) return invalid("work is NULL");
     const std::optional<Outcome> outcome = work->work->wait(std::chrono::milliseconds(timeout_ms));
     if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation still runs");
-    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure);
+    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
   });
 }
 
@@ -216,7 +216,7 @@ int ivy_work_test(ivy_work* work, int* done) {
     const std::optional<Outcome> outcome = work->work->test();
     *done = outcome ? 1 : 0;
     if (!outcome || outcome->code == IVY_OK) return static_cast<int>(IVY_OK);
-    return fail(outcome->failure);
+    return fail(outcome->failure());
   });
 }
 

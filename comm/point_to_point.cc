@@ -213,7 +213,7 @@ bool PointToPoint::take_unexpected(MessageRequest& request) {
     }
     if (!check(request, message.status.source, message.status.bytes, message.dtype)) {
       request.is_done = true;
-      request.work->finish({failure_->code, *failure_});
+      request.work->finish(Outcome(*failure_));
       return true;
     }
     request.status = message.status;
@@ -359,7 +359,7 @@ void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request) {
   request->work->start();
   if (failure_) {
     request->is_done = true;
-    request->work->finish({failure_->code, *failure_});
+    request->work->finish(Outcome(*failure_));
     return;
   }
   if (!request->is_send) {
@@ -580,7 +580,7 @@ void PointToPoint::fail_all(const Failure& failure) {
   const auto end = [&](const std::shared_ptr<MessageRequest>& request) {
     if (request == nullptr || request->is_done) return;
     request->is_done = true;
-    request->work->finish({failure_->code, *failure_});
+    request->work->finish(Outcome(*failure_));
   };
   for (const std::shared_ptr<MessageRequest>& request : receives_) end(request);
   receives_.clear();

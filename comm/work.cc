@@ -59,7 +59,7 @@ WorkQueue::~WorkQueue() {
   for (Task& task : abandoned) {
     const Failure failure =
         make_failure(FailureKind::kAborted, "the communicator was ended before its turn came");
-    task.work->finish({failure.code, failure});
+    task.work->finish(Outcome(failure));
   }
   if (thread.joinable()) thread.join();
 }

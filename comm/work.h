@@ -19,10 +19,19 @@
 
 namespace ivy::comm {
 
-// How an operation ended. code 0: well.
-struct Outcome {
+// How an operation ended. Small where it ended well, which is what costs.
+class Outcome {
+ public:
+  Outcome() = default;  // Well.
+  explicit Outcome(const Failure& failure)
+      : code(failure.code), failure_(std::make_shared<const Failure>(failure)) {}
+
   std::int32_t code = 0;
-  Failure failure;
+  // Only where code is not 0.
+  const Failure& failure() const { return *failure_; }
+
+ private:
+  std::shared_ptr<const Failure> failure_;
 };
 
 struct WorkTiming {

@@ -1,0 +1,137 @@
+"""Collectives of libivycomm beside Gloo, Open MPI and MPICH: one loop, one run (tests/bench/run collectives).
+
+collectives.py [--ranks 2] [--most BYTES] [--seconds S] [--rounds N] [--over shm|tcp] [--real-time PRIORITY]
+
+Peers take turns, round after round; a cell is the median of the rounds' medians. Prints Markdown.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from measure import machine, note
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+BUILD = os.path.realpath(os.path.join(HERE, "../../build"))
+OPERATIONS = "all_reduce broadcast all_gather reduce_scatter all_to_all barrier"
+LIMIT = 600  # Seconds for one peer's round: a peer that hangs is left out.
+
+
+def commands(options, folder):
+    """{library: argv without the loop's own arguments}, of what is installed and built."""
+    ranks = str(options.ranks)
+    ivyrun = [f"{BUILD}/bin/ivyrun"]
+    ours = ["--fake-hosts", ranks, "--nproc_per_node", "1"] if options.over == "tcp" else ["-n", ranks]
+    mpich = ["-genv", "MPIR_CVAR_NOLOCAL", "1"] if options.over == "tcp" else []
+    open_mpi = ["--mca", "btl", "tcp,self"] if options.over == "tcp" else []
+    found = {
+        "ivy": ivyrun + ours + [f"{BUILD}/bench/collectives_ivy"],
+        "gloo": ivyrun + ["-n", ranks, "-x", f"BENCH_FOLDER={folder}", f"{BUILD}/bench/collectives_gloo"],
+        "openmpi": ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", *open_mpi,
+                    "-n", ranks, f"{BUILD}/bench/collectives_openmpi"],
+        "mpich": ["mpirun.mpich", *mpich, "-bind-to", "none", "-n", ranks, f"{BUILD}/bench/collectives_mpich"],
+    }
+    wrapped = {}
+    for library, argv in found.items():
+        if not os.path.exists(argv[-1]) or not shutil.which(argv[0]):
+            note(f"{library}: left out, {argv[-1]} is not there")
+            continue
+        # The priority is the ranks' own, so that a busy machine disturbs no library more than another.
+        rank = ["chrt", "-f", str(options.real_time)] if options.real_time else []
+        wrapped[library] = argv[:-1] + rank + argv[-1:]
+    return wrapped
+
+
+def rows_of(text):
+    rows = []
+    for line in text.splitlines():
+        begin = line.find("{")
+        if begin >= 0:
+            rows.append(json.loads(line[begin:]))
+    return rows
+
+
+def measure(library, argv, arguments):
+    try:
+        done = subprocess.run(argv + arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        note(f"{library}: no end after {LIMIT} s")
+        return []
+    if done.returncode != 0:
+        note(f"{library}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+    return rows_of(done.stdout)
+
+
+def print_tables(cells, libraries):
+    for operation in OPERATIONS.split():
+        sizes = sorted({size for _, name, size in cells if name == operation})
+        if not sizes:
+            continue
+        print(f"\n### {operation}\n")
+        print("| bytes | " + " | ".join(f"{name}, µs (p99)" for name in libraries) + " | ivy ÷ best peer |")
+        print("|---" * (len(libraries) + 2) + "|")
+        for size in sizes:
+            medians = {name: cells.get((name, operation, size)) for name in libraries}
+            shown = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "–" for cell in medians.values()]
+            peers = [cell[0] for name, cell in medians.items() if cell and name != "ivy"]
+            ours = medians.get("ivy")
+            ratio = f"{ours[0] / min(peers):.2f}" if ours and peers else "–"
+            print(f"| {size} | " + " | ".join(shown) + f" | {ratio} |")
+
+
+def print_floors(cells):
+    floors = [("memcpy", "every rank copies as many bytes at once"),
+              ("stream", "as many bytes both ways over one plain connection")]
+    for name, meaning in floors:
+        sizes = sorted({size for library, operation, size in cells if operation == name and library == "ivy"})
+        if not sizes:
+            continue
+        print(f"\n### all_reduce beside {name}: {meaning}\n\n| bytes | {name}, GB/s | all_reduce, GB/s | ratio |")
+        print("|---|---|---|---|")
+        for size in sizes:
+            ours = cells.get(("ivy", "all_reduce", size))
+            if not ours or size < 1 << 18:
+                continue
+            floor = cells["ivy", name, size][0]
+            print(f"| {size} | {size / floor / 1e3:.2f} | {size / ours[0] / 1e3:.2f} | {floor / ours[0]:.2f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--most", type=int, default=64 << 20)
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--over", choices=("shm", "tcp"), default="shm")
+    parser.add_argument("--real-time", type=int, default=0, metavar="PRIORITY")
+    options = parser.parse_args()
+    samples = {}
+    with tempfile.TemporaryDirectory(prefix="ivy-bench-") as folder:
+        for turn in range(options.rounds):
+            meeting = os.path.join(folder, str(turn))
+            os.mkdir(meeting)
+            peers = commands(options, meeting)
+            for library, argv in peers.items():
+                note(f"round {turn + 1} of {options.rounds}: {library}")
+                floor = " memcpy" if options.over == "shm" else " stream" if options.ranks == 2 else ""
+                operations = OPERATIONS + (floor if library == "ivy" else "")
+                for row in measure(library, argv, [str(options.most), str(options.seconds), operations]):
+                    key = row["library"], row["operation"], row["bytes"]
+                    samples.setdefault(key, []).append((row["median_us"], row["p99_us"]))
+    cells = {key: (statistics.median(one[0] for one in all_of), statistics.median(one[1] for one in all_of))
+             for key, all_of in samples.items()}
+    print(f"{machine()}; {options.ranks} ranks on one host, float32, over "
+          f"{'shared memory' if options.over == 'shm' else 'TCP on loopback'}; {options.rounds} rounds\n")
+    print_tables(cells, list(peers))
+    print_floors(cells)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+// One loop for every library: the same sizes, buffers that change before every call, one processor
+// for each rank, the library's own barrier before each call, and the slowest rank's time of each
+// call. Prints a line of JSON per operation and size.
+//
+// A library is a class with: int rank(), int size(), void barrier(), and for each operation
+// void name(const float* send, float* receive, size_t count), count being one rank's elements of
+// the smaller side; bool has(operation); void maximum(double*, size_t).
+#pragma once
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+using Clock = std::chrono::steady_clock;
+
+// Every rank has a processor of its own where there are enough.
+inline void pin(int rank, int size) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < size) return;
+  int seen = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || seen++ != rank) continue;
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cpu, &own);
+    sched_setaffinity(0, sizeof own, &own);
+    return;
+  }
+}
+
+struct Options {
+  std::size_t most_bytes = std::size_t{64} << 20;
+  double seconds = 0.15;  // Of each cell, about.
+  std::string operations = "all_reduce broadcast all_gather reduce_scatter all_to_all barrier";
+};
+
+inline Options options_of(int argc, char** argv) {
+  Options options;
+  if (argc > 1) options.most_bytes = std::strtoull(argv[1], nullptr, 0);
+  if (argc > 2) options.seconds = std::strtod(argv[2], nullptr);
+  if (argc > 3) options.operations = argv[3];
+  return options;
+}
+
+template <class Library>
+class Loop {
+ public:
+  Loop(Library& library, const char* name, const Options& options)
+      : library_(library), name_(name), options_(options) {
+    const std::size_t ranks = static_cast<std::size_t>(library.size());
+    // The larger side of an operation is as many bytes as the row says.
+    send_.assign(options.most_bytes / sizeof(float) + 16 * ranks, 1.0f);
+    receive_.assign(send_.size(), 0.0f);
+  }
+
+  void run() {
+    std::size_t begin = 0;
+    const std::string& list = options_.operations;
+    while (begin < list.size()) {
+      const std::size_t end = std::min(list.find(' ', begin), list.size());
+      run_operation(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+
+ private:
+  void run_operation(const std::string& operation) {
+    if (!library_.has(operation)) return;
+    if (operation == "barrier") return run_cell(operation, 0);
+    for (std::size_t bytes = 8; bytes <= options_.most_bytes; bytes *= 8)
+      run_cell(operation, bytes);
+    const std::size_t whole = options_.most_bytes;
+    if (whole > 8 && (whole & (whole - 1)) == 0 && __builtin_ctzll(whole) % 3 != 0)
+      run_cell(operation, whole);
+  }
+
+  void call(const std::string& operation, std::size_t bytes) {
+    const auto ranks = static_cast<std::size_t>(library_.size());
+    const std::size_t whole = std::max<std::size_t>(1, bytes / sizeof(float));
+    const std::size_t share = std::max<std::size_t>(1, whole / ranks);
+    if (operation == "all_reduce") library_.all_reduce(send_.data(), receive_.data(), whole);
+    if (operation == "broadcast") library_.broadcast(send_.data(), whole);
+    if (operation == "all_gather") library_.all_gather(send_.data(), receive_.data(), share);
+    if (operation == "reduce_scatter")
+      library_.reduce_scatter(send_.data(), receive_.data(), share);
+    if (operation == "all_to_all") library_.all_to_all(send_.data(), receive_.data(), share);
+    if (operation == "memcpy") std::memcpy(receive_.data(), send_.data(), bytes);
+    if (operation == "stream") library_.stream(send_.data(), receive_.data(), bytes);
+    if (operation == "barrier") library_.barrier();
+  }
+
+  void change(std::size_t bytes) {
+    for (std::size_t i = 0; i < std::max<std::size_t>(1, bytes / sizeof(float)); i += 16) {
+      send_[i] = send_[i] < 8 ? send_[i] + 1 : 0;
+    }
+  }
+
+  double sample(const std::string& operation, std::size_t bytes) {
+    change(bytes);
+    library_.barrier();
+    const auto start = Clock::now();
+    call(operation, bytes);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  void run_cell(const std::string& operation, std::size_t bytes) {
+    double slowest = 0;
+    for (int i = 0; i < 8; ++i)
+      slowest = sample(operation, bytes);  // Warm, also where a library learns.
+    // The same number on all ranks.
+    library_.maximum(&slowest, 1);
+    const double wanted = options_.seconds / std::max(slowest, 1e-7);
+    const auto count = static_cast<std::size_t>(std::clamp(wanted, 7.0, 20000.0));
+    std::vector<double> samples(count);
+    for (double& one : samples) one = sample(operation, bytes);
+    library_.maximum(samples.data(), samples.size());
+    std::sort(samples.begin(), samples.end());
+    if (library_.rank() != 0) return;
+    std::printf(
+        "{\"library\": \"%s\", \"operation\": \"%s\", \"bytes\": %zu, \"median_us\": %.3f, "
+        "\"p99_us\": %.3f, \"calls\": %zu}\n",
+        name_, operation.c_str(), bytes, samples[count / 2] * 1e6, samples[count * 99 / 100] * 1e6,
+        count);
+    std::fflush(stdout);
+  }
+
+  Library& library_;
+  const char* const name_;
+  const Options options_;
+  std::vector<float> send_;
+  std::vector<float> receive_;
+};
+
+}  // namespace bench
