@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <thread>
 
@@ -188,34 +189,43 @@ TEST_P(WorldsTest, MismatchShowsBothSidesToEveryRank) {
 
 // ---- Aborts and timeouts -----------------------------------------------------------------------
 
+// The median of some aborts: one may meet a machine that is busy with something else.
 TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
+  constexpr std::size_t kAborts = 5;
   struct Board {
-    std::atomic<std::int64_t> aborted_ms{0};
-    std::atomic<int> waiting{0};
+    std::atomic<std::int64_t> aborted_ms[kAborts]{};
+    std::atomic<int> waiting[kAborts]{};
   };
   Shared<Board> board;
   expect_well(run_world(GetParam(), [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
-    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK);
-    if (rank == 0) {
-      EXPECT_TRUE(ivy::test::eventually([&] { return board->waiting == ivy_comm_size(world) - 1; },
-                                        seconds(10)));
-      std::this_thread::sleep_for(milliseconds(30));  // So that they are inside.
-      board->aborted_ms = monotonic_ms();
-      EXPECT_EQ(ivy_comm_abort(world, "the test wants it"), IVY_OK);
-      EXPECT_EQ(ivy_barrier(world, nullptr), IVY_CANCELLED);
-      return;
+    std::vector<std::int64_t> took;
+    for (std::size_t turn = 0; turn < kAborts; ++turn) {
+      ivy_comm* group = nullptr;
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+      if (rank == 0) {
+        EXPECT_TRUE(ivy::test::eventually(
+            [&] { return board->waiting[turn] == ivy_comm_size(world) - 1; }, seconds(10)));
+        std::this_thread::sleep_for(milliseconds(30));  // So that they are inside.
+        board->aborted_ms[turn] = monotonic_ms();
+        EXPECT_EQ(ivy_comm_abort(group, "the test wants it"), IVY_OK);
+        EXPECT_EQ(ivy_barrier(group, nullptr), IVY_CANCELLED);
+        continue;
+      }
+      ++board->waiting[turn];
+      float sum = 0;
+      EXPECT_EQ(sum_ones(group, sum), IVY_CANCELLED);
+      took.push_back(monotonic_ms() - board->aborted_ms[turn]);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("the test wants it"), std::string::npos) << text;
     }
-    ++board->waiting;
-    float sum = 0;
-    EXPECT_EQ(sum_ones(world, sum), IVY_CANCELLED);
-    const std::int64_t took = monotonic_ms() - board->aborted_ms;
-    const std::string text = ivy_last_error();
-    EXPECT_NE(text.find("the test wants it"), std::string::npos) << text;
+    if (rank == 0) return;
+    std::sort(took.begin(), took.end());
     // Without a supervisor ranks of other hosts learn it by the connection or by asking.
     const bool is_here = ivy_comm_node_count(world) == 1;
-    EXPECT_LE(took, stretched(milliseconds(is_here ? 10 : 500)).count()) << text;
+    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(is_here ? 10 : 500)).count());
   }));
 }
 
