@@ -27,15 +27,17 @@ def commands(options, folder):
     ranks = str(options.ranks)
     ivyrun = [f"{BUILD}/bin/ivyrun"]
     ours = ["--fake-hosts", ranks, "--nproc_per_node", "1"] if options.over == "tcp" else ["-n", ranks]
-    mpich = ["-genv", "MPIR_CVAR_NOLOCAL", "1"] if options.over == "tcp" else []
     open_mpi = ["--mca", "btl", "tcp,self"] if options.over == "tcp" else []
     found = {
         "ivy": ivyrun + ours + [f"{BUILD}/bench/collectives_ivy"],
         "gloo": ivyrun + ["-n", ranks, "-x", f"BENCH_FOLDER={folder}", f"{BUILD}/bench/collectives_gloo"],
         "openmpi": ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none", *open_mpi,
                     "-n", ranks, f"{BUILD}/bench/collectives_openmpi"],
-        "mpich": ["mpirun.mpich", *mpich, "-bind-to", "none", "-n", ranks, f"{BUILD}/bench/collectives_mpich"],
+        "mpich": ["mpirun.mpich", "-bind-to", "none", "-n", ranks, f"{BUILD}/bench/collectives_mpich"],
     }
+    # Between ranks of one host MPICH always takes shared memory.
+    if options.over == "tcp":
+        del found["mpich"]
     wrapped = {}
     for library, argv in found.items():
         if not os.path.exists(argv[-1]) or not shutil.which(argv[0]):
