@@ -178,8 +178,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
     credentials.token = options.token;
     credentials.generation = who.generation;
     credentials.rank = who.rank;
-    job->listener_ = IVY_TRY(PeerListener::listen(
-        IVY_TRY(own_address_towards(who.first_host_address)), std::move(credentials)));
+    const std::string own_address = IVY_TRY(own_address_towards(who.first_host_address));
+    job->listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
   }
   if (who.control_path.empty()) return job;
   control::Attach attach;
@@ -259,8 +259,8 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     segment = IVY_TRY(SharedSegment::create_named(members));
     IVY_CHECK(store_->set(name, segment->path()));
   } else {
-    segment =
-        IVY_TRY(SharedSegment::attach_path(IVY_TRY(store_->wait_get(name, timeout_)), members));
+    const std::string path = IVY_TRY(store_->wait_get(name, timeout_));
+    segment = IVY_TRY(SharedSegment::attach_path(path, members));
   }
   const auto place =
       std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));

@@ -479,19 +479,19 @@ Outcome PointToPoint::run(const std::vector<std::shared_ptr<MessageRequest>>& re
     return std::all_of(requests.begin(), requests.end(),
                        [](const auto& request) { return request->is_done; });
   };
-  std::optional<steady_clock::time_point> idle_since;
+  steady_clock::time_point idle_since = steady_clock::time_point::max();  // Moving.
   while (true) {
     const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
     const bool has_moved = progress();
     if (are_done()) break;
     if (has_moved) {
-      idle_since.reset();
+      idle_since = steady_clock::time_point::max();
       continue;
     }
     lock.unlock();
     const auto now = steady_clock::now();
-    if (!idle_since) idle_since = now;
-    if (now - *idle_since < options_.spin) {
+    idle_since = std::min(idle_since, now);
+    if (now - idle_since < options_.spin) {
       for (int round = 0; round < kSpinRounds; ++round) relax();
     } else {
       if (!look_for_trouble()) {

@@ -173,7 +173,8 @@ namespace {
 
 // The CA first, so that a fault is told of the file that has it.
 Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
-  TrustAnchor authority{.ca_pem = anchor.ca_pem};
+  TrustAnchor authority;
+  authority.ca_pem = anchor.ca_pem;
   if (const Result<void> good = prepare_anchor(authority); !good.ok())
     return fault(files.path(kCa) + ": " + good.error().message,
                  "copy it anew from the directory of the CA");

@@ -25,7 +25,9 @@ TEST(OwnPackage, IsAppendedLast) {
     append_package(environment, row.package);
     const std::string* after = find_variable(environment, "PYTHONPATH");
     ASSERT_EQ(after != nullptr, row.after != nullptr);
-    if (after != nullptr) EXPECT_EQ(*after, row.after);
+    if (after != nullptr) {
+      EXPECT_EQ(*after, row.after);
+    }
   }
 }
 

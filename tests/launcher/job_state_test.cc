@@ -137,9 +137,10 @@ TEST(JobStateTest, WhateverEndsTheJobBetweenAttemptsEndsItAtOnce) {
 TEST(JobStateTest, StoppingNeverGoesBack) {
   const std::set<JobState> later = {JobState::kStopping, JobState::kKilling, JobState::kDone};
   for (const JobState state : {JobState::kStopping, JobState::kKilling})
-    for (const JobEvent event : kEvents)
-      if (event != JobEvent::kGroupGone)
-        EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
+    for (const JobEvent event : kEvents) {
+      if (event == JobEvent::kGroupGone) continue;
+      EXPECT_TRUE(later.contains(job_step(state, event).next)) << name(state);
+    }
 }
 
 }  // namespace
