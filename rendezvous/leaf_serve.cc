@@ -36,6 +36,7 @@ constexpr std::size_t kMaxControlLine = 4096;
 // One try; between two of them the control descriptor is served.
 constexpr std::chrono::seconds kDialTime{1};
 constexpr std::chrono::milliseconds kDialPause{200};
+constexpr std::chrono::seconds kNoteDelay{1};
 
 std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
@@ -125,12 +126,20 @@ class LeafProcess {
   void lose(const std::string& because) {
     if (lost_ || server_ == nullptr) return;
     lost_ = true;
-    if (!because.empty()) say("log leaf: the connection to the store was lost: " + because);
+    if (!because.empty()) say_lost_later(because);
     boost::asio::post(loop_, [this] {
       if (!lost_) return;
       drop();
       timer_.cancel();
       dial();
+    });
+  }
+
+  // At the end of a job the store goes a moment before its leaves: that is no news to anybody.
+  void say_lost_later(const std::string& because) {
+    note_timer_.expires_after(kNoteDelay);
+    note_timer_.async_wait([this, because](const error_code& error) {
+      if (!error) say("log leaf: the connection to the store was lost: " + because);
     });
   }
 
@@ -257,6 +266,7 @@ class LeafProcess {
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set asked_{loop_, SIGUSR1};
   boost::asio::steady_timer timer_{loop_};
+  boost::asio::steady_timer note_timer_{loop_};
   stream_descriptor control_{loop_};
   stream_descriptor root_{loop_};
   const std::atomic<bool> never_ = false;
