@@ -22,6 +22,10 @@ import leftovers  # noqa: E402  (found by way of launching)
 from namespaces import cgroup_mounts, remove_cgroup  # noqa: E402
 from testbed import Testbed, TestbedError  # noqa: E402
 
+# A shell's background command is started with INT ignored, and every child would inherit that: the tests' Ctrl-C
+# would reach nobody.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 HOST_COUNT = 6
 SETTLE_SECONDS = 3  # For sshd's sessions to close and orphans to be reaped after a clean end.
 
