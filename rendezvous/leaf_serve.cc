@@ -24,6 +24,7 @@
 #include "rendezvous/dial.h"
 #include "rendezvous/leaf.h"
 #include "rendezvous/server.h"
+#include "rendezvous/supervisor_socket.h"
 
 namespace ivy::store {
 namespace {
@@ -32,7 +33,6 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 256u << 10;
-constexpr std::size_t kMaxControlLine = 4096;
 // One try; between two of them the control descriptor is served.
 constexpr std::chrono::seconds kDialTime{1};
 constexpr std::chrono::milliseconds kDialPause{200};
@@ -55,9 +55,8 @@ class LeafProcess {
       if (!error) loop_.stop();
     });
     count_when_asked();
-    if (start_.control_fd >= 0) {
-      control_.assign(start_.control_fd);
-      wait_for_control();
+    if (supervisor_.is_there()) {
+      supervisor_.start();
     } else {
       for (const int fd : start_.native_fds) say("listening on " + address_of(fd));
       for (const int fd : start_.torch_fds) say("listening for torch on " + address_of(fd));
@@ -199,54 +198,14 @@ class LeafProcess {
   }
 
   // ---- the supervisor ----
-  void say(std::string text) {
-    for (char& c : text) {
-      if (c == '\n') c = '\v';
-    }
-    text += '\n';
-    if (start_.control_fd >= 0) {
-      if (send(start_.control_fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return;
-    } else {
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
-    }
-  }
+  void say(std::string text) { supervisor_.say(std::move(text)); }
 
-  void wait_for_control() {
-    control_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
-      if (error || !read_control()) return loop_.stop();
-      wait_for_control();
-    });
-  }
-
-  bool read_control() {
-    std::array<char, 512> bytes{};
-    const ssize_t count = recv(start_.control_fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0) return errno == EAGAIN || errno == EINTR;
-    if (count == 0) return false;
-    line_.append(bytes.data(), static_cast<std::size_t>(count));
-    for (std::size_t end = line_.find('\n'); end != std::string::npos; end = line_.find('\n')) {
-      const std::string line = line_.substr(0, end);
-      line_.erase(0, end + 1);
-      if (!obey(line)) return false;
-    }
-    return line_.size() <= kMaxControlLine;
-  }
-
-  bool obey(std::string_view line) {
-    constexpr std::string_view kGeneration = "generation ";
-    if (!line.starts_with(kGeneration)) return line != "quit";
-    line.remove_prefix(kGeneration.size());
-    std::uint32_t generation = 0;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), generation);
-    if (error != std::errc() || end != line.data() + line.size()) return true;
+  // At once, so that no client of the new generation is greeted by the old one.
+  void begin(std::uint32_t generation) {
     start_.generation = generation;
-    // At once, so that no client of the new generation is greeted by the old one.
     timer_.cancel();
     drop();
     dial();
-    return true;
   }
 
   void count_when_asked() {
@@ -267,7 +226,8 @@ class LeafProcess {
   boost::asio::signal_set asked_{loop_, SIGUSR1};
   boost::asio::steady_timer timer_{loop_};
   boost::asio::steady_timer note_timer_{loop_};
-  stream_descriptor control_{loop_};
+  SupervisorSocket supervisor_{loop_, start_.control_fd,
+                               [this](std::uint32_t generation) { begin(generation); }};
   stream_descriptor root_{loop_};
   const std::atomic<bool> never_ = false;
   std::unique_ptr<Leaf> leaf_;      // While there is a connection to the store,
@@ -277,7 +237,6 @@ class LeafProcess {
   bool was_full_ = false;
   bool lost_ = false;
   std::string said_;
-  std::string line_;
 };
 
 }  // namespace

@@ -33,12 +33,12 @@
 #include "rendezvous/job_server.h"
 #include "rendezvous/leaf_serve.h"
 #include "rendezvous/server.h"
+#include "rendezvous/supervisor_socket.h"
 #include "rendezvous/token_directory.h"
 
 namespace ivy::store {
 namespace {
 
-constexpr std::size_t kMaxControlLine = 4096;
 constexpr std::size_t kMaxStallBytes = 32u << 10;
 
 struct ServeOptions {
@@ -221,19 +221,9 @@ class RendezvousProcess {
     return {};
   }
 
-  // A control socket that is full loses the line: the store must not wait for its reader.
   void say(std::string text) {
-    for (char& c : text) {
-      if (c == '\n') c = '\v';
-    }
-    text.push_back('\n');
     if (options_.adopt_fd >= 0) text = "job " + options_.job_id.substr(0, 12) + ": " + text;
-    if (options_.control_fd < 0) {
-      std::fputs(text.c_str(), stdout);
-      std::fflush(stdout);
-    } else {
-      send(options_.control_fd, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
+    supervisor_.say(std::move(text));
   }
 
   int run() {
@@ -241,10 +231,7 @@ class RendezvousProcess {
       if (!error) loop_.stop();
     });
     count_when_asked();
-    if (options_.control_fd >= 0) {
-      control_.assign(options_.control_fd);
-      wait_for_control();
-    }
+    supervisor_.start();
     if (options_.adopt_fd >= 0) {
       adopted_.assign(options_.adopt_fd);
       wait_for_knock();
@@ -291,38 +278,9 @@ class RendezvousProcess {
     return server;
   }
 
-  void wait_for_control() {
-    control_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                        [this](const boost::system::error_code& error) {
-                          if (error || !read_control()) return loop_.stop();
-                          wait_for_control();
-                        });
-  }
-
-  // False at its end.
-  bool read_control() {
-    std::array<char, kMaxControlLine> bytes{};
-    const ssize_t count = recv(options_.control_fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count < 0) return errno == EAGAIN || errno == EINTR;
-    if (count == 0) return false;
-    line_.append(bytes.data(), static_cast<std::size_t>(count));
-    for (std::size_t end = line_.find('\n'); end != std::string::npos; end = line_.find('\n')) {
-      const std::string line = line_.substr(0, end);
-      line_.erase(0, end + 1);
-      if (!obey(line)) return false;
-    }
-    return line_.size() <= kMaxControlLine;
-  }
-
-  bool obey(std::string_view line) {
-    constexpr std::string_view kGeneration = "generation ";
-    if (!line.starts_with(kGeneration)) return line != "quit";
-    std::uint32_t generation = 0;
-    if (take_number("generation", line.substr(kGeneration.size()), generation).ok()) {
-      server_.begin_generation(generation);
-      acknowledge(generation);
-    }
-    return true;
+  void begin(std::uint32_t generation) {
+    server_.begin_generation(generation);
+    supervisor_.acknowledge(generation);
   }
 
   // Connections from the server for many jobs (job_process.h), and its question whether to rest.
@@ -380,18 +338,6 @@ class RendezvousProcess {
     });
   }
 
-  // The next workers wait for it: unlike a line for people it must arrive.
-  void acknowledge(std::uint32_t generation) {
-    const std::string line = "generation " + std::to_string(generation) + "\n";
-    const ssize_t sent =
-        send(options_.control_fd, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) return;
-    control_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                        [this, generation](const boost::system::error_code& error) {
-                          if (!error) acknowledge(generation);
-                        });
-  }
-
   // Said once per stall. A job may compute for hours without the store: it is stalled only when
   // somebody has waited for as long, too.
   void watch_for_stalls() {
@@ -419,12 +365,12 @@ class RendezvousProcess {
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set asked_{loop_, SIGUSR1};
-  boost::asio::posix::stream_descriptor control_{loop_};
+  SupervisorSocket supervisor_{loop_, options_.control_fd,
+                               [this](std::uint32_t generation) { begin(generation); }};
   boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
   boost::asio::steady_timer rest_timer_{loop_};
   std::optional<std::chrono::steady_clock::time_point> idle_since_;
-  std::string line_;
   std::uint64_t said_at_ = 0;
   int exit_code_ = 0;
 };

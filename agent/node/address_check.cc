@@ -26,6 +26,10 @@ namespace {
 
 constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
 constexpr std::uint32_t kMaxTimeoutMs = 60'000;
+// "No route to host" may pass: a neighbour that has just come up has not answered for its address
+// yet. So it is asked again this often, for so long.
+constexpr std::chrono::milliseconds kRetryPause{200};
+constexpr std::chrono::seconds kRetryTime{2};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -82,26 +86,48 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
  public:
   AddressCheck(boost::asio::io_context& loop, std::uint32_t timeout_ms,
                std::function<void(const AddressChecked&)> checked)
-      : socket_(loop), timer_(loop), timeout_ms_(timeout_ms), checked_(std::move(checked)) {}
+      : socket_(loop),
+        timer_(loop),
+        pause_(loop),
+        timeout_ms_(timeout_ms),
+        checked_(std::move(checked)) {}
 
   void start(const SocketAddress& address) {
-    find_route(address, answer_);
-    const int fd = socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return finish(errno);
-    socket_.assign(fd);
-    if (connect(fd, address.get(), address.length) == 0) return finish(0);
-    if (errno != EINPROGRESS) return finish(errno);
+    address_ = address;
+    find_route(address_, answer_);
     timer_.expires_after(std::chrono::milliseconds(timeout_ms_));
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->finish(ETIMEDOUT);
     });
-    socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                       [self = shared_from_this()](const boost::system::error_code& error) {
-                         if (!error) self->finish(self->pending_error());
-                       });
+    retry_until_ = std::chrono::steady_clock::now() + kRetryTime;
+    dial();
   }
 
  private:
+  void dial() {
+    if (!checked_) return;
+    const int fd = socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return finish(errno);
+    boost::system::error_code ignored;
+    socket_.close(ignored);
+    socket_.assign(fd);
+    if (connect(fd, address_.get(), address_.length) == 0) return finish(0);
+    if (errno != EINPROGRESS) return on_answer(errno);
+    socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                       [self = shared_from_this()](const boost::system::error_code& error) {
+                         if (!error) self->on_answer(self->pending_error());
+                       });
+  }
+
+  void on_answer(int error) {
+    const bool may_pass = error == EHOSTUNREACH || error == ENETUNREACH;
+    if (!may_pass || std::chrono::steady_clock::now() >= retry_until_) return finish(error);
+    pause_.expires_after(kRetryPause);
+    pause_.async_wait([self = shared_from_this()](const boost::system::error_code& waited) {
+      if (!waited) self->dial();
+    });
+  }
+
   int pending_error() {
     int error = 0;
     socklen_t length = sizeof error;
@@ -123,11 +149,15 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
     boost::system::error_code ignored;
     socket_.close(ignored);
     timer_.cancel();
+    pause_.cancel();
     std::exchange(checked_, nullptr)(answer_);
   }
 
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer pause_;
+  SocketAddress address_;
+  std::chrono::steady_clock::time_point retry_until_;
   const std::uint32_t timeout_ms_;
   std::function<void(const AddressChecked&)> checked_;
   AddressChecked answer_;
