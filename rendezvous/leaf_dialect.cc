@@ -110,14 +110,12 @@ Result<void> LeafDialect::receive(std::string_view bytes, std::uint64_t now_ns, 
   if (!bytes.empty()) state_->decoder.feed(bytes);
   state_->turn_over = false;
   state_->now = now_ns;
-  std::size_t cost = 0;
-  std::size_t counted = out.size();
-  while (cost < kTurnBytes) {
+  Turn turn(out);
+  while (!turn.over()) {
     const std::optional<WireFrame> frame = IVY_TRY(state_->decoder.next());
     if (!frame) return {};
     IVY_CHECK(state_->serve(*frame, now_ns, out));
-    cost += kRequestCost;
-    for (; counted < out.size(); ++counted) cost += cost_of(out[counted]);
+    turn.count();
   }
   state_->turn_over = true;
   return {};

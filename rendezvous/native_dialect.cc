@@ -136,14 +136,12 @@ Result<std::unique_ptr<NativeDialect>> NativeDialect::make(StoreFront& engine, C
 Result<void> NativeDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
   if (!bytes.empty()) state_->decoder.feed(bytes);
   state_->turn_over = false;
-  std::size_t cost = 0;
-  std::size_t counted = out.size();
-  while (cost < kTurnBytes) {
+  Turn turn(out);
+  while (!turn.over()) {
     const std::optional<WireFrame> frame = IVY_TRY(state_->decoder.next());
     if (!frame) return {};
     IVY_CHECK(state_->serve(*frame, now_ns, out));
-    cost += kRequestCost;
-    for (; counted < out.size(); ++counted) cost += cost_of(out[counted]);
+    turn.count();
   }
   state_->turn_over = true;
   return {};

@@ -163,4 +163,21 @@ inline constexpr std::size_t kTurnBytes = 1u << 20;
 inline constexpr std::size_t kRequestCost = 256;
 std::size_t cost_of(const Reply& reply);
 
+// What one turn has served so far.
+class Turn {
+ public:
+  explicit Turn(const Replies& replies) : replies_(replies), counted_(replies.size()) {}
+  bool over() const { return cost_ >= kTurnBytes; }
+  // After each request.
+  void count() {
+    cost_ += kRequestCost;
+    for (; counted_ < replies_.size(); ++counted_) cost_ += cost_of(replies_[counted_]);
+  }
+
+ private:
+  const Replies& replies_;
+  std::size_t counted_;
+  std::size_t cost_ = 0;
+};
+
 }  // namespace ivy::store

@@ -239,18 +239,16 @@ Result<void> TorchDialect::receive(std::string_view bytes, std::uint64_t now_ns,
   state.keep(bytes);
   state.has_more = false;
   if (state.dialect == State::Dialect::kUnknown && !IVY_TRY(state.recognize())) return {};
-  std::size_t cost = 0;
-  std::size_t counted = out.size();
+  Turn turn(out);
   while (state.waiting == 0 || state.next_is_cancel()) {
-    if (cost >= kTurnBytes) {
+    if (turn.over()) {
       state.has_more = true;
       return {};
     }
     if (!IVY_TRY(state.read_request())) return {};
     IVY_CHECK(state.serve(now_ns, out));
     state.incoming = {};
-    cost += kRequestCost;
-    for (; counted < out.size(); ++counted) cost += cost_of(out[counted]);
+    turn.count();
   }
   state.has_more = !state.rest().empty();
   if (state.rest().size() > kMaxTorchRequestBytes)
