@@ -40,8 +40,8 @@ struct ShowRanks {
 
 struct Options {
   // Placement.
-  std::vector<Host> hosts;       // From -H, --hostfile or --fake-hosts; empty: this host.
-  std::string host_source;       // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
   std::optional<int> num_proc;   // -n

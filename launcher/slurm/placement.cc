@@ -99,8 +99,7 @@ Error started_as_tasks(const SlurmAllocation& allocation,
                "srun has started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +
                    allocation.name() + ", step " + allocation.step->id +
                    "): each of them would start the whole job",
-               "without srun, once: " + quoted_arguments(arguments) +
-                   "\nor as one task: srun -N 1 -n 1 --overlap ..."};
+               "inside sbatch or salloc, without srun: " + quoted_arguments(arguments)};
 }
 
 }  // namespace ivy

@@ -94,7 +94,7 @@ TEST(PlacementTest, TasksOfAStepAreToldTheRightLine) {
   EXPECT_EQ(error.message,
             "srun has started ivyrun 8 times (Slurm job 1234, step 0): each of them would start "
             "the whole job");
-  EXPECT_TRUE(error.fix.starts_with("without srun, once: ivyrun -n 8 'my train.py'\n"));
+  EXPECT_EQ(error.fix, "inside sbatch or salloc, without srun: ivyrun -n 8 'my train.py'");
 }
 
 // ---- Devices
