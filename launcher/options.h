@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/hosts.h"
+#include "launcher/slurm/allocation.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
@@ -39,8 +40,10 @@ struct ShowRanks {
 
 struct Options {
   // Placement.
-  std::vector<Host> hosts;       // From -H, --hostfile or --fake-hosts; empty: this host.
-  std::string host_source;       // "-H", "hostfile x", "--fake-hosts", or empty.
+  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
+  std::optional<SlurmAllocation> allocation;
   std::optional<int> num_proc;   // -n
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
   // --nnodes MIN:MAX: so many hosts are enough (launcher/membership.h). Else all are needed.

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "launcher/slurm/worker_variables.h"
+
 namespace ivy {
 namespace {
 
@@ -144,9 +146,11 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
 }
 
 void add_passed_on(const EnvironmentInputs& inputs, Environment& out) {
-  for (const EnvVariable& variable : *inputs.caller)
-    if (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kAllow)
+  for (const EnvVariable& variable : *inputs.caller) {
+    const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
+    if (is_of_the_job || (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kAllow))
       set_variable(out, variable.name, variable.value);
+  }
 }
 
 // What all workers of this host have in common.
@@ -187,6 +191,9 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
   for (const EnvVariable& variable : generation_variables(inputs.generation))
     set_variable(out, variable.name, variable.value);
+  if (inputs.options->allocation)
+    for (const EnvVariable& variable : slurm_host_variables(plan, host))
+      set_variable(out, variable.name, variable.value);
   if (plan.store_port == 0) return;
   const HostFacts& facts = answer_of(inputs, host).facts;
   set_variable(out, "IVY_STORE",
@@ -343,6 +350,9 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     spec->set_standard_input(worker.rank == 0 && options.stdin_choice == "0");
     Environment own;
     add_worker(facts, host, worker, own);
+    if (options.allocation)
+      for (const EnvVariable& variable : slurm_rank_variables(worker))
+        set_variable(own, variable.name, variable.value);
     copy_variables(own, spec->mutable_environment());
   }
   return plan;
