@@ -19,6 +19,7 @@
 #include "launcher/job_record.h"
 #include "launcher/links/agents_program.h"
 #include "launcher/options.h"
+#include "launcher/slurm/placement.h"
 #include "proto/log.h"
 #include "proto/short_slice.h"
 
@@ -185,6 +186,28 @@ int run_job(ivy::JobRequest request, char* const* argv) {
   _exit(exit_code);
 }
 
+// Inside a Slurm allocation its hosts are the job's. One of several tasks of a step says nothing
+// unless it is the first.
+ivy::Result<void> use_allocation(const ivy::Environment& caller, char* const* argv,
+                                 ivy::Options& options) {
+  if (ivy::passes_allocation_over(options)) return {};
+  const std::optional<ivy::SlurmAllocation> found = IVY_TRY(ivy::read_allocation(caller));
+  if (!found) return {};
+  if (found->step && found->step->tasks > 1) {
+    if (found->step->task > 0) _exit(ivy::kExitUsage);
+    std::vector<std::string> arguments{"ivyrun"};
+    for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
+      arguments.emplace_back(*argument);
+    return ivy::started_as_tasks(*found, arguments);
+  }
+  const auto is_here = [](const std::string& name) {
+    ivy::Host host;
+    host.name = name;
+    return ivy::is_this_host(host);
+  };
+  return ivy::place_in_allocation(*found, is_here, options);
+}
+
 int run(const ivy::Options& options, const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
   request.identity = ivy::make_job_identity();
@@ -255,5 +278,7 @@ int main(int argc, char** argv) {
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
+  const ivy::Result<void> placed = use_allocation(caller, argv, parsed->options);
+  if (!placed.ok()) return complain(placed.error());
   return run(parsed->options, caller, argv);
 }

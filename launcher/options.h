@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/hosts.h"
+#include "launcher/slurm/allocation.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
@@ -19,7 +20,7 @@ enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
-enum class TransportChoice { kAuto, kLocal, kAgent, kSsh };
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 
 // Workers per host: a number, or a word that facts decide.
 struct PerHost {
@@ -39,8 +40,10 @@ struct ShowRanks {
 
 struct Options {
   // Placement.
-  std::vector<Host> hosts;       // From -H, --hostfile or --fake-hosts; empty: this host.
-  std::string host_source;       // "-H", "hostfile x", "--fake-hosts", or empty.
+  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
+  std::optional<SlurmAllocation> allocation;
   std::optional<int> num_proc;   // -n
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
   // --nnodes MIN:MAX: so many hosts are enough (launcher/membership.h). Else all are needed.
@@ -85,6 +88,7 @@ struct Options {
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
   std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
+  std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
   int fanout = 64;
   // Diagnosis.
   bool dry_run = false;

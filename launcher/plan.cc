@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "launcher/plan_checks.h"
+#include "launcher/slurm/device_checks.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -164,7 +165,11 @@ Offer place_workers(Planner& planner) {
           "IVY-P002", kExitUsage,
           "asked for " + plural(wanted, "host") + ", " + std::to_string(host_count) +
               (host_count == 1 ? " is given (" : " are given (") + fold_host_names(names) + ")",
-          "", "", "name the hosts: -H host1,host2,...\n--nnodes " + std::to_string(host_count));
+          "", "",
+          std::string(options.allocation
+                          ? "allocate more hosts: sbatch or salloc -N " + std::to_string(wanted)
+                          : "name the hosts: -H host1,host2,...") +
+              "\n--nnodes " + std::to_string(host_count));
     }
     host_count = std::min(wanted, host_count);
   }
@@ -341,12 +346,14 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   Offer offer = place_workers(planner);
   limit_places(planner, offer);
   plan.rule = offer.rule;
+  if (options.allocation) plan.rule += "; hosts of " + options.allocation->name();
   number_workers(planner, offer, plan);
   if (!plan.hosts.empty()) {
     plan.arguments = worker_arguments(options, planner.facts(plan.hosts.front().host_index));
     check_plan(options, answers, plan, refusals);
     choose_master(planner, plan);
     choose_leaves(planner, plan);
+    check_allocated_devices(options, answers, plan, refusals);
     warn_shared_accelerators(planner, plan);
   }
   return plan;

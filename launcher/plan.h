@@ -67,6 +67,9 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
 // hosts.
 std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts);
 
+// A command line as a shell needs it, so that it can be pasted.
+std::string quoted_arguments(const std::vector<std::string>& arguments);
+
 // "2 hosts x 2 = 4 ranks (…rule…)"; with --dry-run the whole table.
 std::string plan_line(const JobPlan& plan);
 std::string plan_table(const Options& options, const JobPlan& plan,

@@ -36,24 +36,6 @@ std::string columns(const std::vector<Row>& rows) {
   return out;
 }
 
-// Arguments as a shell would need them, so that the line can be pasted.
-std::string quoted_arguments(const std::vector<std::string>& arguments) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
-  std::string out;
-  for (const std::string& argument : arguments) {
-    if (!out.empty()) out += ' ';
-    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
-      out += argument;
-      continue;
-    }
-    out += '\'';
-    for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
-  }
-  return out;
-}
-
 Row host_row(const PlannedHost& host, const HostAnswer& answer) {
   const HostFacts& facts = answer.facts;
   const std::string accelerators =
@@ -91,6 +73,23 @@ std::string carriers_text(const JobPlan& plan) {
 }
 
 }  // namespace
+
+std::string quoted_arguments(const std::vector<std::string>& arguments) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+  std::string out;
+  for (const std::string& argument : arguments) {
+    if (!out.empty()) out += ' ';
+    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
+      out += argument;
+      continue;
+    }
+    out += '\'';
+    for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
 
 std::string plan_line(const JobPlan& plan) {
   std::string line = plural(plan.hosts.size(), "host");

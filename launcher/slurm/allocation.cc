@@ -1,0 +1,171 @@
+#include "launcher/slurm/allocation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "launcher/slurm/nodelist.h"
+
+namespace ivy {
+namespace {
+
+// What helps whatever is wrong with the variables.
+constexpr const char* kNotMeant =
+    "start it by sbatch, salloc or srun itself\n"
+    "or, if no Slurm job is meant: env -u SLURM_JOB_ID -u SLURM_JOBID ivyrun ...";
+
+struct Reader {
+  const Environment& environment;
+
+  // An empty variable says nothing.
+  const std::string* find(std::string_view name) const {
+    const std::string* value = find_variable(environment, name);
+    return value == nullptr || value->empty() ? nullptr : value;
+  }
+  const std::string* find(std::string_view name, std::string_view older) const {
+    const std::string* value = find(name);
+    return value != nullptr ? value : find(older);
+  }
+  std::string text(std::string_view name) const {
+    const std::string* value = find(name);
+    return value == nullptr ? "" : *value;
+  }
+
+  template <class Number>
+  Result<std::optional<Number>> number(std::string_view name) const {
+    const std::string* value = find(name);
+    if (value == nullptr) return std::optional<Number>{};
+    Number result = 0;
+    const char* const last = value->data() + value->size();
+    const auto [end, error] = std::from_chars(value->data(), last, result);
+    if (error != std::errc{} || end != last || result < 0) return bad(name, *value);
+    return std::optional<Number>{result};
+  }
+
+  Error bad(std::string_view name, const std::string& value) const {
+    return Error{Code::kInvalidArgument,
+                 std::string(name) + "=" + value + " is not what Slurm writes", kNotMeant};
+  }
+};
+
+bool is_number(const std::string& text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
+  const std::string* list = reader.find("SLURM_JOB_NODELIST", "SLURM_NODELIST");
+  if (list == nullptr)
+    return Error{Code::kInvalidArgument,
+                 "SLURM_JOB_ID=" + out.job_id + " but no SLURM_JOB_NODELIST: which hosts?",
+                 kNotMeant};
+  out.nodelist = *list;
+  Result<std::vector<std::string>> hosts = parse_nodelist(*list);
+  if (!hosts.ok()) {
+    Error error = hosts.error().context("SLURM_JOB_NODELIST=" + *list);
+    error.fix = kNotMeant;
+    return error;
+  }
+  out.hosts = std::move(hosts).value();
+  std::set<std::string> seen;
+  for (const std::string& host : out.hosts)
+    if (!seen.insert(host).second)
+      return Error{Code::kInvalidArgument,
+                   "SLURM_JOB_NODELIST=" + *list + " names " + host + " twice", kNotMeant};
+  const std::optional<int> count = IVY_TRY(reader.number<int>("SLURM_JOB_NUM_NODES"));
+  if (count && static_cast<std::size_t>(*count) != out.hosts.size())
+    return Error{Code::kInvalidArgument,
+                 "SLURM_JOB_NODELIST=" + *list + " has " + std::to_string(out.hosts.size()) +
+                     " hosts, SLURM_JOB_NUM_NODES says " + std::to_string(*count),
+                 kNotMeant};
+  return {};
+}
+
+Result<void> read_cpus(const Reader& reader, SlurmAllocation& out) {
+  const std::string* text = reader.find("SLURM_JOB_CPUS_PER_NODE");
+  if (text == nullptr) return {};
+  Result<std::vector<int>> counts = parse_node_counts(*text);
+  if (!counts.ok() || counts->size() != out.hosts.size())
+    return Error{Code::kInvalidArgument,
+                 "SLURM_JOB_CPUS_PER_NODE=" + *text + " does not fit SLURM_JOB_NODELIST=" +
+                     out.nodelist + " (" + std::to_string(out.hosts.size()) + " hosts)",
+                 kNotMeant};
+  out.cpus = std::move(counts).value();
+  return {};
+}
+
+void read_gpus(const Reader& reader, SlurmAllocation& out) {
+  constexpr std::pair<const char*, const char*> kAsked[] = {
+      {"SLURM_GPUS_PER_TASK", "--gpus-per-task"},
+      {"SLURM_GPUS_PER_NODE", "--gpus-per-node"},
+      {"SLURM_GPUS_PER_SOCKET", "--gpus-per-socket"},
+      {"SLURM_GPUS", "--gpus"},
+  };
+  for (const auto& [variable, flag] : kAsked) {
+    const std::string* value = reader.find(variable);
+    if (value == nullptr) continue;
+    out.gpus_asked += (out.gpus_asked.empty() ? "" : " ") + std::string(flag) + " " + *value;
+  }
+  // Newer Slurm says it as a kind of trackable resource, and how it will bind in another.
+  const std::string per_task = reader.text("SLURM_TRES_PER_TASK");
+  const std::string bind = reader.text("SLURM_TRES_BIND");
+  out.gpus_per_task =
+      reader.find("SLURM_GPUS_PER_TASK") != nullptr || per_task.find("gpu") != std::string::npos ||
+      bind.find("per_task") != std::string::npos || bind.find("single") != std::string::npos;
+  if (out.gpus_asked.empty() && per_task.find("gpu") != std::string::npos)
+    out.gpus_asked = "--tres-per-task " + per_task;
+}
+
+Result<void> read_place(const Reader& reader, SlurmAllocation& out) {
+  out.node_name = reader.text("SLURMD_NODENAME");
+  const auto at = std::find(out.hosts.begin(), out.hosts.end(), out.node_name);
+  if (at != out.hosts.end()) out.node_id = static_cast<int>(at - out.hosts.begin());
+  // A worker of ivyrun has these variables from us, and they say who it is in our own job.
+  if (reader.find("IVY_RANK") != nullptr) return {};
+  const std::string* id = reader.find("SLURM_STEP_ID", "SLURM_STEPID");
+  const std::optional<int> task = IVY_TRY(reader.number<int>("SLURM_PROCID"));
+  if (id == nullptr || !task) return {};
+  SlurmStep step;
+  step.id = *id;
+  step.task = *task;
+  std::optional<int> tasks = IVY_TRY(reader.number<int>("SLURM_STEP_NUM_TASKS"));
+  if (!tasks) tasks = IVY_TRY(reader.number<int>("SLURM_NTASKS"));
+  step.tasks = tasks.value_or(1);
+  out.step = step;
+  return {};
+}
+
+}  // namespace
+
+std::string SlurmAllocation::name() const {
+  if (array_job_id.empty()) return "Slurm job " + job_id;
+  return "Slurm job " + job_id + " (" + array_job_id + "_" + array_task_id + ")";
+}
+
+Result<std::optional<SlurmAllocation>> read_allocation(const Environment& environment) {
+  const Reader reader{environment};
+  const std::string* id = reader.find("SLURM_JOB_ID", "SLURM_JOBID");
+  if (id == nullptr) return std::optional<SlurmAllocation>{};
+  SlurmAllocation out;
+  out.job_id = *id;
+  if (!is_number(*id)) return reader.bad("SLURM_JOB_ID", *id);
+  const std::optional<int> components = IVY_TRY(reader.number<int>("SLURM_HET_SIZE"));
+  if (components.value_or(1) > 1)
+    return Error{Code::kFailedPrecondition,
+                 "Slurm job " + *id + " is a heterogeneous job of " + std::to_string(*components) +
+                     " components (SLURM_HET_SIZE): ivyrun starts its workers in jobs of one kind",
+                 "ask for all hosts in one component (no \":\" and no \"#SBATCH hetjob\")"};
+  IVY_CHECK(read_hosts(reader, out));
+  IVY_CHECK(read_cpus(reader, out));
+  IVY_CHECK(read_place(reader, out));
+  read_gpus(reader, out);
+  out.array_job_id = reader.text("SLURM_ARRAY_JOB_ID");
+  out.array_task_id = reader.text("SLURM_ARRAY_TASK_ID");
+  out.cluster = reader.text("SLURM_CLUSTER_NAME");
+  out.restart_count = IVY_TRY(reader.number<int>("SLURM_RESTART_COUNT")).value_or(0);
+  out.gpus_here = IVY_TRY(reader.number<int>("SLURM_GPUS_ON_NODE"));
+  out.end_unix_s = IVY_TRY(reader.number<std::int64_t>("SLURM_JOB_END_TIME"));
+  return std::optional<SlurmAllocation>{std::move(out)};
+}
+
+}  // namespace ivy

@@ -1,0 +1,48 @@
+// What Slurm's variables say about the allocation that ivyrun was started in. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// The step whose task we are. The batch script of sbatch and the shell of salloc are none, though
+// Slurm gives a batch script SLURM_PROCID=0.
+struct SlurmStep {
+  std::string id;  // SLURM_STEP_ID
+  int tasks = 1;   // SLURM_STEP_NUM_TASKS
+  int task = 0;    // SLURM_PROCID
+};
+
+struct SlurmAllocation {
+  std::string job_id;        // SLURM_JOB_ID; of an array's element its own.
+  std::string array_job_id;  // Empty: no array.
+  std::string array_task_id;
+  int restart_count = 0;           // SLURM_RESTART_COUNT: how often it was requeued.
+  std::string cluster;             // SLURM_CLUSTER_NAME; empty: not said.
+  std::string nodelist;            // SLURM_JOB_NODELIST as Slurm wrote it.
+  std::vector<std::string> hosts;  // In Slurm's order; each once, at least one.
+  std::vector<int> cpus;           // SLURM_JOB_CPUS_PER_NODE, per host; empty: not said.
+  std::string node_name;           // SLURMD_NODENAME: the node we are on; empty in salloc's shell.
+  std::optional<int> node_id;      // Its index in hosts; none: not one of them, or not said.
+  std::optional<int> gpus_here;    // SLURM_GPUS_ON_NODE
+  std::string gpus_asked;      // "--gpus-per-node 4", as it was asked for; empty: not, or not said.
+  bool gpus_per_task = false;  // Slurm binds each task of a step to its own devices.
+  std::optional<std::int64_t> end_unix_s;  // SLURM_JOB_END_TIME, from Slurm 23.02 on.
+  std::optional<SlurmStep> step;
+
+  // "Slurm job 1234", "Slurm job 1234 (7_2)".
+  std::string name() const;
+};
+
+// Nothing: no variable says that we are in an allocation. InvalidArgument: they say so, but what
+// they say cannot be true (no node list, one of another grammar, a host twice, counts for other
+// hosts); FailedPrecondition: an allocation of several components (a heterogeneous job).
+Result<std::optional<SlurmAllocation>> read_allocation(const Environment& environment);
+
+}  // namespace ivy

@@ -1,0 +1,34 @@
+// The two small languages of Slurm's variables: node lists and counts per node. Pure; thread: any.
+//
+//   list  := item { ',' item }                   commas inside brackets do not split
+//   item  := name | text '[' ranges ']' { text '[' ranges ']' }       nothing follows the last ']'
+//   ranges := low [ '-' high ] { ',' low [ '-' high ] }
+//   counts := count [ '(x' times ')' ] { ',' count [ '(x' times ')' ] }
+//
+// Source: `scontrol show hostnames` of Slurm 22.05, with which the tests compare. It also takes
+// what no Slurm writes (an unclosed bracket, empty items, blanks): here that is an error.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+// The names of SLURM_JOB_NODELIST in their order. Numbers are padded as each range's first one is.
+// Of several brackets the last varies fastest, then the first, the second and so on, as Slurm does
+// it. Names that are there twice are kept. InvalidArgument names the text and the column. Limits:
+// kMaxHosts names, kMaxHostListBytes characters (launcher/hosts.h).
+Result<std::vector<std::string>> parse_nodelist(std::string_view text);
+
+// SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. Same limits.
+Result<std::vector<int>> parse_node_counts(std::string_view text);
+
+// The writings that the two above read back: names keep their order ("n[01-03,10,9]"), and only
+// their last number is folded, where nothing stands behind it.
+std::string nodelist_text(const std::vector<std::string>& names);
+std::string node_counts_text(const std::vector<int>& counts);
+
+}  // namespace ivy

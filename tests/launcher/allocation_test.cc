@@ -1,0 +1,164 @@
+#include "launcher/slurm/allocation.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+// What Slurm 22.05 gives the script of `sbatch -N 3 --ntasks-per-node 1`.
+Environment batch() {
+  return {{"SLURM_JOB_ID", "1234"},
+          {"SLURM_JOBID", "1234"},
+          {"SLURM_JOB_NODELIST", "n[01-03]"},
+          {"SLURM_NODELIST", "n[01-03]"},
+          {"SLURM_JOB_NUM_NODES", "3"},
+          {"SLURM_JOB_CPUS_PER_NODE", "8(x2),4"},
+          {"SLURM_TASKS_PER_NODE", "1(x3)"},
+          {"SLURM_CLUSTER_NAME", "test"},
+          {"SLURMD_NODENAME", "n02"},
+          {"SLURM_PROCID", "0"},
+          {"SLURM_LOCALID", "0"},
+          {"SLURM_NODEID", "0"},
+          {"SLURM_GTIDS", "0"},
+          {"SLURM_NTASKS", "3"}};
+}
+
+Environment batch_with(const char* name, const char* value) {
+  Environment environment = batch();
+  set_variable(environment, name, value);
+  return environment;
+}
+
+SlurmAllocation read(const Environment& environment) {
+  Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+  if (!found.ok()) ADD_FAILURE() << found.error().message;
+  return found.ok() && found->has_value() ? **found : SlurmAllocation{};
+}
+
+std::string refusal(const Environment& environment) {
+  const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+  EXPECT_FALSE(found.ok());
+  return found.ok() ? "" : found.error().message;
+}
+
+TEST(AllocationTest, ReadsABatchScript) {
+  const SlurmAllocation found = read(batch());
+  EXPECT_EQ(found.job_id, "1234");
+  EXPECT_EQ(found.name(), "Slurm job 1234");
+  EXPECT_EQ(found.hosts, (std::vector<std::string>{"n01", "n02", "n03"}));
+  EXPECT_EQ(found.cpus, (std::vector<int>{8, 8, 4}));
+  EXPECT_EQ(found.cluster, "test");
+  EXPECT_EQ(found.node_name, "n02");
+  EXPECT_EQ(found.node_id, 1);
+  EXPECT_EQ(found.restart_count, 0);
+  EXPECT_FALSE(found.end_unix_s.has_value());
+  EXPECT_FALSE(found.gpus_here.has_value());
+  EXPECT_FALSE(found.step.has_value()) << "SLURM_PROCID=0 of a batch script is no rank";
+}
+
+TEST(AllocationTest, NoneOutsideSlurm) {
+  for (const Environment& environment :
+       {Environment{}, Environment{{"SLURM_CONF", "/etc/slurm.conf"}, {"SLURM_JOB_ID", ""}}}) {
+    const Result<std::optional<SlurmAllocation>> found = read_allocation(environment);
+    ASSERT_TRUE(found.ok());
+    EXPECT_FALSE(found->has_value());
+  }
+}
+
+TEST(AllocationTest, ReadsOldNames) {
+  const SlurmAllocation found = read({{"SLURM_JOBID", "7"}, {"SLURM_NODELIST", "a,b"}});
+  EXPECT_EQ(found.job_id, "7");
+  EXPECT_EQ(found.hosts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_FALSE(found.node_id.has_value());
+}
+
+TEST(AllocationTest, KnowsAStep) {
+  Environment environment = batch_with("SLURM_STEP_ID", "2");
+  set_variable(environment, "SLURM_STEP_NUM_TASKS", "8");
+  set_variable(environment, "SLURM_PROCID", "5");
+  SlurmAllocation found = read(environment);
+  ASSERT_TRUE(found.step.has_value());
+  EXPECT_EQ(found.step->id, "2");
+  EXPECT_EQ(found.step->tasks, 8);
+  EXPECT_EQ(found.step->task, 5);
+
+  unset_variable(environment, "SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(read(environment).step->tasks, 3) << "SLURM_NTASKS, where the step says nothing";
+
+  // A worker of ivyrun: its SLURM_PROCID is our own.
+  set_variable(environment, "IVY_RANK", "5");
+  EXPECT_FALSE(read(environment).step.has_value());
+}
+
+TEST(AllocationTest, ReadsRequeueArrayAndEnd) {
+  Environment environment = batch_with("SLURM_RESTART_COUNT", "2");
+  set_variable(environment, "SLURM_ARRAY_JOB_ID", "1230");
+  set_variable(environment, "SLURM_ARRAY_TASK_ID", "4");
+  set_variable(environment, "SLURM_JOB_END_TIME", "1763780000");
+  const SlurmAllocation found = read(environment);
+  EXPECT_EQ(found.restart_count, 2);
+  EXPECT_EQ(found.name(), "Slurm job 1234 (1230_4)");
+  EXPECT_EQ(found.end_unix_s, 1763780000);
+}
+
+TEST(AllocationTest, ReadsWhatGpusWereAskedFor) {
+  struct Case {
+    Environment variables;
+    const char* asked;
+    bool per_task;
+  };
+  const Case cases[] = {
+      {{}, "", false},
+      {{{"SLURM_GPUS_PER_NODE", "4"}}, "--gpus-per-node 4", false},
+      {{{"SLURM_GPUS", "8"}}, "--gpus 8", false},
+      {{{"SLURM_GPUS_PER_TASK", "1"}, {"SLURM_TRES_PER_TASK", "gres:gpu:1"}},
+       "--gpus-per-task 1",
+       true},
+      {{{"SLURM_TRES_PER_TASK", "gres/gpu:1"}}, "--tres-per-task gres/gpu:1", true},
+      {{{"SLURM_TRES_BIND", "gres/gpu:per_task:1"}}, "", true},
+      {{{"SLURM_TRES_BIND", "gres/gpu:closest"}}, "", false},
+  };
+  for (const Case& c : cases) {
+    Environment environment = batch_with("SLURM_GPUS_ON_NODE", "4");
+    for (const EnvVariable& variable : c.variables)
+      set_variable(environment, variable.name, variable.value);
+    const SlurmAllocation found = read(environment);
+    EXPECT_EQ(found.gpus_asked, c.asked);
+    EXPECT_EQ(found.gpus_per_task, c.per_task) << c.asked;
+    EXPECT_EQ(found.gpus_here, 4);
+  }
+}
+
+TEST(AllocationTest, RefusesWhatCannotBe) {
+  Environment without_list{{"SLURM_JOB_ID", "1234"}};
+  EXPECT_EQ(refusal(without_list), "SLURM_JOB_ID=1234 but no SLURM_JOB_NODELIST: which hosts?");
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"SLURM_JOB_ID", "12x", "SLURM_JOB_ID=12x is not what Slurm writes"},
+      {"SLURM_JOB_NODELIST", "n[01-",
+       "SLURM_JOB_NODELIST=n[01-: column 1: \"n[01-\" has a bracket without its partner"},
+      {"SLURM_JOB_NODELIST", "(null)",
+       "SLURM_JOB_NODELIST=(null): column 1: \"(null)\" is not the name of a host"},
+      {"SLURM_JOB_NODELIST", "n01,n01,n02", "SLURM_JOB_NODELIST=n01,n01,n02 names n01 twice"},
+      {"SLURM_JOB_NODELIST", "n01",
+       "SLURM_JOB_NODELIST=n01 has 1 hosts, SLURM_JOB_NUM_NODES says 3"},
+      {"SLURM_JOB_CPUS_PER_NODE", "8",
+       "SLURM_JOB_CPUS_PER_NODE=8 does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
+      {"SLURM_JOB_CPUS_PER_NODE", "8(x",
+       "SLURM_JOB_CPUS_PER_NODE=8(x does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
+      {"SLURM_RESTART_COUNT", "-1", "SLURM_RESTART_COUNT=-1 is not what Slurm writes"},
+      {"SLURM_JOB_END_TIME", "soon", "SLURM_JOB_END_TIME=soon is not what Slurm writes"},
+      {"SLURM_PROCID", "x", "SLURM_PROCID=x is not what Slurm writes"},
+      {"SLURM_HET_SIZE", "2",
+       "Slurm job 1234 is a heterogeneous job of 2 components (SLURM_HET_SIZE): ivyrun starts its "
+       "workers in jobs of one kind"},
+  };
+  for (const auto& [name, value, expected] : cases) {
+    const Result<std::optional<SlurmAllocation>> found = read_allocation(batch_with(name, value));
+    ASSERT_FALSE(found.ok()) << name << "=" << value;
+    EXPECT_EQ(found.error().message, expected);
+    EXPECT_FALSE(found.error().fix.empty());
+  }
+}
+
+}  // namespace
+}  // namespace ivy

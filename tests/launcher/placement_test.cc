@@ -1,0 +1,200 @@
+#include "launcher/slurm/placement.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/slurm/device_checks.h"
+#include "launcher/slurm/worker_variables.h"
+
+namespace ivy {
+namespace {
+
+SlurmAllocation four() {
+  SlurmAllocation allocation;
+  allocation.job_id = "1234";
+  allocation.hosts = {"n1", "n2", "n3", "n4"};
+  allocation.node_name = "n2";
+  allocation.node_id = 1;
+  return allocation;
+}
+
+Options with_hosts(const std::string& list) {
+  Options options;
+  if (list.empty()) return options;
+  options.hosts = parse_host_list(list, "-H").value();
+  options.host_source = "-H";
+  return options;
+}
+
+bool is_n2(const std::string& name) { return name == "localhost" || name == "n2"; }
+
+std::string placed(const std::string& list, const SlurmAllocation& allocation = four()) {
+  Options options = with_hosts(list);
+  const Result<void> done = place_in_allocation(allocation, is_n2, options);
+  if (!done.ok()) return "error " + done.error().message;
+  std::string out = options.host_source + ":";
+  for (const Host& host : options.hosts)
+    out += " " + host.name + (host.slots ? ":" + std::to_string(*host.slots) : "");
+  return out;
+}
+
+TEST(PlacementTest, TakesAllHostsOrThoseThatAreNamed) {
+  EXPECT_EQ(placed(""), "Slurm job 1234: n1 n2 n3 n4");
+  EXPECT_EQ(placed("n3,n1:2"), "-H within Slurm job 1234: n3 n1:2");
+  EXPECT_EQ(placed("localhost:2"), "-H within Slurm job 1234: n2:2");
+  EXPECT_EQ(placed("n4.cluster"), "-H within Slurm job 1234: n4");
+  SlurmAllocation long_names = four();
+  long_names.hosts = {"n1.a", "n1.b"};
+  EXPECT_EQ(placed("n1.b", long_names), "-H within Slurm job 1234: n1.b");
+}
+
+TEST(PlacementTest, RefusesOtherHosts) {
+  EXPECT_EQ(placed("n1,n[5-6]"), "error -H: n[5-6] are not in Slurm job 1234 (n[1-4])");
+  EXPECT_EQ(placed("n10"), "error -H: n10 is not in Slurm job 1234 (n[1-4])");
+  EXPECT_EQ(placed("n2,localhost"), "error -H: localhost is n2, which is named already");
+  EXPECT_EQ(placed("me@n1"),
+            "error -H: n1 is written with a user, which only SSH knows; in Slurm job 1234 hosts "
+            "are reached by Slurm");
+  EXPECT_EQ(placed("n1:port=22"),
+            "error -H: n1 is written with a port, which only SSH knows; in Slurm job 1234 hosts "
+            "are reached by Slurm");
+  // salloc's shell on a login node.
+  SlurmAllocation elsewhere = four();
+  elsewhere.node_id.reset();
+  elsewhere.hosts = {"n1", "n3"};
+  EXPECT_EQ(placed("localhost", elsewhere),
+            "error -H: localhost is not in Slurm job 1234 (n[1,3])");
+}
+
+TEST(PlacementTest, IsPassedOverWhereItIsNotMeant) {
+  struct Case {
+    const char* hosts;
+    TransportChoice transport;
+    bool passed_over;
+  };
+  const Case cases[] = {
+      {"", TransportChoice::kAuto, false},   {"", TransportChoice::kLocal, true},
+      {"", TransportChoice::kSsh, false},    {"n9", TransportChoice::kAuto, false},
+      {"n9", TransportChoice::kSsh, true},   {"n9", TransportChoice::kAgent, true},
+      {"n9", TransportChoice::kLocal, true},
+  };
+  for (const Case& c : cases) {
+    Options options = with_hosts(c.hosts);
+    options.transport = c.transport;
+    EXPECT_EQ(passes_allocation_over(options), c.passed_over) << c.hosts;
+  }
+  Options pretended;
+  pretended.hosts = fake_hosts(2);
+  EXPECT_TRUE(passes_allocation_over(pretended));
+}
+
+TEST(PlacementTest, TasksOfAStepAreToldTheRightLine) {
+  SlurmAllocation allocation = four();
+  allocation.step = SlurmStep{"0", 8, 0};
+  const Error error = started_as_tasks(allocation, {"ivyrun", "-n", "8", "my train.py"});
+  EXPECT_EQ(error.message,
+            "srun has started ivyrun 8 times (Slurm job 1234, step 0): each of them would start "
+            "the whole job");
+  EXPECT_EQ(error.fix, "inside sbatch or salloc, without srun: ivyrun -n 8 'my train.py'");
+}
+
+// ---- Devices
+// -------------------------------------------------------------------------------------
+
+struct Planned {
+  Options options;
+  std::vector<HostAnswer> answers;
+  JobPlan plan;
+};
+
+Planned two_hosts(int workers, std::uint32_t devices) {
+  Planned made;
+  made.options.allocation = four();
+  for (int i = 0; i < 2; ++i) {
+    HostAnswer answer;
+    answer.name = "n" + std::to_string(i + 1);
+    answer.facts.set_accelerators(devices);
+    made.answers.push_back(answer);
+    PlannedHost host;
+    host.name = answer.name;
+    host.node_rank = i;
+    host.host_index = static_cast<std::size_t>(i);
+    for (int local = 0; local < workers; ++local)
+      host.workers.push_back(PlannedWorker{made.plan.world_size++, local});
+    made.plan.hosts.push_back(host);
+  }
+  return made;
+}
+
+TEST(DeviceChecksTest, NamesGpusPerTask) {
+  Planned made = two_hosts(4, 1);
+  made.options.allocation->gpus_asked = "--gpus-per-task 1";
+  made.options.allocation->gpus_per_task = true;
+  std::vector<Diagnostic> refusals;
+  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_EQ(refusals[0].what, "4 workers, but --gpus-per-task leaves 1 device visible");
+  EXPECT_NE(refusals[0].fix.find("--gpus-per-node N with --ntasks-per-node 1"), std::string::npos);
+}
+
+TEST(DeviceChecksTest, LetsTheRestPass) {
+  for (const auto& [workers, devices, per_task] :
+       {std::tuple{4, 4U, true}, {4, 2U, false}, {1, 1U, true}, {1, 0U, false}}) {
+    Planned made = two_hosts(workers, devices);
+    made.options.allocation->gpus_per_task = per_task;
+    std::vector<Diagnostic> refusals;
+    check_allocated_devices(made.options, made.answers, made.plan, refusals);
+    EXPECT_TRUE(refusals.empty()) << workers << " " << devices;
+    EXPECT_TRUE(made.plan.warnings.empty());
+  }
+  Planned outside = two_hosts(4, 1);
+  outside.options.allocation.reset();
+  std::vector<Diagnostic> refusals;
+  check_allocated_devices(outside.options, outside.answers, outside.plan, refusals);
+  EXPECT_TRUE(refusals.empty());
+}
+
+TEST(DeviceChecksTest, WarnsWhereNoneAreSeen) {
+  Planned made = two_hosts(1, 0);
+  made.options.allocation->gpus_here = 4;
+  std::vector<Diagnostic> refusals;
+  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  ASSERT_EQ(made.plan.warnings.size(), 1U);
+  EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
+  EXPECT_EQ(made.plan.warnings[0].cause, "SLURM_GPUS_ON_NODE=4 in Slurm job 1234");
+}
+
+// ---- What a worker hears
+// -------------------------------------------------------------------------
+
+std::string line(const Environment& environment) {
+  std::string out;
+  for (const EnvVariable& variable : environment)
+    out += (out.empty() ? "" : " ") + variable.name.substr(6) + "=" + variable.value;
+  return out;
+}
+
+TEST(SlurmVariablesTest, SayWhatIsTrueOfThisJob) {
+  Planned made = two_hosts(2, 0);
+  EXPECT_EQ(line(slurm_host_variables(made.plan, made.plan.hosts[1])),
+            "NODEID=1 GTIDS=2,3 NTASKS=4 NPROCS=4 TASKS_PER_NODE=2(x2) STEP_NODELIST=n[1-2] "
+            "STEP_NUM_NODES=2 STEP_NUM_TASKS=4 STEP_TASKS_PER_NODE=2(x2) NTASKS_PER_NODE=2");
+  EXPECT_EQ(line(slurm_rank_variables(made.plan.hosts[1].workers[0])), "PROCID=2 LOCALID=0");
+
+  made.plan.hosts[0].workers.resize(1);
+  made.plan.same_local_size = false;
+  EXPECT_EQ(
+      find_variable(slurm_host_variables(made.plan, made.plan.hosts[0]), "SLURM_NTASKS_PER_NODE"),
+      nullptr);
+}
+
+TEST(SlurmVariablesTest, OnlyTheJobsOwnArePassedOn) {
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_ARRAY_TASK_ID",
+                           "SLURM_RESTART_COUNT", "SLURM_CONF"})
+    EXPECT_TRUE(is_of_slurm_job(name)) << name;
+  for (const char* name : {"SLURM_JOB_GPUS", "SLURMD_NODENAME", "SLURM_STEP_ID", "SLURM_NODEID",
+                           "SLURM_CPU_BIND", "PATH"})
+    EXPECT_FALSE(is_of_slurm_job(name)) << name;
+}
+
+}  // namespace
+}  // namespace ivy
