@@ -64,8 +64,7 @@ std::vector<Core> read_cores(const std::string& root, const CoreList& allowed) {
   CoreList taken;
   for (const int processor : allowed) {
     if (std::binary_search(taken.begin(), taken.end(), processor)) continue;
-    const std::string directory =
-        root + "/sys/devices/system/cpu/cpu" + std::to_string(processor);
+    const std::string directory = root + "/sys/devices/system/cpu/cpu" + std::to_string(processor);
     Core core;
     core.processors = common_cores(
         allowed, parse_core_list(first_line(directory + "/topology/thread_siblings_list")));

@@ -91,17 +91,19 @@ void set_device_facts(const DeviceFindings& findings, const Environment& environ
     told.set_package(core.package);
     told.set_l3(core.l3);
   }
-  if (found.devices.empty() && found.notes.empty()) return;
+  if (found.devices.empty() && found.notes.empty() && found.disagreements.empty()) return;
   DeviceView& view = *facts.mutable_device_view();
   view.set_present(static_cast<std::uint32_t>(found.devices.size()));
   view.set_source(found.source);
   for (const std::string& note : found.notes) view.add_notes(note);
+  for (const std::string& text : found.disagreements) view.add_disagreements(text);
+  view.set_unusable(static_cast<std::uint32_t>(found.unusable));
+  view.set_hidden_by(hiding_variable(environment));
   if (found.devices.empty()) return;
   const Masks all{environment, masks};
   const MaskedDevices masked =
       found.vendor == "amd" ? masked_amd(found, all, view) : masked_nvidia(found, all, view);
   view.set_mask_error(masked.error);
-  view.set_hidden_by(hiding_variable(environment));
   for (const VisibleDevice& visible : masked.visible)
     add_device(visible.device ? &found.devices[*visible.device] : nullptr, visible,
                findings.allowed, facts);

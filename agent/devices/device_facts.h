@@ -20,8 +20,8 @@ struct DeviceFindings {
 };
 
 // Fills accelerators, accelerator_source, devices, device_view, core_list and allowed_cores.
-// `environment` is the host's, whose masks and scheduler's variables count; `masks` are those of -x,
-// which count instead.
+// `environment` is the host's, whose masks and scheduler's variables count; `masks` are those of
+// -x, which count instead.
 void set_device_facts(const DeviceFindings& findings, const Environment& environment,
                       const Environment& masks, HostFacts& facts);
 

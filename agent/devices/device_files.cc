@@ -159,8 +159,7 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
   char text[32];
   std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", static_cast<unsigned>(domain),
                 static_cast<unsigned>((location >> 8) & 0xff),
-                static_cast<unsigned>((location >> 3) & 0x1f),
-                static_cast<unsigned>(location & 7));
+                static_cast<unsigned>((location >> 3) & 0x1f), static_cast<unsigned>(location & 7));
   return text;
 }
 

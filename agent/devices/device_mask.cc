@@ -40,8 +40,7 @@ Meaning by_number(const FoundDevices& found, int number) {
   for (std::size_t i = 0; i < found.devices.size(); ++i)
     // Of a GPU that is cut into instances a number gives the first one.
     if (found.devices[i].gpu == number) return {i, ""};
-  const std::string last =
-      found.devices.empty() ? "" : std::to_string(found.devices.back().gpu);
+  const std::string last = found.devices.empty() ? "" : std::to_string(found.devices.back().gpu);
   return {std::nullopt, "there is no device " + std::to_string(number) +
                             (last.empty()  ? ""
                              : last == "0" ? ", only 0"
@@ -64,8 +63,7 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
     }
     meaning.device = i;
   }
-  if (!meaning.device && !any_unknown)
-    meaning.error = "there is no device " + std::string(entry);
+  if (!meaning.device && !any_unknown) meaning.error = "there is no device " + std::string(entry);
   return meaning;
 }
 
@@ -75,8 +73,9 @@ Meaning meaning_of(const FoundDevices& found, std::string_view entry) {
   if (!entry.empty() && error == std::errc() && end == entry.data() + entry.size() && number >= 0)
     return by_number(found, number);
   if (is_uuid(entry)) return by_uuid(found, entry);
-  return {std::nullopt, entry.empty() ? "an entry is empty"
-                                      : "\"" + std::string(entry) + "\" is neither a number nor a UUID"};
+  return {std::nullopt, entry.empty()
+                            ? "an entry is empty"
+                            : "\"" + std::string(entry) + "\" is neither a number nor a UUID"};
 }
 
 // An int where scripts may parse one, a UUID where only that is exact.
@@ -102,10 +101,9 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
     const Meaning meaning = meaning_of(found, entry);
     masked.error = meaning.error;
     const bool is_repeated =
-        meaning.device && std::any_of(masked.visible.begin(), masked.visible.end(),
-                                      [&](const VisibleDevice& other) {
-                                        return other.device == meaning.device;
-                                      });
+        meaning.device &&
+        std::any_of(masked.visible.begin(), masked.visible.end(),
+                    [&](const VisibleDevice& other) { return other.device == meaning.device; });
     if (is_repeated) masked.error = std::string(entry) + " stands in it twice";
     if (!masked.error.empty()) return masked;
     // A number that means an instance is not passed on as a number: it would mean all of the GPU.

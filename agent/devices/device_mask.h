@@ -15,8 +15,8 @@ namespace ivy {
 
 // A device that a mask leaves.
 struct VisibleDevice {
-  // Place in the list. Absent: the mask names it by a UUID, and the sources that could be asked know
-  // no UUIDs; it is believed to be there.
+  // Place in the list. Absent: the mask names it by a UUID, and the sources that could be asked
+  // know no UUIDs; it is believed to be there.
   std::optional<std::size_t> device;
   std::string entry;  // How a worker's own mask names it.
 };
@@ -28,9 +28,9 @@ struct MaskedDevices {
 };
 
 // A mask's text; std::nullopt: no such variable, everything is visible. Numbers count GPUs in the
-// order of their addresses; UUIDs may be shortened as long as one device alone is meant. Empty, "-1"
-// and "NoDevFiles" hide everything, by intention. The first entry that names nothing hides what
-// stands behind it.
+// order of their addresses; UUIDs may be shortened as long as one device alone is meant. Empty,
+// "-1" and "NoDevFiles" hide everything, by intention. The first entry that names nothing hides
+// what stands behind it.
 MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::string>& mask);
 
 // AMD: ROCR_VISIBLE_DEVICES first, then numbers of HIP's mask count what that leaves.

@@ -77,11 +77,11 @@ void Discovery::describe(const Hello& hello, Done done) {
   std::vector<std::string> arguments = {probe_program_};
   if (request->needs_nvml) arguments.emplace_back("devices");
   if (request->reads_cores) arguments.emplace_back("cores");
-  probe_.start(std::move(arguments), kProbeLimit,
-               [request, done = std::move(done)](const Result<ProbeAnswer>& answer) {
-                 done(facts_of(*request,
-                               answer.ok() ? *answer : without_probe(answer.error().message)));
-               });
+  probe_.start(
+      std::move(arguments), kProbeLimit,
+      [request, done = std::move(done)](const Result<ProbeAnswer>& answer) {
+        done(facts_of(*request, answer.ok() ? *answer : without_probe(answer.error().message)));
+      });
 }
 
 }  // namespace ivy

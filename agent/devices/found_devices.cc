@@ -27,8 +27,8 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-void add_note(FoundDevices& found, std::string note) {
-  if (found.notes.size() < kMaxDeviceNotes) found.notes.push_back(std::move(note));
+void add_note(std::vector<std::string>& notes, std::string note) {
+  if (notes.size() < kMaxDeviceNotes) notes.push_back(std::move(note));
 }
 
 const BusDevice* on_bus(const std::vector<BusDevice>& bus, const std::string& bdf) {
@@ -60,11 +60,12 @@ void note_unusable(const DeviceFiles& files, FoundDevices& found) {
       forbidden.push_back("/dev/nvidia" + std::to_string(device.minor));
     }
   }
+  found.unusable = static_cast<int>(forbidden.size());
   if (!forbidden.empty())
-    add_note(found, counted(forbidden.size(), "device") + " may not be used here: " +
-                        joined(forbidden) + " cannot be opened");
+    add_note(found.notes, counted(forbidden.size(), "device") +
+                              " may not be used here: " + joined(forbidden) + " cannot be opened");
   if (!excluded.empty())
-    add_note(found, "the administrator has excluded " + joined(excluded) + " from use");
+    add_note(found.notes, "the administrator has excluded " + joined(excluded) + " from use");
 }
 
 // Sources may each lack a device: one that has fallen off the bus, one without a driver.
@@ -82,11 +83,11 @@ void compare(const DeviceFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
       if (in_driver(files, device.bdf) == nullptr) not_in_driver.push_back(device.bdf);
   }
   if (!not_in_nvml.empty())
-    add_note(found, "NVML does not know " + joined(not_in_nvml) +
-                        ", which the driver lists: nvidia-smi and dmesg may say why");
+    add_note(found.disagreements, "NVML does not know " + joined(not_in_nvml) +
+                                      ", which the driver lists: nvidia-smi and dmesg may say why");
   if (!not_in_driver.empty())
-    add_note(found, "/proc/driver/nvidia does not list " + joined(not_in_driver) +
-                        ", which NVML knows");
+    add_note(found.disagreements,
+             "/proc/driver/nvidia does not list " + joined(not_in_driver) + ", which NVML knows");
   std::vector<std::string> without_driver;
   for (const BusDevice& device : files.nvidia) {
     const bool is_known =
@@ -96,7 +97,8 @@ void compare(const DeviceFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
     if (!is_known) without_driver.push_back(device.bdf);
   }
   if (!without_driver.empty() && (nvml.is_here || !files.driver.empty()))
-    add_note(found, "the PCI bus has " + joined(without_driver) + ", which the driver does not know");
+    add_note(found.disagreements,
+             "the PCI bus has " + joined(without_driver) + ", which the driver does not know");
 }
 
 std::vector<Gpu> gpus_of_nvml(const DeviceFiles& files, const NvmlAnswer& nvml) {
@@ -114,7 +116,8 @@ std::vector<Gpu> gpus_of_files(const DeviceFiles& files) {
   std::vector<Gpu> gpus;
   for (const DriverDevice& device : files.driver) {
     if (!is_usable(files, device)) continue;
-    gpus.push_back({device.bdf, device.uuid, device.model, !device.slices.empty(), device.slices, {}, 0});
+    gpus.push_back(
+        {device.bdf, device.uuid, device.model, !device.slices.empty(), device.slices, {}, 0});
   }
   if (!gpus.empty() || !files.driver.empty()) return gpus;
   // A container may show device files without the driver's list. Then the bus gives the addresses,
@@ -149,21 +152,20 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
   device.is_mig = true;
   for (const MigSlice& slice : gpu.slices) {
     FoundDevice part = device;
-    part.uuid = !slice.uuid.empty()
-                    ? slice.uuid
-                    : "MIG-" + gpu.uuid + "/" + std::to_string(slice.gpu_instance) + "/" +
-                          std::to_string(slice.compute_instance);
+    part.uuid = !slice.uuid.empty() ? slice.uuid
+                                    : "MIG-" + gpu.uuid + "/" + std::to_string(slice.gpu_instance) +
+                                          "/" + std::to_string(slice.compute_instance);
     part.users = slice.users;
     part.used_bytes = slice.used_bytes;
     found.devices.push_back(std::move(part));
   }
   if (gpu.slices.empty())
-    add_note(found, gpu.bdf + " is in MIG mode and has no instance: it cannot be used");
+    add_note(found.disagreements,
+             gpu.bdf + " is in MIG mode and has no instance: it cannot be used");
 }
 
 void add_nvidia(const DeviceFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
-  const std::vector<Gpu> gpus =
-      nvml.is_here ? gpus_of_nvml(files, nvml) : gpus_of_files(files);
+  const std::vector<Gpu> gpus = nvml.is_here ? gpus_of_nvml(files, nvml) : gpus_of_files(files);
   for (std::size_t i = 0; i < gpus.size(); ++i)
     add_gpu(gpus[i], static_cast<int>(i), on_bus(files.nvidia, gpus[i].bdf), found);
   note_unusable(files, found);
@@ -172,9 +174,10 @@ void add_nvidia(const DeviceFiles& files, const NvmlAnswer& nvml, FoundDevices& 
     found.vendor = "nvidia";
     found.source = nvml.is_here ? "NVML " + nvml.driver_version : "files";
   } else if (files.driver.empty() && !nvml.is_here && !files.nvidia.empty()) {
-    add_note(found, counted(files.nvidia.size(), "NVIDIA device") +
-                        " on the PCI bus without a driver: the module nvidia is not loaded, or "
-                        "not shown to this container");
+    add_note(found.notes,
+             counted(files.nvidia.size(), "NVIDIA device") +
+                 " on the PCI bus without a driver: the module nvidia is not loaded, or "
+                 "not shown to this container");
   }
 }
 
@@ -197,9 +200,11 @@ void add_amd(const DeviceFiles& files, FoundDevices& found) {
     }
     found.devices.push_back(std::move(device));
   }
+  found.unusable = static_cast<int>(unusable);
   if (unusable > 0)
-    add_note(found, counted(unusable, "AMD device") +
-                        " may not be used here: /dev/kfd or its file in /dev/dri cannot be opened");
+    add_note(found.notes,
+             counted(unusable, "AMD device") +
+                 " may not be used here: /dev/kfd or its file in /dev/dri cannot be opened");
   if (!found.devices.empty()) {
     found.vendor = "amd";
     found.source = "files";

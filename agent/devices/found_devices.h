@@ -94,7 +94,10 @@ struct FoundDevices {
   std::string vendor;  // "nvidia", "amd" or empty.
   std::string source;  // "NVML 535.104.05", "files".
   std::vector<FoundDevice> devices;
-  std::vector<std::string> notes;  // Disagreements, and what cannot be used. At most kMaxNotes.
+  // At most kMaxDeviceNotes each.
+  std::vector<std::string> notes;          // What cannot be used, and why.
+  std::vector<std::string> disagreements;  // Between sources, and what somebody should look at.
+  int unusable = 0;                        // Devices that are there and cannot be opened.
 };
 
 inline constexpr std::size_t kMaxDeviceNotes = 16;

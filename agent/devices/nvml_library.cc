@@ -10,7 +10,8 @@
 namespace ivy {
 namespace {
 
-// ---- NVML's binary interface, as far as it is used (versioned symbols, stable since R470) --------
+// ---- NVML's binary interface, as far as it is used (versioned symbols, stable since R470)
+// --------
 
 using Status = int;
 constexpr Status kSuccess = 0;
@@ -66,8 +67,7 @@ class Library {
     load_if_there(gpu_instance, "nvmlDeviceGetGpuInstanceId");
     load_if_there(compute_instance, "nvmlDeviceGetComputeInstanceId");
     load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
-    if (processes == nullptr)
-      load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
+    if (processes == nullptr) load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
   }
   ~Library() {
     if (handle_ != nullptr) dlclose(handle_);

@@ -55,9 +55,9 @@ bool take_device(const Fields& fields, ProbeAnswer& answer) {
 }
 
 bool take_slice(const Fields& fields, ProbeAnswer& answer) {
-  const auto device =
-      std::find_if(answer.nvml.devices.begin(), answer.nvml.devices.end(),
-                   [&](const NvmlDevice& other) { return fields.size() > 1 && other.bdf == fields[1]; });
+  const auto device = std::find_if(
+      answer.nvml.devices.begin(), answer.nvml.devices.end(),
+      [&](const NvmlDevice& other) { return fields.size() > 1 && other.bdf == fields[1]; });
   if (fields.size() != 5 || device == answer.nvml.devices.end()) return false;
   MigSlice slice;
   slice.uuid = fields[4];

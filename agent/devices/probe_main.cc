@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
     } else if (question == "cores") {
       answer.cores = ivy::ask_hwloc(ivy::device_root());
     } else {
-      std::fprintf(stderr, "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores]\n");
+      std::fprintf(stderr,
+                   "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores]\n");
       return 2;
     }
   }

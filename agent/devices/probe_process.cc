@@ -34,7 +34,8 @@ constexpr std::string_view kEnd = "\nivy end\n";
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   execv(pointers.front(), pointers.data());
-  dprintf(STDOUT_FILENO, "cannot be executed: %s\n", errno_error(Code::kUnavailable, "", errno).message.c_str());
+  dprintf(STDOUT_FILENO, "cannot be executed: %s\n",
+          errno_error(Code::kUnavailable, "", errno).message.c_str());
   _exit(1);
 }
 
