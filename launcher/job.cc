@@ -10,7 +10,10 @@
 #include <set>
 
 #include "launcher/clock.h"
+#include "launcher/device_request.h"
+#include "launcher/device_text.h"
 #include "launcher/env_files.h"
+#include "launcher/explain_env.h"
 #include "launcher/hints.h"
 #include "launcher/interpreter.h"
 #include "launcher/option_values.h"
@@ -173,6 +176,7 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
   hello.set_grace_ms(static_cast<std::uint32_t>(grace(kGraceAfterFailure).count()));
   hello.set_interface(options_.interface);
   hello.set_outlives_launcher(outlives_launcher());
+  add_device_request(options_, request_.caller, hello);
   return command;
 }
 
@@ -335,7 +339,17 @@ Result<EnvironmentInputs> Job::environment_inputs(const std::vector<HostAnswer>&
 }
 
 void Job::show_dry_run() {
-  std::string text = plan_table(options_, plan_, answers());
+  const std::vector<HostAnswer> all = answers();
+  const Result<std::string> text = dry_run_text(all);
+  if (!text.ok()) return refuse_input(text.error());
+  std::fputs(text->c_str(), stdout);
+  std::fflush(stdout);
+  boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
+}
+
+Result<std::string> Job::dry_run_text(const std::vector<HostAnswer>& all) const {
+  if (options_.explain_env) return explain_environment(IVY_TRY(environment_inputs(all)));
+  std::string text = plan_table(options_, plan_, all);
   for (const HostRecord& host : hosts_) {
     if (host.gone || host.up->remote_command.empty()) continue;
     text += "remote command: " + host.up->remote_command + "\n";
@@ -344,9 +358,7 @@ void Job::show_dry_run() {
               " here (hosts of the srun step dial back, with a key of this job alone)\n";
     break;
   }
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-  boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
+  return text;
 }
 
 void Job::send_plans(const EnvironmentInputs& inputs) {
@@ -414,10 +426,12 @@ bool Job::prepare_output(const EnvironmentInputs& inputs) {
     return false;
   }
   if (options_.quiet) return true;
-  if (plan_.hosts.size() > 1 || options_.verbose > 0)
+  if (plan_.hosts.size() > 1 || options_.verbose > 0 || !plan_.device_words.empty())
     output_->say("ivyrun: " + plan_line(plan_) + "\n");
   const std::string not_passed = not_passed_line(inputs);
   if (!not_passed.empty()) output_->say("ivyrun: note: " + not_passed + "\n");
+  if (options_.report_bindings)
+    for (const std::string& line : binding_lines(plan_)) output_->say("ivyrun: " + line + "\n");
   return true;
 }
 

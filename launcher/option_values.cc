@@ -59,6 +59,36 @@ Result<PerHost> parse_per_host(std::string_view text) {
   return result;
 }
 
+Result<BindChoice> parse_bind_to(std::string_view text) {
+  using enum BindChoice;
+  // torchrun's node, exclusive and core-complex; srun's plurals and ldoms; mpirun's l3cache.
+  constexpr std::pair<std::string_view, BindChoice> kWords[] = {
+      {"none", kNone},       {"core", kCore},  {"l3", kL3},          {"numa", kNuma},
+      {"socket", kSocket},   {"auto", kAuto},  {"node", kNuma},      {"exclusive", kCore},
+      {"core-complex", kL3}, {"l3cache", kL3}, {"package", kSocket}, {"cores", kCore},
+      {"sockets", kSocket},  {"ldoms", kNuma}};
+  for (const auto& [word, choice] : kWords)
+    if (text == word) return choice;
+  return Error{Code::kInvalidArgument,
+               "\"" + std::string(text) + "\" is not one of none, core, l3, numa, socket"};
+}
+
+Result<Profile> parse_profile(std::string_view text) {
+  using enum Profile;
+  constexpr std::pair<std::string_view, Profile> kWords[] = {
+      {"torch", kTorch},   {"pytorch", kTorch}, {"auto", kTorch},    {"jax", kJax},
+      {"numpy", kNumpy},   {"cupy", kCupy},     {"paddle", kPaddle}, {"tensorflow", kTensorflow},
+      {"tf", kTensorflow}, {"mpi", kMpi}};
+  for (const auto& [word, profile] : kWords)
+    if (text == word) return profile;
+  return Error{Code::kInvalidArgument,
+               "\"" + std::string(text) +
+                   "\" is not one of torch, jax, tensorflow, numpy, cupy, paddle, mpi",
+               text == "nccl" || text == "gloo"
+                   ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
+                   : ""};
+}
+
 Result<ShowRanks> parse_show_ranks(std::string_view text) {
   ShowRanks result;
   if (text == "all") return result;

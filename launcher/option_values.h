@@ -30,6 +30,12 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "8", "auto", "gpu", "cpu".
 Result<PerHost> parse_per_host(std::string_view text);
 
+// "none", "core", "l3", "numa", "socket", "auto", and what torchrun and srun call these.
+Result<BindChoice> parse_bind_to(std::string_view text);
+
+// "torch", "jax"...; "auto" is torch's.
+Result<Profile> parse_profile(std::string_view text);
+
 // "all", "first-per-host", "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 

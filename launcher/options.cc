@@ -187,6 +187,18 @@ void bind_placement(Binder& binder, Options& options, Raw& raw) {
   });
 }
 
+void bind_devices(Binder& binder, Options& options) {
+  binder.choice<VisibleChoice>("visible", options.visible,
+                               {{"all", VisibleChoice::kAll}, {"own", VisibleChoice::kOwn}});
+  // 1024: more than any host has.
+  binder.parsed("gpus-per-proc", options.gpus_per_proc, number_between(1, 1024));
+  binder.on("oversubscribe", options.oversubscribe);
+  binder.list("device-env", options.device_env);
+  binder.parsed("bind-to", options.bind_to, parse_bind_to);
+  binder.on("report-bindings", options.report_bindings);
+  binder.parsed("backend", options.profile, parse_profile);
+}
+
 void bind_command(Binder& binder, Options& options, Raw& raw) {
   binder.on("module", raw.is_module);
   binder.on("no-python", raw.no_python);
@@ -308,6 +320,7 @@ void bind_network(Binder& binder, Options& options) {
 
 void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
   binder.on("dry-run", options.dry_run);
+  binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
 }
@@ -489,6 +502,19 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
                      "name the hosts: -H host1,host2,...");
 }
 
+Result<void> settle_devices(const Binder& binder, Options& options) {
+  for (const std::string& name : options.device_env) {
+    if (!is_env_name(name))
+      return usage_error(binder.shown("device-env") + ": \"" + name +
+                         "\" is not the name of a variable");
+    if (env_rule(name) == EnvRule::kSet)
+      return usage_error(binder.shown("device-env") + ": " + name +
+                         " is set by ivyrun for every worker");
+  }
+  options.dry_run = options.dry_run || options.explain_env;
+  return {};
+}
+
 std::string version_text(const Options& options) {
   std::string text = "ivyrun " + std::string(version());
   if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
@@ -536,6 +562,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   Raw raw;
   Binder binder(scanned);
   bind_placement(binder, options, raw);
+  bind_devices(binder, options);
   bind_command(binder, options, raw);
   bind_output(binder, options, raw);
   bind_lifecycle(binder, options);
@@ -552,6 +579,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   IVY_CHECK(settle_hosts(binder, raw, read, options));
   IVY_CHECK(settle_range(binder, options));
   IVY_CHECK(settle_output(binder, scanned, raw, options));
+  IVY_CHECK(settle_devices(binder, options));
   return parsed;
 }
 

@@ -21,6 +21,12 @@ enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
 enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
+// --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
+enum class VisibleChoice { kAuto, kAll, kOwn };
+// --backend: what the workers are written with.
+enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
+// --bind-to. kAuto: near the worker's accelerators, where it has any.
+enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 
 // Workers per host: a number, or a word that facts decide.
 struct PerHost {
@@ -49,7 +55,15 @@ struct Options {
   // --nnodes MIN:MAX: so many hosts are enough (launcher/membership.h). Else all are needed.
   std::optional<int> min_nodes;
   PerHost per_host;  // --nproc_per_node
+  // Accelerators and cores.
+  VisibleChoice visible = VisibleChoice::kAuto;
+  std::optional<int> gpus_per_proc;     // --gpus_per_proc; else 1.
+  bool oversubscribe = false;           // Workers may share accelerators that were asked for.
+  std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
+  BindChoice bind_to = BindChoice::kAuto;
+  bool report_bindings = false;
   // Command.
+  Profile profile = Profile::kTorch;  // -B/--backend
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;    // Program and its arguments, byte for byte.
   std::string python;                  // --python
@@ -92,6 +106,7 @@ struct Options {
   int fanout = 64;
   // Diagnosis.
   bool dry_run = false;
+  bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "launcher/device_plan.h"
 #include "launcher/plan_checks.h"
 #include "launcher/slurm/device_checks.h"
 #include "proto/exit_code.h"
@@ -37,20 +38,6 @@ std::string plural(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-bool is_fake(const Options& options, std::size_t index) {
-  return index < options.hosts.size() && options.hosts[index].fake.has_value();
-}
-
-// Pretended hosts divide the machine's accelerators; the first take the rest. Where there are fewer
-// accelerators than hosts, every host has all of them: they are shared.
-int accelerators_of(const Planner& planner, std::size_t index) {
-  const int all = static_cast<int>(planner.facts(index).accelerators());
-  if (!is_fake(planner.options, index)) return all;
-  const int hosts = static_cast<int>(planner.answers.size());
-  if (all < hosts) return all > 0 ? 1 : 0;
-  return all / hosts + (static_cast<int>(index) < all % hosts ? 1 : 0);
-}
-
 // ---- Places -----------------------------------------------------------------------------------
 
 Offer offer_per_host(Planner& planner, std::size_t host_count) {
@@ -58,12 +45,13 @@ Offer offer_per_host(Planner& planner, std::size_t host_count) {
   Offer offer;
   offer.bounded = true;
   std::vector<std::string> without;
+  std::string reason;
   for (std::size_t i = 0; i < host_count; ++i) {
     if (!planner.answers[i].is_here) {
       offer.places.push_back(0);
       continue;
     }
-    const int accelerators = accelerators_of(planner, i);
+    const int accelerators = device_places(planner.options, planner.answers, i);
     switch (per_host.kind) {
       case PerHost::Kind::kNumber:
         offer.places.push_back(per_host.number);
@@ -78,7 +66,9 @@ Offer offer_per_host(Planner& planner, std::size_t host_count) {
         offer.places.push_back(std::max(1, static_cast<int>(planner.facts(i).cores())));
         break;
     }
-    if (offer.places.back() == 0) without.push_back(planner.answers[i].name);
+    if (offer.places.back() > 0) continue;
+    without.push_back(planner.answers[i].name);
+    if (reason.empty()) reason = hiding_reason(planner.facts(i));
   }
   offer.rule = "--nproc-per-node ";
   offer.rule += per_host.kind == PerHost::Kind::kNumber ? std::to_string(per_host.number)
@@ -87,7 +77,7 @@ Offer offer_per_host(Planner& planner, std::size_t host_count) {
                                                         : "auto";
   if (!without.empty())
     planner.refuse("IVY-P010", kExitRefused, "--nproc-per-node gpu, but no accelerator was found",
-                   fold_host_names(without), "",
+                   fold_host_names(without), reason,
                    "--nproc-per-node N starts N workers without accelerators");
   return offer;
 }
@@ -97,17 +87,22 @@ Offer offer_of(Planner& planner, std::size_t host_count) {
   if (options.per_host.written) return offer_per_host(planner, host_count);
   Offer offer;
   bool any_accelerator = false;
+  bool any_hidden = false;
   for (std::size_t i = 0; i < host_count; ++i) {
     const bool is_written = i < options.hosts.size() && options.hosts[i].slots.has_value();
-    const int accelerators = accelerators_of(planner, i);
+    const int accelerators = device_places(planner.options, planner.answers, i);
     offer.bounded = offer.bounded || is_written;
     any_accelerator = any_accelerator || accelerators > 0;
+    any_hidden = any_hidden || planner.facts(i).device_view().present() > 0;
     const int places = is_written ? *options.hosts[i].slots : std::max(1, accelerators);
     offer.places.push_back(planner.answers[i].is_here ? places : 0);
   }
-  offer.rule = offer.bounded     ? "slots written for the hosts"
-               : any_accelerator ? "one per accelerator"
-                                 : "one per host, no accelerators found";
+  const int each = options.gpus_per_proc.value_or(1);
+  offer.rule = offer.bounded                 ? "slots written for the hosts"
+               : any_accelerator && each > 1 ? "one per " + std::to_string(each) + " accelerators"
+               : any_accelerator             ? "one per accelerator"
+               : any_hidden                  ? "one per host, no accelerators visible"
+                                             : "one per host, no accelerators found";
   return offer;
 }
 
@@ -204,27 +199,15 @@ void number_workers(const Planner& planner, const Offer& offer, JobPlan& plan) {
     host.carrier = planner.answers[i].carrier;
     host.node_rank = static_cast<int>(plan.hosts.size());
     host.host_index = i;
-    for (int local = 0; local < offer.places[i]; ++local)
-      host.workers.push_back(PlannedWorker{plan.world_size++, local});
+    for (int local = 0; local < offer.places[i]; ++local) {
+      host.workers.emplace_back();
+      host.workers.back().rank = plan.world_size++;
+      host.workers.back().local_rank = local;
+    }
     plan.hosts.push_back(std::move(host));
     const std::size_t first = plan.hosts.front().workers.size();
     plan.same_local_size = plan.same_local_size && plan.hosts.back().workers.size() == first;
   }
-}
-
-// ---- Accelerators ---------------------------------------------------------------------------
-
-void warn_shared_accelerators(const Planner& planner, JobPlan& plan) {
-  std::vector<std::string> names;
-  for (const PlannedHost& host : plan.hosts) {
-    const int accelerators = accelerators_of(planner, host.host_index);
-    if (accelerators > 0 && host.workers.size() > static_cast<std::size_t>(accelerators))
-      names.push_back(host.name);
-  }
-  if (names.empty()) return;
-  plan.warnings.push_back(
-      Diagnostic{Severity::kWarning, "IVY-P011", "more workers than accelerators: they are shared",
-                 fold_host_names(names), "", "--nproc-per-node gpu starts one for each", 0});
 }
 
 // ---- Where rank 0 is reached --------------------------------------------------------------------
@@ -354,7 +337,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     choose_master(planner, plan);
     choose_leaves(planner, plan);
     check_allocated_devices(options, answers, plan, refusals);
-    warn_shared_accelerators(planner, plan);
+    plan_devices(options, answers, plan, refusals);
   }
   return plan;
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/diagnostic.h"
 #include "launcher/options.h"
+#include "proto/core_list.h"
 #include "proto/job.pb.h"
 #include "proto/status.h"
 
@@ -25,6 +27,11 @@ struct HostAnswer {
 struct PlannedWorker {
   int rank = 0;
   int local_rank = 0;
+  // Filled by device_plan.h.
+  std::vector<int> devices = {};        // Its accelerators: indices into PlannedHost::devices.
+  CoreList cores = {};                  // It runs on these alone; empty: wherever its host may.
+  int sharers = 1;                      // Workers that run on the same cores, with itself.
+  std::optional<int> memory_node = {};  // NUMA node whose memory it prefers.
 };
 
 struct PlannedHost {
@@ -37,6 +44,12 @@ struct PlannedHost {
   // workers are, and several hosts.
   bool has_leaf = false;
   std::uint16_t leaf_port = 0;  // --store-proxy: torch's clients too, there on 127.0.0.1.
+  // Its accelerators: indices into HostFacts::devices. A pretended host has a part of its
+  // machine's.
+  std::vector<int> devices;
+  bool has_part_of_devices = false;
+  bool sees_own = false;        // Each of its workers sees its own accelerators alone.
+  bool shares_devices = false;  // Workers use the same accelerator.
 };
 
 struct JobPlan {
@@ -49,7 +62,8 @@ struct JobPlan {
   std::uint16_t store_port = 0;        // Of the store's native dialect; 0: this job has no store.
   std::string program;                 // As shown to people.
   std::vector<std::string> arguments;  // argv of every worker.
-  std::string rule;  // Which rule decided the number of workers, for the plan line.
+  std::string rule;          // Which rule decided the number of workers, for the plan line.
+  std::string device_words;  // About accelerators and cores, for the same line; often empty.
   std::vector<Diagnostic> warnings;
   bool same_local_size = true;  // Every host has the same number of workers.
 

@@ -1,7 +1,9 @@
 // The plan in words: one line at the start of a job, and the table of --dry-run.
 #include <algorithm>
 
+#include "launcher/device_text.h"
 #include "launcher/plan.h"
+#include "launcher/text_columns.h"
 
 namespace ivy {
 namespace {
@@ -16,27 +18,7 @@ std::string rank_range(const PlannedHost& host) {
   return first == last ? std::to_string(first) : std::to_string(first) + "-" + std::to_string(last);
 }
 
-using Row = std::vector<std::string>;
-
-// Columns as wide as their widest cell, two blanks between them.
-std::string columns(const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const Row& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += "  " + row[i];
-      line.append(widths[i] - row[i].size(), ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
-}
-
-Row host_row(const PlannedHost& host, const HostAnswer& answer) {
+TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
   const HostFacts& facts = answer.facts;
   const std::string accelerators =
       facts.accelerators() == 0
@@ -99,18 +81,19 @@ std::string plan_line(const JobPlan& plan) {
     line += ", ";
   }
   return line + plural(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule + ")" +
-         carriers_text(plan);
+         carriers_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,
                        const std::vector<HostAnswer>& answers) {
   std::string out = "plan: " + plan_line(plan) + "\n";
   if (!options.host_source.empty()) out += "hosts from: " + options.host_source + "\n";
-  std::vector<Row> rows = {{"host", "node", "ranks", "carrier", "address", "user", "cores",
-                            "accelerators", "machine", "interpreter"}};
+  std::vector<TextRow> rows = {{"host", "node", "ranks", "carrier", "address", "user", "cores",
+                                "accelerators", "machine", "interpreter"}};
   for (const PlannedHost& host : plan.hosts)
     rows.push_back(host_row(host, answers[host.host_index]));
-  out += columns(rows);
+  out += text_columns(rows);
+  out += device_table(plan, answers);
   const PlannedHost& first = plan.hosts.front();
   const std::string address = plan.master_address.find(':') == std::string::npos
                                   ? plan.master_address

@@ -4,6 +4,7 @@
 //   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own
 //   host) defaults that anybody may override              OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
+//   which accelerators are its host's, or its own   CUDA_VISIBLE_DEVICES... (worker_devices.h)
 //   who the worker is                               RANK, MASTER_ADDR... (proto/env: kSet)
 #include "launcher/worker_environment.h"
 
@@ -12,6 +13,7 @@
 
 #include "launcher/slurm/step.h"
 #include "launcher/slurm/worker_variables.h"
+#include "launcher/worker_devices.h"
 
 namespace ivy {
 namespace {
@@ -108,24 +110,6 @@ std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHo
   return "";
 }
 
-// Which of the machine's accelerators this pretended host has: "2,3". Empty: all, or the caller's
-// own choice.
-std::string devices_of_fake_host(const EnvironmentInputs& inputs, const PlannedHost& host) {
-  const HostFacts& facts = answer_of(inputs, host).facts;
-  const std::size_t hosts = inputs.answers->size();
-  const std::size_t all = facts.accelerators();
-  if (!is_fake(inputs, host) || facts.accelerator_source() != "nvidia" || all < hosts ||
-      hosts < 2 || find_variable(*inputs.caller, "CUDA_VISIBLE_DEVICES") != nullptr)
-    return "";
-  const std::size_t index = host.host_index;
-  const std::size_t first = index * (all / hosts) + std::min(index, all % hosts);
-  const std::size_t count = all / hosts + (index < all % hosts ? 1 : 0);
-  std::string devices;
-  for (std::size_t device = first; device < first + count; ++device)
-    devices += (devices.empty() ? "" : ",") + std::to_string(device);
-  return devices;
-}
-
 // Set unless the caller has a value: the caller's travels by itself.
 void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
                  const std::string& value) {
@@ -139,7 +123,6 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const std::size_t cores = answer_of(inputs, host).facts.cores();
   set_default(inputs, out, "OMP_NUM_THREADS",
               std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
-  set_default(inputs, out, "CUDA_VISIBLE_DEVICES", devices_of_fake_host(inputs, host));
   if (inputs.plan->hosts.size() < 2 || is_fake(inputs, host)) return;
   const std::string interface = interface_to_master(inputs, host);
   set_default(inputs, out, "GLOO_SOCKET_IFNAME", interface);
@@ -209,16 +192,50 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
                              : address_and_port(plan, plan.store_port));
 }
 
-void add_worker(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker,
-                Environment& out) {
+// Has the user a value for this, in one of the places that we give on?
+bool is_given(const EnvironmentInputs& inputs, const Environment& exports,
+              const std::string& name) {
+  return find_variable(*inputs.caller, name) != nullptr ||
+         find_variable(inputs.from_files, name) != nullptr ||
+         find_variable(exports, name) != nullptr;
+}
+
+// --env-file chooses accelerators: then nobody else does.
+bool chooses_devices(const Environment& from_files) {
+  return std::any_of(from_files.begin(), from_files.end(),
+                     [](const EnvVariable& variable) { return is_device_mask(variable.name); });
+}
+
+void add_host_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
+                      const Environment& exports, Environment& out) {
+  if (chooses_devices(inputs.from_files)) return;
+  for (const EnvVariable& variable : host_device_variables(host, answer_of(inputs, host).facts))
+    // -x with a mask has been counted in what the host offers: its part of that is what it gets.
+    if (is_device_mask(variable.name) || !is_given(inputs, exports, variable.name))
+      set_variable(out, variable.name, variable.value);
+}
+
+void add_worker_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
+                        const PlannedWorker& worker, const Environment& exports, Environment& out) {
+  if (!worker.cores.empty() && !is_given(inputs, exports, "OMP_NUM_THREADS")) {
+    const std::size_t threads = worker.cores.size() / static_cast<std::size_t>(worker.sharers);
+    set_variable(out, "OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, threads)));
+  }
+  if (chooses_devices(inputs.from_files)) return;
+  const std::string* order = find_variable(exports, "CUDA_DEVICE_ORDER");
+  if (order == nullptr) order = find_variable(*inputs.caller, "CUDA_DEVICE_ORDER");
+  const bool by_uuid = order != nullptr && *order != "PCI_BUS_ID";
+  for (const EnvVariable& variable : worker_device_variables(
+           *inputs.options, host, worker, answer_of(inputs, host).facts, by_uuid))
+    set_variable(out, variable.name, variable.value);
+}
+
+void add_worker(const PlannedWorker& worker, Environment& out) {
   const std::string rank = std::to_string(worker.rank);
   const std::string local_rank = std::to_string(worker.local_rank);
   for (const char* name : {"RANK", "ROLE_RANK", "IVY_RANK", "KERAS_DISTRIBUTION_PROCESS_ID"})
     set_variable(out, name, rank);
   for (const char* name : {"LOCAL_RANK", "IVY_LOCAL_RANK"}) set_variable(out, name, local_rank);
-  // One device for each process. Where workers share devices JAX must not be told to divide them.
-  if (facts.accelerators() >= host.workers.size())
-    set_variable(out, "JAX_LOCAL_DEVICE_IDS", local_rank);
 }
 
 template <class Repeated>
@@ -332,6 +349,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     set_variable(environment, variable.name, variable.value);
   for (const EnvVariable& variable : exports)
     set_variable(environment, variable.name, variable.value);
+  add_host_devices(inputs, host, exports, environment);
   add_identity(inputs, host, environment);
 
   HostPlan plan;
@@ -357,10 +375,13 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     spec->set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
     spec->set_standard_input(worker.rank == 0 && options.stdin_choice == "0");
     Environment own;
-    add_worker(facts, host, worker, own);
     if (options.allocation)
       for (const EnvVariable& variable : slurm_rank_variables(worker))
         set_variable(own, variable.name, variable.value);
+    add_worker(worker, own);
+    add_worker_devices(inputs, host, worker, exports, own);
+    spec->set_cores(core_list_text(worker.cores));
+    if (worker.memory_node) spec->set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));
     copy_variables(own, spec->mutable_environment());
   }
   return plan;

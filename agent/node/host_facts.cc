@@ -15,8 +15,6 @@
 #include <fstream>
 #include <memory>
 
-#include "agent/node/devices.h"
-
 namespace ivy {
 namespace {
 
@@ -116,9 +114,6 @@ HostFacts collect_host_facts() {
     address->set_loopback(found.loopback);
   }
   facts.set_cores(affinity_cores());
-  const Devices devices = find_devices("");
-  facts.set_accelerators(devices.count);
-  facts.set_accelerator_source(devices.source);
   facts.set_memlock_hard(hard_limit(RLIMIT_MEMLOCK));
   facts.set_nofile_hard(hard_limit(RLIMIT_NOFILE));
   facts.set_clock_ns(monotonic_ns());

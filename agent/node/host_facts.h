@@ -24,8 +24,8 @@ std::vector<InterfaceAddress> interface_addresses();
 // CLOCK_MONOTONIC.
 std::uint64_t monotonic_ns();
 
-// Host name, user, boot id, addresses, cores, accelerators, limits, clock and architecture.
-// Program, port, containment and directory are for the caller to add.
+// Host name, user, boot id, addresses, cores, limits, clock and architecture. Program, port,
+// containment, directory and accelerators (agent/devices/discovery.h) are for the caller to add.
 HostFacts collect_host_facts();
 
 }  // namespace ivy

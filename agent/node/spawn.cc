@@ -24,17 +24,20 @@ struct SpawnMemory {
   ChildReport report{ChildStep::kCount, 0};  // Stays so when the program is executed.
   std::string executable;
   std::string working_directory;
+  std::string cores;  // As people write them.
   std::vector<std::string> arguments;
   std::vector<std::string> block;
   std::vector<char*> argument_pointers;
   std::vector<char*> block_pointers;
+  std::vector<unsigned long> processors;
+  std::vector<unsigned long> memory_nodes;
   ChildPlan plan;
 };
 
 namespace {
 
 constexpr std::array<const char*, static_cast<std::size_t>(ChildStep::kCount)> kStepNames = {
-    "setsid", "cgroup", "stdin", "stdout", "stderr", "chdir", "exec"};
+    "setsid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
 
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -42,6 +45,18 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   for (std::string& text : strings) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
+}
+
+// A bit for each number, as the kernel reads sets of processors and of memory nodes.
+std::vector<unsigned long> bits_of(const CoreList& numbers) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words;
+  for (const int number : numbers) {
+    const auto bit = static_cast<std::size_t>(number);
+    if (words.size() <= bit / kBits) words.resize(bit / kBits + 1);
+    words[bit / kBits] |= 1ul << (bit % kBits);
+  }
+  return words;
 }
 
 std::vector<std::string> environment_block(const Environment& environment) {
@@ -63,6 +78,7 @@ std::string path_of_step(ChildStep step, const PendingSpawn& pending) {
   if (step == ChildStep::kChdir) return pending.memory->working_directory;
   if (step == ChildStep::kExec) return pending.memory->executable;
   if (step == ChildStep::kCgroup) return "cgroup.procs";
+  if (step == ChildStep::kBind) return "processors " + pending.memory->cores;
   return {};
 }
 
@@ -147,16 +163,27 @@ bool read_report(const PendingSpawn& pending, ChildReport& report) {
 SpawnMemory::SpawnMemory(const SpawnRequest& request)
     : executable(request.executable),
       working_directory(request.working_directory),
+      cores(core_list_text(request.cores)),
       arguments(request.arguments),
       block(environment_block(request.environment)),
       argument_pointers(pointers_to(arguments)),
       block_pointers(pointers_to(block)),
+      processors(bits_of(request.cores)),
+      memory_nodes(bits_of(request.memory_node ? CoreList{*request.memory_node} : CoreList{})),
       plan{.executable = executable.c_str(),
            .arguments = argument_pointers.data(),
            .environment = block_pointers.data(),
            .working_directory = working_directory.c_str(),
            .standard_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
-           .cgroup_fd = request.cgroup_fd} {}
+           .cgroup_fd = request.cgroup_fd} {
+  if (processors.empty()) return;
+  plan.processors = processors.data();
+  plan.processors_bytes = static_cast<long>(processors.size() * sizeof(unsigned long));
+  if (memory_nodes.empty()) return;
+  plan.memory_nodes = memory_nodes.data();
+  // The kernel takes one bit less than it is told.
+  plan.memory_node_bits = static_cast<long>(memory_nodes.size() * 8 * sizeof(unsigned long)) + 1;
+}
 
 PendingSpawn begin_spawn(const SpawnRequest& request) {
   PendingSpawn pending;

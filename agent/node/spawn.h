@@ -6,9 +6,11 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "proto/core_list.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
@@ -22,7 +24,9 @@ struct SpawnRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int cgroup_fd = -1;  // Directory of a cgroup v2 to be born in; -1: none.
+  int cgroup_fd = -1;              // Directory of a cgroup v2 to be born in; -1: none.
+  CoreList cores;                  // Processors to run on; empty: ours.
+  std::optional<int> memory_node;  // NUMA node whose memory it prefers; only with `cores`.
 };
 
 struct SpawnFailure {

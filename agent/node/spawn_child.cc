@@ -134,6 +134,16 @@ void raise_limit(int resource) {
   call(SYS_prlimit64, 0, resource, &limit, 0);
 }
 
+// The memory is only a wish: many containers forbid to say it, and a process that runs beside its
+// memory gets that memory anyway.
+long bind_to_processors(const ChildPlan& plan) {
+  if (plan.processors == nullptr) return 0;
+  constexpr long kPreferred = 1;  // MPOL_PREFERRED
+  if (plan.memory_nodes != nullptr)
+    call(SYS_set_mempolicy, kPreferred, plan.memory_nodes, plan.memory_node_bits);
+  return call(SYS_sched_setaffinity, 0, plan.processors_bytes, plan.processors);
+}
+
 }  // namespace
 
 void leave(int code) {
@@ -154,6 +164,9 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   reset_signals();
   if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);
   if (result < 0) give_up(plan, ChildStep::kCgroup, result);
+  // In its cgroup, whose processors bound ours.
+  result = bind_to_processors(plan);
+  if (result < 0) give_up(plan, ChildStep::kBind, result);
   place_standard_descriptors(plan);
   close_others_on_exec();
   raise_limit(RLIMIT_MEMLOCK);

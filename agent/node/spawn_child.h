@@ -8,7 +8,17 @@
 namespace ivy {
 
 // Where the child was when it failed; travels over the report pipe with an errno.
-enum class ChildStep : int { kSession, kCgroup, kStdin, kStdout, kStderr, kChdir, kExec, kCount };
+enum class ChildStep : int {
+  kSession,
+  kCgroup,
+  kBind,
+  kStdin,
+  kStdout,
+  kStderr,
+  kChdir,
+  kExec,
+  kCount
+};
 
 struct ChildReport {
   ChildStep step;
@@ -23,6 +33,11 @@ struct ChildPlan {
   const char* working_directory = nullptr;
   std::array<int, 3> standard_fds{-1, -1, -1};
   int cgroup_fd = -1;
+  // Bit sets as the kernel reads them. Null: no wish.
+  const unsigned long* processors = nullptr;
+  long processors_bytes = 0;
+  const unsigned long* memory_nodes = nullptr;
+  long memory_node_bits = 0;
   int report_fd = -1;                    // -1: the child shares our memory and writes into...
   ChildReport* shared_report = nullptr;  // ...this.
 };

@@ -1,0 +1,21 @@
+// Which processors this host has and which of them we may use, by what the kernel's files say.
+// Thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/devices/probe_answer.h"
+#include "proto/core_list.h"
+
+namespace ivy {
+
+// The processors that this process may run on: its affinity mask, within its control group. With a
+// root for tests (device_files.h): what the "Cpus_allowed_list" of proc/self/status there says.
+CoreList allowed_cores(const std::string& root);
+
+// The cores that `allowed` leaves, by number, from /sys/devices/system. Core by core rather than
+// thread by thread: threads of one core belong together.
+std::vector<Core> read_cores(const std::string& root, const CoreList& allowed);
+
+}  // namespace ivy

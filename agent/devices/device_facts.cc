@@ -1,0 +1,114 @@
+#include "agent/devices/device_facts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "agent/devices/device_mask.h"
+
+namespace ivy {
+namespace {
+
+// More cores than a machine has, and what fits into a frame.
+constexpr std::size_t kMaxCores = 4096;
+// Processes on one device that are worth a name.
+constexpr std::size_t kMaxUsers = 16;
+
+struct Masks {
+  const Environment& environment;
+  const Environment& own;
+
+  std::optional<std::string> value(const std::string& name) const {
+    const std::string* found = find_variable(own, name);
+    if (found == nullptr) found = find_variable(environment, name);
+    return found == nullptr ? std::nullopt : std::optional<std::string>(*found);
+  }
+};
+
+std::string shown(const std::string& name, const std::optional<std::string>& value) {
+  return value ? name + "=" + *value : "";
+}
+
+MaskedDevices masked_nvidia(const FoundDevices& found, const Masks& masks, DeviceView& view) {
+  const std::string name = "CUDA_VISIBLE_DEVICES";
+  view.set_mask_variable(name);
+  view.set_mask(shown(name, masks.value(name)));
+  return apply_mask(found, masks.value(name));
+}
+
+// HIP reads CUDA's variable where its own is not set: that one layer is written again.
+MaskedDevices masked_amd(const FoundDevices& found, const Masks& masks, DeviceView& view) {
+  std::string name = "HIP_VISIBLE_DEVICES";
+  if (!masks.value(name) && masks.value("CUDA_VISIBLE_DEVICES")) name = "CUDA_VISIBLE_DEVICES";
+  view.set_mask_variable(name);
+  const std::optional<std::string> rocr = masks.value("ROCR_VISIBLE_DEVICES");
+  const std::string upper = shown(name, masks.value(name));
+  const std::string lower = shown("ROCR_VISIBLE_DEVICES", rocr);
+  view.set_mask(lower + (lower.empty() || upper.empty() ? "" : " ") + upper);
+  return apply_amd_masks(found, rocr, masks.value(name));
+}
+
+// Slurm's ways of giving each task devices of its own, so that a step of one task sees few.
+std::string hiding_variable(const Environment& environment) {
+  for (const char* name : {"SLURM_GPUS_PER_TASK", "SLURM_STEP_GPUS_PER_TASK"}) {
+    const std::string* value = find_variable(environment, name);
+    if (value != nullptr && !value->empty()) return std::string(name) + "=" + *value;
+  }
+  return {};
+}
+
+void add_device(const FoundDevice* device, const VisibleDevice& visible, const CoreList& allowed,
+                HostFacts& facts) {
+  Accelerator& accelerator = *facts.add_devices();
+  accelerator.set_mask_entry(visible.entry);
+  accelerator.set_numa_node(-1);
+  if (device == nullptr) {
+    accelerator.set_uuid(visible.entry);
+    return;
+  }
+  accelerator.set_uuid(device->uuid);
+  accelerator.set_bdf(device->bdf);
+  accelerator.set_model(device->model);
+  accelerator.set_is_mig(device->is_mig);
+  accelerator.set_numa_node(device->numa_node);
+  accelerator.set_cores(core_list_text(common_cores(parse_core_list(device->cores), allowed)));
+  accelerator.set_interface(device->interface);
+  accelerator.set_used_bytes(device->used_bytes);
+  for (std::size_t i = 0; i < std::min(device->users.size(), kMaxUsers); ++i)
+    accelerator.add_users(device->users[i]);
+}
+
+}  // namespace
+
+void set_device_facts(const DeviceFindings& findings, const Environment& environment,
+                      const Environment& masks, HostFacts& facts) {
+  const FoundDevices& found = findings.found;
+  if (!findings.allowed.empty()) facts.set_allowed_cores(core_list_text(findings.allowed));
+  for (std::size_t i = 0; i < std::min(findings.cores.size(), kMaxCores); ++i) {
+    const Core& core = findings.cores[i];
+    CoreFacts& told = *facts.add_core_list();
+    told.set_processors(core_list_text(core.processors));
+    told.set_numa_node(core.numa_node);
+    told.set_package(core.package);
+    told.set_l3(core.l3);
+  }
+  if (found.devices.empty() && found.notes.empty() && found.disagreements.empty()) return;
+  DeviceView& view = *facts.mutable_device_view();
+  view.set_present(static_cast<std::uint32_t>(found.devices.size()));
+  view.set_source(found.source);
+  for (const std::string& note : found.notes) view.add_notes(note);
+  for (const std::string& text : found.disagreements) view.add_disagreements(text);
+  view.set_unusable(static_cast<std::uint32_t>(found.unusable));
+  view.set_hidden_by(hiding_variable(environment));
+  if (found.devices.empty()) return;
+  const Masks all{environment, masks};
+  const MaskedDevices masked =
+      found.vendor == "amd" ? masked_amd(found, all, view) : masked_nvidia(found, all, view);
+  view.set_mask_error(masked.error);
+  for (const VisibleDevice& visible : masked.visible)
+    add_device(visible.device ? &found.devices[*visible.device] : nullptr, visible,
+               findings.allowed, facts);
+  facts.set_accelerators(static_cast<std::uint32_t>(facts.devices_size()));
+  if (facts.devices_size() > 0) facts.set_accelerator_source(found.vendor);
+}
+
+}  // namespace ivy

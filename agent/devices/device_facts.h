@@ -1,0 +1,28 @@
+// From what was found to what the launcher is told. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/devices/found_devices.h"
+#include "agent/devices/probe_answer.h"
+#include "proto/core_list.h"
+#include "proto/env.h"
+#include "proto/job.pb.h"
+
+namespace ivy {
+
+struct DeviceFindings {
+  FoundDevices found;
+  CoreList allowed;         // Empty: not asked.
+  std::vector<Core> cores;  // Empty: not asked.
+  bool cores_asked = false;
+};
+
+// Fills accelerators, accelerator_source, devices, device_view, core_list and allowed_cores.
+// `environment` is the host's, whose masks and scheduler's variables count; `masks` are those of
+// -x, which count instead.
+void set_device_facts(const DeviceFindings& findings, const Environment& environment,
+                      const Environment& masks, HostFacts& facts);
+
+}  // namespace ivy

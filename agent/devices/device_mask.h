@@ -1,0 +1,40 @@
+// CUDA_VISIBLE_DEVICES and its like: which of a host's devices they leave, and in which order.
+// Pure; thread: any. Source of the rules: CUDA C++ Programming Guide, "CUDA Environment Variables";
+// ROCm documentation, "GPU isolation techniques".
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/devices/found_devices.h"
+
+namespace ivy {
+
+// A device that a mask leaves.
+struct VisibleDevice {
+  // Place in the list. Absent: the mask names it by a UUID, and the sources that could be asked
+  // know no UUIDs; it is believed to be there.
+  std::optional<std::size_t> device;
+  std::string entry;  // How a worker's own mask names it.
+};
+
+struct MaskedDevices {
+  std::vector<VisibleDevice> visible;
+  // "there is no device 9": this entry, and what stands behind it, names nothing.
+  std::string error;
+};
+
+// A mask's text; std::nullopt: no such variable, everything is visible. Numbers count GPUs in the
+// order of their addresses; UUIDs may be shortened as long as one device alone is meant. Empty,
+// "-1" and "NoDevFiles" hide everything, by intention. The first entry that names nothing hides
+// what stands behind it.
+MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::string>& mask);
+
+// AMD: ROCR_VISIBLE_DEVICES first, then numbers of HIP's mask count what that leaves.
+MaskedDevices apply_amd_masks(const FoundDevices& found, const std::optional<std::string>& rocr,
+                              const std::optional<std::string>& hip);
+
+}  // namespace ivy

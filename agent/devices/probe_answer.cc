@@ -1,0 +1,174 @@
+#include "agent/devices/probe_answer.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kGreeting = "ivy-probe 1";
+constexpr std::string_view kMark = "ivy ";
+// Of what a library printed.
+constexpr std::size_t kMaxNoiseBytes = 200;
+
+using Fields = std::vector<std::string_view>;
+
+// A library's text must not look like two fields or two lines.
+std::string cleaned(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20; }, ' ');
+  return text;
+}
+
+void add_line(std::string& text, std::string_view keyword, std::vector<std::string> fields) {
+  text += kMark;
+  text += keyword;
+  for (std::string& field : fields) text += "\t" + cleaned(std::move(field));
+  text += "\n";
+}
+
+Fields split(std::string_view line) {
+  Fields fields;
+  for (std::size_t begin = 0; begin <= line.size();) {
+    const std::size_t end = std::min(line.find('\t', begin), line.size());
+    fields.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return fields;
+}
+
+template <class Number>
+bool to_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool take_device(const Fields& fields, ProbeAnswer& answer) {
+  if (fields.size() != 6) return false;
+  NvmlDevice device;
+  device.bdf = fields[1];
+  device.uuid = fields[2];
+  device.is_mig_enabled = fields[4] == "1";
+  device.model = fields[5];
+  answer.nvml.devices.push_back(std::move(device));
+  return to_number(fields[3], answer.nvml.devices.back().minor);
+}
+
+bool take_slice(const Fields& fields, ProbeAnswer& answer) {
+  const auto device = std::find_if(
+      answer.nvml.devices.begin(), answer.nvml.devices.end(),
+      [&](const NvmlDevice& other) { return fields.size() > 1 && other.bdf == fields[1]; });
+  if (fields.size() != 5 || device == answer.nvml.devices.end()) return false;
+  MigSlice slice;
+  slice.uuid = fields[4];
+  const bool is_right =
+      to_number(fields[2], slice.gpu_instance) && to_number(fields[3], slice.compute_instance);
+  device->slices.push_back(std::move(slice));
+  return is_right;
+}
+
+bool take_user(const Fields& fields, ProbeAnswer& answer) {
+  int pid = 0;
+  std::uint64_t bytes = 0;
+  if (fields.size() != 4 || !to_number(fields[2], pid) || !to_number(fields[3], bytes))
+    return false;
+  const auto add = [&](auto& place) {
+    if (place.uuid != fields[1]) return;
+    place.users.push_back(pid);
+    place.used_bytes += bytes;
+  };
+  for (NvmlDevice& device : answer.nvml.devices) {
+    add(device);
+    for (MigSlice& slice : device.slices) add(slice);
+  }
+  return true;
+}
+
+bool take_core(const Fields& fields, ProbeAnswer& answer) {
+  if (fields.size() != 5) return false;
+  Core core;
+  core.processors = parse_core_list(fields[1]);
+  const bool is_right = !core.processors.empty() && to_number(fields[2], core.numa_node) &&
+                        to_number(fields[3], core.package) && to_number(fields[4], core.l3);
+  answer.cores.push_back(std::move(core));
+  return is_right;
+}
+
+bool take_line(std::string_view line, ProbeAnswer& answer) {
+  const Fields fields = split(line);
+  const std::string_view keyword = fields.front();
+  if (keyword == "device") return take_device(fields, answer);
+  if (keyword == "slice") return take_slice(fields, answer);
+  if (keyword == "user") return take_user(fields, answer);
+  if (keyword == "core") return take_core(fields, answer);
+  if (fields.size() != 2) return false;
+  if (keyword == "nvml") {
+    answer.nvml.is_here = true;
+    answer.nvml.driver_version = fields[1];
+    return true;
+  }
+  answer.nvml.error = fields[1];
+  return keyword == "no-nvml";
+}
+
+Error no_answer(const std::string& why, const std::string& noise) {
+  return Error{Code::kDataLoss, why + (noise.empty() ? "" : ": " + noise)};
+}
+
+}  // namespace
+
+std::string probe_text(const ProbeAnswer& answer) {
+  std::string text = std::string(kGreeting) + "\n";
+  if (answer.nvml.is_here) add_line(text, "nvml", {answer.nvml.driver_version});
+  if (!answer.nvml.error.empty()) add_line(text, "no-nvml", {answer.nvml.error});
+  const auto add_users = [&](const auto& place) {
+    for (std::size_t i = 0; i < place.users.size(); ++i)
+      // The sum stands with the first.
+      add_line(text, "user",
+               {place.uuid, std::to_string(place.users[i]),
+                std::to_string(i == 0 ? place.used_bytes : 0)});
+  };
+  for (const NvmlDevice& device : answer.nvml.devices) {
+    add_line(text, "device",
+             {device.bdf, device.uuid, std::to_string(device.minor),
+              device.is_mig_enabled ? "1" : "0", device.model});
+    for (const MigSlice& slice : device.slices)
+      add_line(text, "slice",
+               {device.bdf, std::to_string(slice.gpu_instance),
+                std::to_string(slice.compute_instance), slice.uuid});
+    add_users(device);
+    for (const MigSlice& slice : device.slices) add_users(slice);
+  }
+  for (const Core& core : answer.cores)
+    add_line(text, "core",
+             {core_list_text(core.processors), std::to_string(core.numa_node),
+              std::to_string(core.package), std::to_string(core.l3)});
+  add_line(text, "end", {});
+  return text;
+}
+
+Result<ProbeAnswer> parse_probe_text(std::string_view text) {
+  ProbeAnswer answer;
+  std::string noise;
+  bool is_greeted = false;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line == kGreeting) {
+      is_greeted = true;
+    } else if (is_greeted && line == "ivy end") {
+      return answer;
+    } else if (!line.starts_with(kMark)) {
+      if (noise.empty()) noise = cleaned(std::string(line.substr(0, kMaxNoiseBytes)));
+    } else if (!is_greeted || !take_line(line.substr(kMark.size()), answer)) {
+      return no_answer("ivy-probe said something that is no fact",
+                       cleaned(std::string(line.substr(0, kMaxNoiseBytes))));
+    }
+  }
+  if (noise.empty()) noise = cleaned(std::string(text.substr(0, kMaxNoiseBytes)));
+  return no_answer("ivy-probe ended before its answer was complete", noise);
+}
+
+}  // namespace ivy

@@ -1,0 +1,46 @@
+// What ivy-probe prints and the supervisor reads: one line for each fact, fields behind tabs.
+//
+//   ivy-probe 1
+//   ivy nvml 535.104.05                                   or: ivy no-nvml REASON
+//   ivy device BDF UUID MINOR MIG(0|1) MODEL
+//   ivy slice BDF GI CI UUID
+//   ivy user UUID PID BYTES                                of the device or slice with this UUID
+//   ivy core PROCESSORS NUMA PACKAGE L3
+//   ivy end
+//
+// Lines that do not begin with "ivy" are what a library or the dynamic linker had to say. Pure;
+// thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/devices/found_devices.h"
+#include "proto/core_list.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// One core, as CoreFacts in job.proto.
+struct Core {
+  CoreList processors;
+  int numa_node = -1;
+  int package = -1;
+  int l3 = -1;
+  bool operator==(const Core&) const = default;
+};
+
+struct ProbeAnswer {
+  NvmlAnswer nvml;
+  std::vector<Core> cores;
+};
+
+// What is read of a probe at most: 4096 cores and 64 devices with their processes take less.
+inline constexpr std::size_t kMaxProbeBytes = 1u << 20;
+
+std::string probe_text(const ProbeAnswer& answer);
+// DataLoss when it is not complete or not of this form; the message holds what else was printed.
+Result<ProbeAnswer> parse_probe_text(std::string_view text);
+
+}  // namespace ivy

@@ -1,0 +1,28 @@
+// ivy-probe: what needs libraries of the host. Started by the supervisor for one question; its
+// answer is probe_answer.h's text. By hand: `ivy-probe devices cores` shows what it sees.
+#include <cstdio>
+#include <string_view>
+
+#include "agent/devices/device_files.h"
+#include "agent/devices/hwloc_library.h"
+#include "agent/devices/nvml_library.h"
+#include "agent/devices/probe_answer.h"
+
+int main(int argc, char** argv) {
+  ivy::ProbeAnswer answer;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view question = argv[i];
+    if (question == "devices") {
+      answer.nvml = ivy::ask_nvml();
+    } else if (question == "cores") {
+      answer.cores = ivy::ask_hwloc(ivy::device_root());
+    } else {
+      std::fprintf(stderr,
+                   "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores]\n");
+      return 2;
+    }
+  }
+  const std::string text = ivy::probe_text(answer);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}

@@ -1,0 +1,114 @@
+#include "agent/devices/probe_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kPieceBytes = 16u << 10;
+constexpr std::string_view kEnd = "\nivy end\n";
+
+// In the child of a process with one thread: ordinary functions are allowed.
+[[noreturn]] void become_probe(std::vector<std::string> arguments, int output, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGPIPE, SIGTERM}) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // What the dynamic linker has to say about a library that is too old comes along.
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  execv(pointers.front(), pointers.data());
+  dprintf(STDOUT_FILENO, "cannot be executed: %s\n",
+          errno_error(Code::kUnavailable, "", errno).message.c_str());
+  _exit(1);
+}
+
+}  // namespace
+
+ProbeProcess::ProbeProcess(boost::asio::io_context& loop)
+    : output_(loop), timer_(loop), buffer_(kPieceBytes, '\0') {}
+
+ProbeProcess::~ProbeProcess() { stop(); }
+
+void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::milliseconds limit,
+                         Done done) {
+  stop();
+  ++attempt_;
+  done_ = std::move(done);
+  text_.clear();
+  const auto fail = [this](const char* step) {
+    const Error error = errno_error(Code::kUnavailable, step, errno);
+    boost::asio::post(output_.get_executor(), [this, error, attempt = attempt_] {
+      if (attempt == attempt_) finish(error);
+    });
+  };
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("pipe for ivy-probe");
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) become_probe(std::move(arguments), ends[1], parent);
+  const int error = errno;
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    errno = error;
+    return fail("fork ivy-probe");
+  }
+  // Before anybody can reap it, so that its number is still its own.
+  pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+  output_.assign(ends[0]);
+  timer_.expires_after(limit);
+  timer_.async_wait([this, limit, attempt = attempt_](const boost::system::error_code& failed) {
+    if (failed || attempt != attempt_) return;
+    finish(Error{Code::kDeadlineExceeded,
+                 "ivy-probe gave no answer in " + std::to_string(limit.count()) + " ms"});
+  });
+  read_more();
+}
+
+void ProbeProcess::read_more() {
+  output_.async_read_some(
+      boost::asio::buffer(buffer_),
+      [this, attempt = attempt_](const boost::system::error_code& error, std::size_t bytes) {
+        if (attempt != attempt_ || error == boost::asio::error::operation_aborted) return;
+        text_.append(buffer_, 0, bytes);
+        const bool is_complete = text_.ends_with(kEnd);
+        if (error || is_complete || text_.size() > kMaxProbeBytes)
+          return finish(parse_probe_text(text_));
+        read_more();
+      });
+}
+
+void ProbeProcess::finish(const Result<ProbeAnswer>& answer) {
+  stop();
+  ++attempt_;
+  if (const Done done = std::exchange(done_, nullptr)) done(answer);
+}
+
+// The supervisor's sweep reaps it. One that a driver holds in the kernel dies when that lets go.
+void ProbeProcess::stop() {
+  timer_.cancel();
+  boost::system::error_code ignored;
+  if (output_.is_open()) output_.close(ignored);
+  if (pidfd_ < 0) return;
+  syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);
+  ::close(std::exchange(pidfd_, -1));
+}
+
+}  // namespace ivy

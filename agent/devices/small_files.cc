@@ -1,0 +1,90 @@
+#include "agent/devices/small_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+namespace ivy {
+namespace {
+
+// No machine has more devices; a directory with more entries is not what we think it is.
+constexpr std::size_t kMaxEntries = 4096;
+// The files asked for hold a number or a page of lines.
+constexpr std::size_t kMaxBytes = 64u << 10;
+
+std::string trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open_directory(opendir(directory.c_str()), closedir);
+  if (!open_directory) return names;
+  while (const dirent* entry = readdir(open_directory.get())) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (names.size() == kMaxEntries) break;
+    names.emplace_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string small_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  std::string text;
+  char buffer[4096];
+  ssize_t bytes = 0;
+  while (text.size() < kMaxBytes && (bytes = read(fd, buffer, sizeof buffer)) > 0)
+    text.append(buffer, static_cast<std::size_t>(bytes));
+  close(fd);
+  return text;
+}
+
+std::string first_line(const std::string& path) {
+  const std::string text = small_file(path);
+  return trimmed(std::string_view(text).substr(0, text.find('\n')));
+}
+
+int number_in(const std::string& path, int otherwise) {
+  const std::string line = first_line(path);
+  int number = otherwise;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
+  return error == std::errc() ? number : otherwise;
+}
+
+std::string value_after(const std::string& text, const std::string& name) {
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (!line.starts_with(name)) continue;
+    const std::string_view rest = line.substr(name.size());
+    // "Model" must not match "Model Family".
+    const std::size_t colon = rest.find_first_not_of(" \t");
+    if (colon != std::string_view::npos && rest[colon] == ':')
+      return trimmed(rest.substr(colon + 1));
+    if (!rest.empty() && (rest.front() == ' ' || rest.front() == '\t')) return trimmed(rest);
+  }
+  return {};
+}
+
+std::string resolved(const std::string& path) {
+  char buffer[PATH_MAX];
+  return realpath(path.c_str(), buffer) != nullptr ? buffer : "";
+}
+
+}  // namespace ivy

@@ -1,0 +1,24 @@
+// Reading of /proc and /sys by system calls: a host with many devices is asked at every start, and
+// streams cost several times as much as what they read. Thread: any.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ivy {
+
+// Names in a directory, sorted, without "." and ".."; at most 4096. Empty when there is none.
+std::vector<std::string> names_in(const std::string& directory);
+// The first 64 KiB of a file; empty when it cannot be read.
+std::string small_file(const std::string& path);
+// Its first line, without blanks at either end.
+std::string first_line(const std::string& path);
+// Its number, or `otherwise`.
+int number_in(const std::string& path, int otherwise);
+// What lies behind "name" and a colon or blanks, in a text of such lines; empty: no such line.
+std::string value_after(const std::string& text, const std::string& name);
+// The path with every link resolved; empty when it leads nowhere.
+std::string resolved(const std::string& path);
+
+}  // namespace ivy

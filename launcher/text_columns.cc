@@ -1,0 +1,24 @@
+#include "launcher/text_columns.h"
+
+#include <algorithm>
+
+namespace ivy {
+
+std::string text_columns(const std::vector<TextRow>& rows) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const TextRow& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const TextRow& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += "  " + row[i];
+      line.append(widths[i] - row[i].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace ivy

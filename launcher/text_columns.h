@@ -1,0 +1,15 @@
+// Rows of words as columns of text. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ivy {
+
+using TextRow = std::vector<std::string>;
+
+// Columns as wide as their widest cell, two blanks before each. All rows have as many cells as the
+// first; there is at least one.
+std::string text_columns(const std::vector<TextRow>& rows);
+
+}  // namespace ivy

@@ -1,0 +1,26 @@
+// Sets of processors as the kernel writes them: "0-3,8". Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+// Sorted, each number once.
+using CoreList = std::vector<int>;
+
+// More processors than any machine has (the kernel's own bound is 8192): higher numbers are an
+// error.
+inline constexpr int kMaxProcessorNumber = 8191;
+
+// "0-3,8\n" as {0,1,2,3,8}. Empty for an empty text, and for one that is no such list.
+CoreList parse_core_list(std::string_view text);
+// The shortest such text.
+std::string core_list_text(const CoreList& cores);
+// What both have.
+CoreList common_cores(const CoreList& one, const CoreList& other);
+// What either has.
+CoreList joined_cores(const CoreList& one, const CoreList& other);
+
+}  // namespace ivy
