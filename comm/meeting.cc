@@ -190,6 +190,7 @@ class Encounter {
     options.rank = who_.rank;
     options.connect_timeout = at_most;
     options.request_timeout = kStoreAnswer;
+    options.may_redial = false;  // It ends with the job, and nobody starts it again.
     return store::Client::connect(options);
   }
 
