@@ -168,7 +168,8 @@ std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_
     const std::size_t times = std::min(part.find("(x"), part.size());
     const auto tasks = whole_number(part.substr(0, times));
     std::optional<std::uint32_t> repeated = 1;
-    if (times < part.size() && part.ends_with(')')) {
+    if (times < part.size()) {
+      if (!part.ends_with(')')) return std::nullopt;
       repeated = whole_number(part.substr(times + 2, part.size() - times - 3));
     }
     if (!tasks || !repeated) return std::nullopt;

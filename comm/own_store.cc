@@ -77,6 +77,15 @@ std::vector<std::string> own_directories() {
   return found;
 }
 
+// The child changes its directory before it is this program.
+Result<std::string> program_at(const std::string& path) {
+  char real[PATH_MAX];
+  if (access(path.c_str(), X_OK) == 0 && realpath(path.c_str(), real) != nullptr) {
+    return std::string(real);
+  }
+  return errno_error(Code::kNotFound, path, errno);
+}
+
 struct Spawn {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
@@ -169,14 +178,15 @@ Result<void> await_ready(int control, const std::string& program) {
 Result<std::string> find_rendezvous() {
   const char* const named = std::getenv("IVY_RENDEZVOUS");
   if (named != nullptr && *named != '\0') {
-    if (access(named, X_OK) == 0) return std::string(named);
-    return errno_error(Code::kNotFound, std::string("IVY_RENDEZVOUS=") + named, errno);
+    const Result<std::string> program = program_at(named);
+    return program.ok() ? program : program.error().context("IVY_RENDEZVOUS");
   }
   std::string looked;
   for (const std::string& directory : own_directories()) {
     for (const char* const place : {"/", "/../bin/", "/../../bin/"}) {
       const std::string path = directory + place + kProgram;
-      if (access(path.c_str(), X_OK) == 0) return path;
+      const Result<std::string> program = program_at(path);
+      if (program.ok()) return program;
       looked += (looked.empty() ? "" : ", ") + path;
     }
   }
