@@ -150,17 +150,18 @@ class PageAlarm final : public Alarm {
 
 class ProcessAlarm final : public Alarm {
  public:
-  ProcessAlarm(std::vector<Seat> seats, std::int32_t self) : seats_(std::move(seats)) {
+  ProcessAlarm(std::vector<Seat> seats, std::int32_t self,
+               std::function<bool(std::int32_t world_rank)> has_left)
+      : seats_(std::move(seats)), has_left_(std::move(has_left)) {
     const std::uint32_t host = seats_[static_cast<std::size_t>(self)].host;
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (seats_[i].host != host || static_cast<std::int32_t>(i) == self) continue;
       const long descriptor = syscall(SYS_pidfd_open, seats_[i].pid, 0);
-      if (descriptor < 0 && errno == ESRCH) {
-        gone_ = i;
-        continue;
-      }
       watched_.push_back({static_cast<int>(descriptor), POLLIN, 0});
-      watched_seats_.push_back(i);
+      Watched watched;
+      watched.seat = i;
+      watched.has_ended = descriptor < 0 && errno == ESRCH;
+      watched_seats_.push_back(watched);
     }
   }
   ~ProcessAlarm() override {
@@ -173,22 +174,44 @@ class ProcessAlarm final : public Alarm {
   milliseconds poll_interval() const override { return kProcessPoll; }
 
   std::optional<Failure> look() override {
-    if (!gone_ && poll(watched_.data(), watched_.size(), 0) > 0) {
-      for (std::size_t i = 0; i < watched_.size() && !gone_; ++i) {
-        if (watched_[i].revents != 0) gone_ = watched_seats_[i];
-      }
+    if (found_) return found_;
+    poll(watched_.data(), watched_.size(), 0);
+    for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
+      Watched& watched = watched_seats_[i];
+      if (watched.has_ended || watched_[i].revents != 0) watched.has_ended = true;
+      found_ = ending_of_rank(watched);
     }
-    if (!gone_) return std::nullopt;
-    RankStatus status;
-    status.state = RankState::kDied;
-    return death_of(seats_[*gone_], status);
+    return found_;
   }
 
  private:
+  struct Watched {
+    std::size_t seat = 0;
+    bool has_ended = false;
+    std::optional<steady_clock::time_point> left_at;  // When that was first seen.
+  };
+
+  // A rank that left in order is no death, also when its process has ended since.
+  std::optional<Failure> ending_of_rank(Watched& watched) const {
+    const Seat& seat = seats_[watched.seat];
+    RankStatus status;
+    if (has_left_(seat.world_rank)) {
+      const auto now = steady_clock::now();
+      if (!watched.left_at) watched.left_at = now;
+      if (now - *watched.left_at < kLeftGrace) return std::nullopt;
+      status.state = RankState::kLeft;
+      return death_of(seat, status);
+    }
+    if (!watched.has_ended) return std::nullopt;
+    status.state = RankState::kDied;
+    return death_of(seat, status);
+  }
+
   const std::vector<Seat> seats_;
+  const std::function<bool(std::int32_t)> has_left_;
   std::vector<pollfd> watched_;
-  std::vector<std::size_t> watched_seats_;
-  std::optional<std::size_t> gone_;
+  std::vector<Watched> watched_seats_;  // Of the same places.
+  std::optional<Failure> found_;        // The first word stays the last.
 };
 
 class AgreedAlarm final : public Alarm {
@@ -232,8 +255,9 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
   return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(seats), self);
 }
 
-std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self) {
-  return std::make_unique<ProcessAlarm>(std::move(seats), self);
+std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
+                                          std::function<bool(std::int32_t)> has_left) {
+  return std::make_unique<ProcessAlarm>(std::move(seats), self, std::move(has_left));
 }
 
 }  // namespace ivy::comm

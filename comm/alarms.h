@@ -22,8 +22,10 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
                                        std::string communicator, std::vector<Seat> seats,
                                        std::int32_t self);
 
-// Watches the processes of `seats` that are on this process's host.
-std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self);
+// Watches the processes of `seats` that are on this process's host, and asks which of their ranks
+// have finalized.
+std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
+                                          std::function<bool(std::int32_t world_rank)> has_left);
 
 // Where no supervisor is and ranks are on several hosts: what `inner` finds, and now and then what
 // `find_agreed` does, which asks the job's store for the failure that another host's rank found.

@@ -127,6 +127,9 @@ int ivy_comm_node_count(const ivy_comm* comm) { return comm->communicator->node_
 int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
   return comm->communicator->world_rank(rank);
 }
+const char* ivy_comm_source(const ivy_comm* comm) {
+  return comm->communicator->job().source().c_str();
+}
 const char* ivy_comm_name(const ivy_comm* comm) { return comm->communicator->name().c_str(); }
 
 namespace {

@@ -2,8 +2,8 @@
  * (ivycomm.hpp, the Python package) stands on it.
  *
  * Life: ivy_init gives the world communicator; ivy_finalize ends it and every group made from it. A
- * process may init again afterwards. Under `ivyrun` nothing needs to be said; without it the world
- * has one rank.
+ * process may init again afterwards. Under `ivyrun`, torchrun, mpirun, mpiexec or srun nothing
+ * needs to be said; without a launcher the world has one rank, or as many as ivy_options says.
  *
  * Results: every function returns an ivy_code (IVY_OK = 0). ivy_last_error() then tells the text
  * and ivy_last_failure() who is to blame, of the last failed call of this thread.
@@ -68,7 +68,10 @@ IVY_API int ivy_comm_node_rank(
     const ivy_comm* comm); /* Index of this host among those of the communicator. */
 IVY_API int ivy_comm_node_count(const ivy_comm* comm);
 IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank); /* -1: no such rank. */
-IVY_API const char* ivy_comm_name(const ivy_comm* comm);         /* "world", "world/3" */
+/* Who said which rank this is: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world of one". Valid
+ * until ivy_finalize. */
+IVY_API const char* ivy_comm_source(const ivy_comm* comm);
+IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" */
 
 /* Groups. Every rank of `comm` calls both, in the same order among its other operations.
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.

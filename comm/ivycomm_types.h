@@ -90,11 +90,14 @@ typedef struct ivy_failure {
   char operation[32]; /* "all_reduce" */
 } ivy_failure;
 typedef struct ivy_options {
-  size_t struct_bytes;     /* sizeof(ivy_options), set by the caller. */
-  const char* init_method; /* NULL or "env://"; "self://": a world of one. */
-  int32_t rank;            /* -1: from the environment. */
-  int32_t world_size;      /* -1: from the environment. */
-  int64_t timeout_ms;      /* Of every operation that names none; 0: 600,000; IVY_FOREVER. */
+  size_t struct_bytes; /* sizeof(ivy_options), set by the caller. */
+  /* NULL or "env://"; "tcp://HOST:PORT", where rank 0 will listen; "file:///PATH", which all see;
+   * "self://": a world of one. */
+  const char* init_method;
+  int32_t rank;       /* -1: from the environment. */
+  int32_t world_size; /* -1: from the environment. */
+  int64_t
+      timeout_ms; /* Of ivy_init and every operation that names none; 0: 600,000; IVY_FOREVER. */
 } ivy_options;
 
 /* How one call is made; NULL = all zero. */

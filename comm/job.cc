@@ -1,6 +1,7 @@
 #include "comm/job.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ namespace {
 using std::chrono::milliseconds;
 
 std::atomic<std::uint32_t> joins{0};
+// Those of them that came to be without ivyrun: whoever failed alone may try again.
+std::atomic<std::uint32_t> worlds{0};
 
 Result<std::string> read_token(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -45,10 +48,23 @@ std::string own_host_name() {
   return name;
 }
 
+// Where no launcher says it: ranks share memory if they see the same /dev/shm, know each other's
+// processes by the same numbers, and may open each other's files.
+std::string own_container() {
+  struct stat memory = {};
+  stat("/dev/shm", &memory);
+  char name[PATH_MAX] = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+  return std::to_string(memory.st_dev) + "," + std::to_string(memory.st_ino) + "," +
+         std::string(name, static_cast<std::size_t>(std::max<ssize_t>(0, length))) + "," +
+         std::to_string(geteuid());
+}
+
 // Equal where memory can be shared: one kernel, and one host of the job (pretended hosts are
 // several).
 std::string own_host_key(const Identity& identity) {
-  return first_line_of("/proc/sys/kernel/random/boot_id") + "/" + identity.host_key;
+  return first_line_of("/proc/sys/kernel/random/boot_id") + "/" +
+         (identity.meeting == Meeting::kStore ? identity.host_key : own_container());
 }
 
 // What pretended hosts share: the processors.
@@ -125,7 +141,7 @@ std::vector<std::int32_t> local_ranks(const std::vector<Seat>& seats, std::int32
 
 LocalPart make_local_part(const Job& job, const std::string& communicator,
                           const std::vector<Seat>& seats, std::int32_t self,
-                          std::unique_ptr<SharedSegment> segment) {
+                          std::shared_ptr<SharedSegment> segment) {
   LocalPart part;
   part.alarm = job.make_alarm(communicator, seats, self);
   if (segment == nullptr) return part;
@@ -146,7 +162,8 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
 Job::Job(Identity identity, milliseconds timeout)
     : identity_(std::move(identity)),
       timeout_(timeout),
-      joined_(joins.fetch_add(1)),
+      source_(source_text(identity_)),
+      joined_(identity_.meeting == Meeting::kStore ? joins.fetch_add(1) : worlds.load()),
       rows_(comm_status::kCommunicators, false) {}
 
 Job::~Job() {
@@ -161,37 +178,58 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
   const Identity& who = job->identity_;
   if (who.meeting == Meeting::kAlone) return job;
-  store::ClientOptions options;
-  options.address = who.store_address;
-  options.job_id = who.job_id;
-  options.token = IVY_TRY(read_token(who.token_file));
-  options.generation = who.generation;
-  options.rank = who.rank;
-  options.connect_timeout = std::min(timeout, milliseconds(60'000));
-  Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
-  if (!client.ok())
-    return client.error().context("connect to the job's store at " + who.store_address);
-  job->store_ = std::move(client).value();
+  PeerCredentials credentials = IVY_TRY(
+      who.meeting == Meeting::kStore ? job->connect_to_store() : job->meet_without_ivyrun());
+  credentials.rank = who.rank;
   if (who.spans_hosts) {
-    PeerCredentials credentials;
-    credentials.job_id = who.job_id;
-    credentials.token = options.token;
-    credentials.generation = who.generation;
-    credentials.rank = who.rank;
-    const std::string own_address = IVY_TRY(own_address_towards(who.first_host_address));
+    const std::string own_address = IVY_TRY(own_address_towards(job->first_host_address_));
     job->listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
   }
-  if (who.control_path.empty()) return job;
-  control::Attach attach;
-  attach.rank = who.rank;
-  attach.generation = who.generation;
-  attach.pid = getpid();
-  Result<std::unique_ptr<ControlClient>> control =
-      ControlClient::connect(who.control_path, attach, milliseconds(10'000));
-  if (!control.ok()) return control.error();
-  job->control_ = std::move(control).value();
-  job->control_->page().slot(job->control_->slot()).claim(who.rank, getpid());
+  if (!who.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
   return job;
+}
+
+Result<PeerCredentials> Job::connect_to_store() {
+  store::ClientOptions options;
+  options.address = identity_.store_address;
+  options.job_id = identity_.job_id;
+  options.token = IVY_TRY(read_token(identity_.token_file));
+  options.generation = identity_.generation;
+  options.rank = identity_.rank;
+  options.connect_timeout = std::min(timeout_, milliseconds(60'000));
+  Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
+  if (!client.ok())
+    return client.error().context("connect to the job's store at " + identity_.store_address);
+  store_ = std::move(client).value();
+  first_host_address_ = identity_.first_host_address;
+  PeerCredentials credentials;
+  credentials.job_id = options.job_id;
+  credentials.token = options.token;
+  credentials.generation = options.generation;
+  return credentials;
+}
+
+Result<PeerCredentials> Job::meet_without_ivyrun() {
+  Meet met = IVY_TRY(meet(identity_, joined_, timeout_));
+  own_store_ = std::move(met.own_store);
+  note_ = std::move(met.note);
+  store_ = std::move(met.client);
+  first_host_address_ = met.first_host_address;
+  PeerCredentials credentials;
+  credentials.job_id = met.job_id;
+  credentials.token = met.token;
+  credentials.generation = met.generation;
+  return credentials;
+}
+
+Result<void> Job::attach_to_supervisor() {
+  control::Attach attach;
+  attach.rank = identity_.rank;
+  attach.generation = identity_.generation;
+  attach.pid = getpid();
+  control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
+  control_->page().slot(control_->slot()).claim(identity_.rank, getpid());
+  return {};
 }
 
 Result<std::vector<Seat>> Job::exchange_seats() {
@@ -287,17 +325,33 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
     return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
                                                " ranks on one host are not supported"};
   }
-  std::unique_ptr<SharedSegment> segment;
+  std::shared_ptr<SharedSegment> segment;
   if (local.size() > 1) segment = IVY_TRY(share_world_segment(local));
+  if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
+  note_.reset();  // All have come.
+  if (local.size() == seats.size()) listener_.reset();
+  if (control_ == nullptr) {
+    world_segment_ = segment;
+    world_members_ = local;
+  }
   LocalPart part = make_local_part(*this, "world", seats, self, std::move(segment));
   return std::make_unique<Communicator>(*this, "world", std::move(seats), self,
                                         std::move(part.alarm), std::move(part.group), timeout_);
 }
 
+bool Job::has_left(std::int32_t world_rank) const {
+  if (world_segment_ == nullptr) return false;
+  const auto place = std::find(world_members_.begin(), world_members_.end(), world_rank);
+  if (place == world_members_.end()) return false;
+  const auto index = static_cast<std::size_t>(place - world_members_.begin());
+  return world_segment_->member(index).attached.load(std::memory_order_acquire) == kHasLeft;
+}
+
 std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
                                        const std::vector<Seat>& seats, std::int32_t self) const {
   if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
-  std::unique_ptr<Alarm> alarm = make_process_alarm(seats, self);
+  std::unique_ptr<Alarm> alarm = make_process_alarm(
+      seats, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
   const bool spans_hosts = std::any_of(
       seats.begin(), seats.end(), [&](const Seat& seat) { return seat.host != seats[0].host; });
   if (!spans_hosts) return alarm;

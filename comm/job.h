@@ -14,6 +14,7 @@
 #include "comm/communicator.h"
 #include "comm/control_client.h"
 #include "comm/identity.h"
+#include "comm/meeting.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/status.h"
 #include "rendezvous/client.h"
@@ -46,11 +47,14 @@ class Job {
   Result<std::unique_ptr<Communicator>> make_world();
 
   const Identity& identity() const { return identity_; }
+  const std::string& source() const { return source_; }       // Who said which rank this is.
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const;
+  // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
+  bool has_left(std::int32_t world_rank) const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
                                     std::int32_t self) const;
   // What every rank of a communicator has to know; to the supervisor, if there is one.
@@ -68,6 +72,9 @@ class Job {
 
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
+  Result<PeerCredentials> connect_to_store();
+  Result<PeerCredentials> meet_without_ivyrun();
+  Result<void> attach_to_supervisor();
   Result<std::vector<Seat>> exchange_seats();
   std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
@@ -76,11 +83,18 @@ class Job {
 
   const Identity identity_;
   const std::chrono::milliseconds timeout_;
+  const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
   std::uint32_t ranks_on_machine_ = 1;
+  std::string first_host_address_;
+  std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.
+  std::unique_ptr<NoteFile> note_;       // Until all have come.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<PeerListener> listener_;
+  // The world's memory on this host, and which ranks have which part of it.
+  std::shared_ptr<SharedSegment> world_segment_;
+  std::vector<std::int32_t> world_members_;
   std::mutex rows_mutex_;
   std::vector<bool> rows_;
 };
@@ -92,7 +106,7 @@ struct LocalPart {
 };
 LocalPart make_local_part(const Job& job, const std::string& communicator,
                           const std::vector<Seat>& seats, std::int32_t self,
-                          std::unique_ptr<SharedSegment> segment);
+                          std::shared_ptr<SharedSegment> segment);
 
 // Ranks of `seats` on the same host as `self`, in order.
 std::vector<std::int32_t> local_ranks(const std::vector<Seat>& seats, std::int32_t self);

@@ -130,6 +130,7 @@ struct Client::State {
 
   DialTarget target;
   Milliseconds request_timeout{};
+  bool may_redial = true;
   const pid_t process = getpid();
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const std::string call_salt = random_bytes(8);
@@ -385,6 +386,11 @@ void Client::State::lose() {
 }
 
 void Client::State::redial(Lock& lock, Call& own) {
+  if (!may_redial) {
+    fatal = Error{Code::kUnavailable,
+                  "store at " + target.text + ": the connection was lost (" + last_loss + ")"};
+    return finish_all(*fatal);
+  }
   // A store that greets and then says nothing useful is not asked over and over.
   constexpr int kMostDoublings = 6;
   const Milliseconds pause = futile_dials <= 1
@@ -452,6 +458,7 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   state->target.generation = options.generation;
   state->target.rank = options.rank;
   state->request_timeout = options.request_timeout;
+  state->may_redial = options.may_redial;
   Dialled dialled = IVY_TRY(dial_until(state->target, later(Clock::now(), options.connect_timeout),
                                        {state->wake, &state->cancelled}));
   state->adopt(std::move(dialled));

@@ -42,6 +42,9 @@ struct ClientOptions {
   std::optional<std::uint32_t> rank;
   std::chrono::milliseconds connect_timeout{30'000};
   std::chrono::milliseconds request_timeout{60'000};  // Of calls that take no timeout.
+  // False: nobody would start the store again, so that a lost connection is its end, and every call
+  // after it is Unavailable at once.
+  bool may_redial = true;
 };
 
 // How long after a call's own timeout the store may take to say that it is over.

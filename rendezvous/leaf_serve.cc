@@ -227,7 +227,8 @@ class LeafProcess {
   boost::asio::steady_timer timer_{loop_};
   boost::asio::steady_timer note_timer_{loop_};
   SupervisorSocket supervisor_{loop_, start_.control_fd,
-                               [this](std::uint32_t generation) { begin(generation); }};
+                               [this](std::uint32_t generation) { begin(generation); },
+                               [this] { loop_.stop(); }};
   stream_descriptor root_{loop_};
   const std::atomic<bool> never_ = false;
   std::unique_ptr<Leaf> leaf_;      // While there is a connection to the store,

@@ -44,6 +44,8 @@ constexpr std::size_t kMaxStallBytes = 32u << 10;
 struct ServeOptions {
   std::string job_id;
   std::string token_file;
+  int token_fd = -1;
+  int owner_fd = -1;  // A pidfd.
   std::uint32_t generation = 0;
   int control_fd = -1;
   std::vector<int> native_fds;
@@ -137,6 +139,10 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     return take_number(name, value, options.jobs.idle_seconds);
   else if (name == "--adopt-fd")
     return take_number(name, value, options.adopt_fd);
+  else if (name == "--token-fd")
+    return take_number(name, value, options.token_fd);
+  else if (name == "--owner-fd")
+    return take_number(name, value, options.owner_fd);
   else if (name == "--wal")
     options.wal = value;
   else if (name == "--root")
@@ -173,7 +179,7 @@ Result<ServeOptions> parse(int argc, char** argv) {
   const bool is_hex = options.job_id.size() == 32 &&
                       options.job_id.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hex) return wrong("--job needs 32 hexadecimal digits");
-  if (options.token_file.empty()) return wrong("--token-file is missing");
+  if (options.token_file.empty() && options.token_fd < 0) return wrong("--token-file is missing");
   if (options.listen.empty() && options.native_fds.empty() && options.adopt_fd < 0)
     return wrong("--listen is missing");
   if ((verb == "leaf") == options.root.empty())
@@ -237,6 +243,7 @@ class RendezvousProcess {
       wait_for_knock();
       watch_for_rest();
     }
+    if (options_.owner_fd >= 0) watch_owner();
     if (options_.stall_seconds > 0) watch_for_stalls();
     if (options_.adopt_fd < 0) say("ready");
     try {
@@ -281,6 +288,28 @@ class RendezvousProcess {
   void begin(std::uint32_t generation) {
     server_.begin_generation(generation);
     supervisor_.acknowledge(generation);
+  }
+
+  void end_of_control() {
+    if (options_.owner_fd < 0) return loop_.stop();
+    serve_the_last();
+  }
+
+  void watch_owner() {
+    owner_.assign(options_.owner_fd);
+    owner_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this](const boost::system::error_code&) { serve_the_last(); });
+  }
+
+  // The other ranks may still have something to say to each other, such as who died. What bounds
+  // this is their own life: a connection ends with its process, or with its host by keepalive.
+  void serve_the_last() {
+    server_.stop_listening();
+    if (server_.connection_count() == 0) return loop_.stop();
+    last_timer_.expires_after(std::chrono::milliseconds(20));
+    last_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) serve_the_last();
+    });
   }
 
   // Connections from the server for many jobs (job_process.h), and its question whether to rest.
@@ -366,8 +395,11 @@ class RendezvousProcess {
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set asked_{loop_, SIGUSR1};
   SupervisorSocket supervisor_{loop_, options_.control_fd,
-                               [this](std::uint32_t generation) { begin(generation); }};
+                               [this](std::uint32_t generation) { begin(generation); },
+                               [this] { end_of_control(); }};
   boost::asio::posix::stream_descriptor adopted_{loop_};
+  boost::asio::posix::stream_descriptor owner_{loop_};
+  boost::asio::steady_timer last_timer_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
   boost::asio::steady_timer rest_timer_{loop_};
   std::optional<std::chrono::steady_clock::time_point> idle_since_;
@@ -435,6 +467,31 @@ int run_as_leaf(const ServeOptions& options, const std::string& token) {
   return code.ok() ? *code : complain(code.error());
 }
 
+// From a pipe whose other end is closed behind it.
+Result<std::string> token_from(int descriptor) {
+  std::array<char, kMaxControlLine> bytes{};
+  std::size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t count = read(descriptor, bytes.data() + have, bytes.size() - have);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_error(Code::kUnavailable, "read the token", errno);
+    if (count == 0) break;
+    have += static_cast<std::size_t>(count);
+  }
+  close(descriptor);
+  if (have == 0) return Error{Code::kInvalidArgument, "the token is empty"};
+  return std::string(bytes.data(), have);
+}
+
+// Its starter is somebody's training script, which must not find a child that it has not made: the
+// starter waits for this process alone, and a child of it goes on as nobody's.
+Result<void> leave_starter() {
+  const pid_t child = fork();
+  if (child < 0) return errno_error(Code::kResourceExhausted, "fork", errno);
+  if (child > 0) _exit(0);
+  return {};
+}
+
 }  // namespace
 
 int run_rendezvous(int argc, char** argv) {
@@ -450,8 +507,14 @@ int run_rendezvous(int argc, char** argv) {
   // A process that was started through /proc/self/exe is called "exe" otherwise.
   prctl(PR_SET_NAME, "ivy-rendezvous");
   raise_descriptor_limit();
+  if (options->owner_fd >= 0) {
+    const Result<void> left = leave_starter();
+    if (!left.ok()) return complain(left.error());
+  }
   if (!options->tokens.empty()) return serve_many(*options);
-  const Result<std::string> token = read_token(options->token_file, options->adopt_fd >= 0);
+  const Result<std::string> token = options->token_fd >= 0
+                                        ? token_from(options->token_fd)
+                                        : read_token(options->token_file, options->adopt_fd >= 0);
   if (!token.ok()) return complain(token.error());
   if (!options->root.empty()) return run_as_leaf(*options, *token);
   RendezvousProcess process(*options, *token);

@@ -2,6 +2,9 @@
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
 //                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]]
+//   by rank 0, without ivyrun
+//                            --job HEX --token-fd N --generation N --control-fd N --native-fd N
+//                            --owner-fd N
 //   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT
 //                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
 //   by hand, for many        --tokens DIRECTORY --listen ADDRESS:PORT; job_server.h
@@ -18,6 +21,10 @@
 // "ready", "log TEXT", "stall TEXT" (who waits for whom, when nothing has moved for
 // --stall-seconds), "end TEXT" (why it ends by itself). Its end ends the store. By hand, the same
 // lines go to standard output.
+//
+// --owner-fd, a pidfd: the store is a background process of its own that lives for its owner's job.
+// When the owner ends (or the control descriptor does, or "quit" comes) it takes no new client, and
+// ends with the connection of its last one. --token-fd: the token is read from there.
 #pragma once
 
 namespace ivy::store {

@@ -130,6 +130,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   bool anybody_waits() const { return engine_.open_requests() > 0; }
   std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const { return links_.size(); }
+  void stop_listening();
   void stop();
 
  private:
@@ -614,6 +615,15 @@ void Server::Core::begin_generation(std::uint32_t generation) {
   }
 }
 
+void Server::Core::stop_listening() {
+  boost::system::error_code ignored;
+  // They stay in the list: a wait that is cancelled still looks at its listener.
+  for (Listener& listener : listeners_) {
+    listener.paused = false;
+    listener.socket.close(ignored);
+  }
+}
+
 void Server::Core::stop() {
   stopped_ = true;
   timer_.cancel();
@@ -703,6 +713,7 @@ std::size_t Server::connection_count() const { return core_->connection_count();
 std::uint64_t Server::request_count() const { return core_->request_count(); }
 void Server::answer(Replies& replies) { core_->answer(replies); }
 void Server::go_on() { core_->go_on(); }
+void Server::stop_listening() { core_->stop_listening(); }
 void Server::stop() { core_->stop(); }
 
 std::string address_of(int fd) {

@@ -85,6 +85,8 @@ class Server {
   // Since when somebody has waited, the longest; nothing when nobody does. Looks at every wait.
   std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const;
+  // Takes no more clients; those that are there are served on.
+  void stop_listening();
   // Requests that were served since the start.
   std::uint64_t request_count() const;
   void stop();

@@ -19,8 +19,9 @@ constexpr std::size_t kMaxLine = 4096;
 }  // namespace
 
 SupervisorSocket::SupervisorSocket(boost::asio::io_context& loop, int fd,
-                                   std::function<void(std::uint32_t)> generation)
-    : loop_(loop), socket_(loop), fd_(fd), generation_(std::move(generation)) {}
+                                   std::function<void(std::uint32_t)> generation,
+                                   std::function<void()> ended)
+    : socket_(loop), fd_(fd), generation_(std::move(generation)), ended_(std::move(ended)) {}
 
 void SupervisorSocket::start() {
   if (fd_ < 0) return;
@@ -54,7 +55,7 @@ void SupervisorSocket::acknowledge(std::uint32_t generation) {
 void SupervisorSocket::wait() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [this](const boost::system::error_code& error) {
-                       if (error || !read()) return loop_.stop();
+                       if (error || !read()) return ended_();
                        wait();
                      });
 }

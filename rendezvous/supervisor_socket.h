@@ -18,7 +18,7 @@ class SupervisorSocket {
   // "quit", by the end of the socket, and by a line of more than 4 KiB. An order that is not known
   // is passed over: the supervisor may be younger.
   SupervisorSocket(boost::asio::io_context& loop, int fd,
-                   std::function<void(std::uint32_t)> generation);
+                   std::function<void(std::uint32_t)> generation, std::function<void()> ended);
 
   bool is_there() const { return fd_ >= 0; }
   // Begins to read.
@@ -34,10 +34,10 @@ class SupervisorSocket {
   bool read();
   bool obey(std::string_view line);
 
-  boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor socket_;
   const int fd_;
   const std::function<void(std::uint32_t)> generation_;
+  const std::function<void()> ended_;
   std::string line_;
 };
 

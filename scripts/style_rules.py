@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build)\.h"
+    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket)\.h"
     r"|rendezvous/client\.h)$"
 )
 
@@ -60,7 +60,7 @@ PURE = {
         "agent/node": "worker_state lease",
         "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "
         "native_dialect torch_dialect pmi_dialect",
-        "comm": "identity fingerprint selector",
+        "comm": "identity launchers meeting_note fingerprint selector",
     }.items()
     for name in names.split()
 }

@@ -1,6 +1,8 @@
-"""Puts the built libivycomm into the wheel; everything else is in pyproject.toml.
+"""Puts the built libivycomm into the wheel, and ivy-rendezvous, which rank 0 starts where no ivyrun
+does; everything else is in pyproject.toml.
 
-The library is taken from IVY_LIBRARY, else from the checkout's build/lib.
+The library is taken from IVY_LIBRARY, else from the checkout's build/lib; ivy-rendezvous from
+IVY_RENDEZVOUS, else from the bin/ beside the library's directory.
 """
 
 import os
@@ -17,6 +19,7 @@ except ImportError:  # Before setuptools 70.1.
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libivycomm.so.1"
+STORE = "ivy-rendezvous"
 
 
 def built_library():
@@ -27,10 +30,23 @@ def built_library():
     return path
 
 
+def built_store(library):
+    path = os.environ.get("IVY_RENDEZVOUS") or os.path.join(os.path.dirname(os.path.realpath(library)), "..", "bin",
+                                                            STORE)
+    if not os.access(path, os.X_OK):
+        raise SystemExit(f"{os.path.normpath(path)} is not there: build it (cmake --build build --target ivy-node), "
+                         "or set IVY_RENDEZVOUS to it")
+    return path
+
+
 class WithLibrary(build_py):
     def run(self):
         super().run()
-        shutil.copyfile(built_library(), os.path.join(self.build_lib, "ivycomm", NAME))
+        library = built_library()
+        shutil.copyfile(library, os.path.join(self.build_lib, "ivycomm", NAME))
+        store = os.path.join(self.build_lib, "ivycomm", STORE)
+        shutil.copyfile(built_store(library), store)
+        os.chmod(store, 0o755)
 
 
 class ForAnyPython(bdist_wheel):

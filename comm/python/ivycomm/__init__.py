@@ -1,7 +1,7 @@
 """ivycomm: rank, world size and collectives inside a worker.
 
     import ivycomm as ic
-    ic.init()                          # Under ivyrun; without a launcher: a world of one.
+    ic.init()                          # Under ivyrun, torchrun, mpirun, srun; alone: a world of one.
     y = ic.all_reduce(x)               # NumPy array in, NumPy array out; torch tensor in, torch tensor out.
     ic.all_reduce_(x, "mean")          # In place.
     work = ic.all_gather(x, async_op=True)
@@ -21,7 +21,7 @@ from .objects import all_gather_object, broadcast_object, gather_object, scatter
 from .job_store import store
 from .work import Message, Timing, Work
 from .groups import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
-                    local_world_size, new_group, node_rank, num_nodes, rank, split, world, world_size)
+                    local_world_size, new_group, node_rank, num_nodes, rank, source, split, world, world_size)
 
 __version__ = "0.1.0"
 
@@ -33,5 +33,5 @@ __all__ = [
     "broadcast_object", "finalize", "gather", "gather_object", "init", "irecv", "is_initialized",
     "is_main_process", "isend", "local_rank", "local_world_size", "new_group", "node_rank", "num_nodes",
     "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "scan", "scan_", "scatter",
-    "scatter_object", "send", "sendrecv", "split", "store", "world", "world_size",
+    "scatter_object", "send", "sendrecv", "source", "split", "store", "world", "world_size",
 ]

@@ -84,10 +84,11 @@ class Group:
 def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     """Joins the job and returns the world's Group; waits until every rank has come.
 
-    Under a launcher nothing needs to be said; without one this is a world of one rank. init_method:
-    None or "env://", "tcp://host:port", "file:///path", "self://" (then with rank and world_size).
-    timeout: seconds, of this call and of every operation that names none (default: 600).
-    A second call returns the same world.
+    Under ivyrun, torchrun, mpirun, mpiexec and srun nothing needs to be said; without a launcher this
+    is a world of one rank. init_method: None or "env://"; "tcp://HOST:PORT", where rank 0 will listen,
+    or "file:///PATH", which all see (both with rank and world_size, unless a launcher gives them);
+    "self://" (a world of one). timeout: seconds, of this call and of every operation that names none
+    (default: 600). A second call returns the same world.
     Raises Timeout (names who is missing), NotInitialized (the environment contradicts itself).
     """
     global _world
@@ -199,6 +200,11 @@ def node_rank():
 
 def num_nodes():
     return world().node_count
+
+
+def source():
+    """Who said which rank this is: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "torchrun (RANK=...)"."""
+    return load().ivy_comm_source(world().handle).decode()
 
 
 def is_main_process():

@@ -64,6 +64,21 @@ def original_names(r, n):
     assert i_dist.Group([0]).rank == (0 if r == 0 else None)
 
 
+# What torchrun and ivyrun call it, by what Open MPI and MPICH do.
+OTHERS = {"RANK": ("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+          "WORLD_SIZE": ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+          "LOCAL_RANK": ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"),
+          "LOCAL_WORLD_SIZE": ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")}
+
+
+def said(name, default):
+    """The launcher's number."""
+    for variable in (name, *OTHERS.get(name, ())):
+        if variable in os.environ:
+            return int(os.environ[variable])
+    return default
+
+
 def main():
     for question in (ic.rank, ic.barrier):
         try:
@@ -74,12 +89,11 @@ def main():
     world = ic.init()
     assert ic.init() is world and ic.is_initialized() and world.name == "world"
     r, n = ic.rank(), ic.world_size()
-    environment = os.environ.get
-    assert r == int(environment("RANK", "0")) and n == int(environment("WORLD_SIZE", "1"))
-    assert ic.local_rank() == int(environment("LOCAL_RANK", "0"))
-    assert ic.local_world_size() == int(environment("LOCAL_WORLD_SIZE", "1"))
-    assert ic.node_rank() == int(environment("NODE_RANK", "0"))
-    assert ic.num_nodes() == int(environment("IVY_NUM_NODES", "1"))
+    assert r == said("RANK", 0) and n == said("WORLD_SIZE", 1)
+    assert ic.local_rank() == said("LOCAL_RANK", 0)
+    assert ic.local_world_size() == said("LOCAL_WORLD_SIZE", 1)
+    assert ic.node_rank() == said("NODE_RANK", 0)
+    assert ic.num_nodes() == said("IVY_NUM_NODES", 1)
     assert ic.is_main_process() == (r == 0) and world.ranks == tuple(range(n))
     assert ic.barrier(async_op=True).wait(timeout=30) is None
     for part in (objects, the_store, original_names):

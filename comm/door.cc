@@ -1,0 +1,114 @@
+#include "comm/door.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "comm/meeting_note.h"
+#include "comm/resolve.h"
+#include "comm/transports/peer_listener.h"
+#include "proto/listening_socket.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A store of an earlier run that was killed a moment ago still has the port.
+constexpr milliseconds kPortBusy{1'500};
+constexpr milliseconds kPortPause{20};
+
+}  // namespace
+
+Door::~Door() {
+  if (socket_ >= 0) close(socket_);
+}
+
+Result<Door> Door::at(const std::string& address, std::uint16_t port) {
+  Door door;
+  door.socket_ = IVY_TRY(listen_tcp(address, port));
+  door.own_ = address_with_port(address, port_of(door.socket_));
+  door.addresses_ = {door.own_};
+  return door;
+}
+
+// Others are told the addresses that are not this host's alone; those come last.
+Result<Door> Door::everywhere(std::uint16_t port) {
+  Door door;
+  const Result<int> both = listen_tcp("::", port);
+  if (both.ok()) {
+    door.socket_ = *both;
+  } else {
+    door.socket_ = IVY_TRY(listen_tcp("0.0.0.0", port));
+  }
+  const std::uint16_t bound = port_of(door.socket_);
+  door.own_ = address_with_port("127.0.0.1", bound);
+  for (const std::string& address : own_addresses()) {
+    if (door.addresses_.size() + 1 == kNoteAddressesMax) break;
+    door.addresses_.push_back(address_with_port(address, bound));
+  }
+  door.addresses_.push_back(door.own_);
+  return door;
+}
+
+Result<Door> Door::where_told(const Identity& identity) {
+  const std::string& host = identity.meeting_host;
+  std::vector<std::string> addresses = IVY_TRY(resolve(host));
+  const bool is_own_name = !is_numeric(host) && host != "localhost" &&
+                           std::all_of(addresses.begin(), addresses.end(), is_loopback);
+  // Debian's hosts file has a machine's own name at 127.0.1.1, where no other host gets.
+  if (is_own_name) return everywhere(identity.meeting_port);
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const std::string& address) { return !is_loopback(address); });
+  Result<Door> door = Error{Code::kUnavailable, host + " has no address"};
+  for (const std::string& address : addresses) {
+    door = at(address, identity.meeting_port);
+    if (door.ok() || door.error().code == Code::kAlreadyExists) return door;
+  }
+  return door;
+}
+
+Result<Door> Door::at_address(const Identity& identity, steady_clock::time_point end) {
+  const auto patience = std::min(end, steady_clock::now() + kPortBusy);
+  Result<Door> door = where_told(identity);
+  while (!door.ok() && door.error().code == Code::kAlreadyExists &&
+         steady_clock::now() < patience) {
+    poll(nullptr, 0, static_cast<int>(kPortPause.count()));
+    door = where_told(identity);
+  }
+  if (door.ok()) return door;
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  Error error =
+      door.error().context("rank 0 on " + std::string(name) + " cannot open " +
+                           address_with_port(identity.meeting_host, identity.meeting_port));
+  error.fix = error.code == Code::kAlreadyExists
+                  ? "another program has that port: stop it, or choose another port"
+                  : "is that an address of rank 0's host? The others look for it there";
+  return error;
+}
+
+// On the address by which this host reaches torchrun's store.
+Result<Door> Door::towards(const Identity& identity) {
+  const std::string own =
+      IVY_TRY(own_address_towards(address_with_port(identity.meeting_host, identity.meeting_port)));
+  if (is_loopback(own)) return everywhere(0);
+  return at(own, 0);
+}
+
+Result<Door> Door::open(const Identity& identity, steady_clock::time_point end) {
+  switch (identity.meeting) {
+    case Meeting::kAddress:
+      return at_address(identity, end);
+    case Meeting::kTorchStore:
+      return towards(identity);
+    case Meeting::kHostFile:
+      return at("127.0.0.1", 0);
+    default:
+      return everywhere(0);
+  }
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,329 @@
+// Many environments, one table: who this rank is, who said so and how the ranks will meet; and what
+// is wrong, by name.
+#include "comm/identity.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ivy::comm {
+namespace {
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+Variables operator+(Variables left, const Variables& right) {
+  for (const auto& [name, value] : right) {
+    if (value == "-") {
+      left.erase(name);
+    } else {
+      left[name] = value;
+    }
+  }
+  return left;
+}
+
+IdentityRequest asks(std::string method, int rank = -1, int size = -1) {
+  IdentityRequest request;
+  request.init_method = std::move(method);
+  if (rank >= 0) request.rank = static_cast<std::uint32_t>(rank);
+  if (size >= 0) request.world_size = static_cast<std::uint32_t>(size);
+  return request;
+}
+
+Result<Identity> identify_in(const Variables& variables, const IdentityRequest& request) {
+  return identify(request, [&](std::string_view name) {
+    const auto found = variables.find(name);
+    return found != variables.end() ? std::optional(found->second) : std::nullopt;
+  });
+}
+
+const Variables kIvyrun{{"IVY_RANK", "3"},        {"IVY_WORLD_SIZE", "4"}, {"IVY_NODE_RANK", "1"},
+                        {"IVY_NUM_NODES", "2"},   {"IVY_STORE", "h:1"},    {"IVY_JOB_ID", "abc"},
+                        {"IVY_TOKEN_FILE", "/t"}, {"IVY_GENERATION", "2"}, {"IVY_CONTROL", "/c"}};
+// As torchrun --nproc_per_node 4 gives it.
+const Variables kTorchrun{{"RANK", "1"},
+                          {"WORLD_SIZE", "4"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "10.0.0.1"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_RESTART_COUNT", "0"},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                          {"NCCL_ASYNC_ERROR_HANDLING", "1"}};
+const Variables kTwoHosts{{"LOCAL_WORLD_SIZE", "2"}};
+const Variables kNewTorch{{"NCCL_ASYNC_ERROR_HANDLING", "-"},
+                          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}};
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                         {"OMPI_COMM_WORLD_SIZE", "4"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                         {"OMPI_MCA_orte_hnp_uri", "760545280.0;tcp://192.0.2.2:34621"},
+                         {"PMIX_NAMESPACE", "760545281"}};
+const Variables kHydra{
+    {"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}};
+const Variables kSlurm{{"SLURM_JOB_ID", "71"},
+                       {"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", "2"},
+                       {"SLURM_NODEID", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "4"},
+                       {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
+                       {"SLURM_STEP_NODELIST", "node[07-08]"}};
+const Variables kSlurmOneHost{{"SLURM_NODEID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
+// srun starts one torchrun or mpirun on each host.
+const Variables kSlurmOnePerHost{
+    {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"}};
+const Variables kMaster{{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
+
+struct Right {
+  const char* name;
+  Variables variables;
+  IdentityRequest request;
+  Meeting meeting;
+  std::uint32_t rank;
+  std::uint32_t world_size;
+  const char* source;
+};
+
+const IdentityRequest nothing;
+
+const Right kRight[] = {
+    {"nothing", {}, nothing, Meeting::kAlone, 0, 1, "a world of one"},
+    {"env is nothing", {}, asks("env://"), Meeting::kAlone, 0, 1, "a world of one"},
+    {"self", kTorchrun, asks("self://"), Meeting::kAlone, 0, 1, "a world of one"},
+    {"ivyrun", kIvyrun, nothing, Meeting::kStore, 3, 4, "ivyrun (IVY_RANK=3, IVY_WORLD_SIZE=4)"},
+    {"ivyrun over an outer srun", kIvyrun + kSlurm + kSlurmOnePerHost, nothing, Meeting::kStore, 3,
+     4, "ivyrun"},
+    {"ivyrun and torch's block of the same", kIvyrun + kTorchrun + Variables{{"RANK", "3"}},
+     nothing, Meeting::kStore, 3, 4, "ivyrun"},
+    {"ivyrun over what is left of another", kIvyrun + Variables{{"PMI_SIZE", "9"}}, nothing,
+     Meeting::kStore, 3, 4, "ivyrun"},
+    {"torchrun, one host", kTorchrun, nothing, Meeting::kHostFile, 1, 4,
+     "torchrun (RANK=1, WORLD_SIZE=4)"},
+    {"torchrun, two hosts", kTorchrun + kTwoHosts, nothing, Meeting::kTorchStore, 1, 4, "torchrun"},
+    {"torchrun, two hosts, no store of the agent's",
+     kTorchrun + kTwoHosts + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "False"}}, nothing,
+     Meeting::kAddress, 1, 4, "torchrun"},
+    {"torchrun of one",
+     {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}},
+     nothing,
+     Meeting::kAlone,
+     0,
+     1,
+     "torchrun"},
+    {"torchrun, one on each host of srun", kTorchrun + kTwoHosts + kSlurm + kSlurmOnePerHost,
+     nothing, Meeting::kTorchStore, 1, 4, "torchrun"},
+    {"torchrun inside srun --pty",
+     kTorchrun + kSlurm + Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, nothing,
+     Meeting::kHostFile, 1, 4, "torchrun"},
+    {"Open MPI, one host", kOpenMpi, nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"Open MPI, two hosts", kOpenMpi + kMaster + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+     nothing, Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+    {"Open MPI whose daemons srun started", kOpenMpi + kSlurm + kSlurmOnePerHost, nothing,
+     Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"Open MPI beside a WORLD_SIZE of somebody's", kOpenMpi + Variables{{"WORLD_SIZE", "4"}},
+     nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"Hydra, one host", kHydra, nothing, Meeting::kHostFile, 2, 4, "MPICH's mpiexec"},
+    {"Hydra, two hosts", kHydra + kMaster + Variables{{"MPI_LOCALNRANKS", "2"}}, nothing,
+     Meeting::kAddress, 2, 4, "MPICH's mpiexec"},
+    {"Slurm step", kSlurm, nothing, Meeting::kAddress, 2, 4,
+     "the Slurm step (SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=4)"},
+    {"Slurm step on one host", kSlurm + kSlurmOneHost, nothing, Meeting::kHostFile, 2, 4,
+     "the Slurm step"},
+    {"Slurm step of old", kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", "-"}, {"SLURM_NTASKS", "4"}},
+     nothing, Meeting::kAddress, 2, 4, "the Slurm step (SLURM_PROCID=2, SLURM_NTASKS=4)"},
+    {"srun --mpi=pmi2", kSlurm + Variables{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}, nothing,
+     Meeting::kAddress, 2, 4, "the Slurm step"},
+    {"a batch script is no rank", kSlurm + Variables{{"SLURM_STEP_ID", "-"}}, nothing,
+     Meeting::kAlone, 0, 1, "a world of one"},
+    {"IVY_LAUNCHER ends a quarrel", kTorchrun + kOpenMpi + Variables{{"IVY_LAUNCHER", "openmpi"}},
+     nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"IVY_LAUNCHER=none", kTorchrun + Variables{{"IVY_LAUNCHER", "none"}}, nothing, Meeting::kAlone,
+     0, 1, "a world of one"},
+    {"tcp and both numbers",
+     {},
+     asks("tcp://node1:4000", 1, 2),
+     Meeting::kAddress,
+     1,
+     2,
+     "the program (rank=1, world_size=2)"},
+    {"what the program says beats every launcher", kTorchrun, asks("tcp://10.0.0.1:4000", 0, 2),
+     Meeting::kAddress, 0, 2, "the program"},
+    {"tcp, and a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Meeting::kAddress, 1,
+     4, "torchrun"},
+    {"file", {}, asks("file:///home/me/meet", 1, 2), Meeting::kFile, 1, 2, "the program"},
+    {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Meeting::kAlone, 0, 1, "the program"},
+    {"IVY_INIT_METHOD", kOpenMpi + Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}}, nothing,
+     Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+    {"the program over IVY_INIT_METHOD", Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
+     asks("env://"), Meeting::kAlone, 0, 1, "a world of one"},
+    {"the program agrees", kTorchrun, asks("", 1, 4), Meeting::kHostFile, 1, 4, "torchrun"},
+};
+
+TEST(IdentityTableTest, TheMostSpecificSourceWins) {
+  for (const Right& right : kRight) {
+    SCOPED_TRACE(right.name);
+    const Result<Identity> identity = identify_in(right.variables, right.request);
+    EXPECT_TRUE(identity.ok()) << identity.error().message;
+    if (!identity.ok()) continue;
+    EXPECT_EQ(identity->meeting, right.meeting);
+    EXPECT_EQ(identity->rank, right.rank);
+    EXPECT_EQ(identity->world_size, right.world_size);
+    EXPECT_TRUE(source_text(*identity).starts_with(right.source)) << source_text(*identity);
+  }
+}
+
+struct Wrong {
+  const char* name;
+  Variables variables;
+  IdentityRequest request;
+  std::vector<const char*> named;  // In the message or in what to do.
+};
+
+const Wrong kWrong[] = {
+    {"two that disagree",
+     kTorchrun + kOpenMpi,
+     nothing,
+     {"RANK=1", "WORLD_SIZE=4", "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=4",
+      "IVY_LAUNCHER=torchrun", "IVY_LAUNCHER=openmpi"}},
+    {"a launcher inside ivyrun's worker",
+     kIvyrun + kOpenMpi,
+     nothing,
+     {"IVY_RANK=3", "OMPI_COMM_WORLD_RANK=2"}},
+    {"torchrun and a full srun", kTorchrun + kSlurm, nothing, {"RANK=1", "SLURM_PROCID=2"}},
+    {"Hydra and a full srun",
+     kHydra + kSlurm + Variables{{"SLURM_PROCID", "3"}},
+     nothing,
+     {"PMI_RANK=2", "SLURM_PROCID=3"}},
+    {"no WORLD_SIZE", {{"RANK", "1"}}, nothing, {"RANK=1 is set", "WORLD_SIZE"}},
+    {"no MASTER_PORT",
+     kTorchrun + Variables{{"MASTER_PORT", "-"}},
+     nothing,
+     {"MASTER_PORT is not"}},
+    {"no LOCAL_RANK", kTorchrun + Variables{{"LOCAL_RANK", "-"}}, nothing, {"LOCAL_RANK is not"}},
+    {"no PMI_SIZE", {{"PMI_RANK", "0"}}, nothing, {"PMI_RANK=0", "PMI_SIZE"}},
+    {"no SLURM_PROCID", {{"SLURM_STEP_ID", "0"}}, nothing, {"SLURM_PROCID"}},
+    {"rank beyond the world",
+     kTorchrun + Variables{{"RANK", "4"}},
+     nothing,
+     {"rank 4 in a world of 4", "RANK=4"}},
+    {"no number",
+     kOpenMpi + Variables{{"OMPI_COMM_WORLD_RANK", "two"}},
+     nothing,
+     {"OMPI_COMM_WORLD_RANK=two"}},
+    {"a port that is none",
+     kTorchrun + kTwoHosts + Variables{{"MASTER_PORT", "70000"}},
+     nothing,
+     {"MASTER_PORT", "70000"}},
+    {"Open MPI on hosts unknown",
+     kOpenMpi + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+     nothing,
+     {"on which host rank 0 is", "MASTER_ADDR", "IVY_INIT_METHOD=tcp://"}},
+    {"Hydra on hosts unknown",
+     kHydra + Variables{{"MPI_LOCALNRANKS", "-"}},
+     nothing,
+     {"-genv MASTER_ADDR"}},
+    {"Slurm without its nodes",
+     kSlurm + Variables{{"SLURM_STEP_NODELIST", "-"}},
+     nothing,
+     {"SLURM_STEP_NODELIST"}},
+    {"IVY_LAUNCHER of another world",
+     {{"IVY_LAUNCHER", "horovod"}},
+     nothing,
+     {"horovod", "torchrun"}},
+    {"IVY_LAUNCHER that is not there",
+     {{"IVY_LAUNCHER", "slurm"}},
+     nothing,
+     {"IVY_LAUNCHER is slurm"}},
+    {"the program says another rank", kTorchrun, asks("", 0, 4), {"rank 0", "torchrun says 1"}},
+    {"a world without a place", {}, asks("", 0, 2), {"world size 2", "tcp://"}},
+    {"tcp without numbers", {}, asks("tcp://10.0.0.1:4000"), {"rank", "world size"}},
+    {"tcp, one number against a launcher's",
+     kTorchrun,
+     asks("tcp://10.0.0.1:4000", 2),
+     {"rank 2", "RANK=1"}},
+    {"tcp without port", {}, asks("tcp://10.0.0.1", 0, 2), {"port"}},
+    {"tcp with port 0", {}, asks("tcp://10.0.0.1:0", 0, 2), {"\"0\" is no port"}},
+    {"rank is not below the size",
+     {},
+     asks("tcp://10.0.0.1:4000", 2, 2),
+     {"rank 2 in a world of 2"}},
+    {"a path that is relative", {}, asks("file://meet", 0, 2), {"absolute"}},
+    {"another method", {}, asks("etcd://x", 0, 2), {"etcd://x", "tcp://"}},
+};
+
+TEST(IdentityTableTest, WhatIsWrongIsNamed) {
+  for (const Wrong& wrong : kWrong) {
+    SCOPED_TRACE(wrong.name);
+    const Result<Identity> identity = identify_in(wrong.variables, wrong.request);
+    EXPECT_FALSE(identity.ok());
+    if (identity.ok()) continue;
+    const std::string text = identity.error().message + "; " + identity.error().fix;
+    for (const char* const named : wrong.named) {
+      EXPECT_NE(text.find(named), std::string::npos) << named << " in: " << text;
+    }
+  }
+}
+
+TEST(IdentityTableTest, AJobsNameIsItsOwn) {
+  const auto key = [](const Variables& variables) {
+    return identify_in(variables, {}).value().meeting_key;
+  };
+  EXPECT_EQ(key(kTorchrun), key(kTorchrun + Variables{{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
+  EXPECT_NE(key(kTorchrun), key(kTorchrun + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}}));
+  EXPECT_NE(key(kTorchrun), key(kTorchrun + Variables{{"TORCHELASTIC_RUN_ID", "other"}}));
+  EXPECT_NE(key(kOpenMpi), key(kOpenMpi + Variables{{"PMIX_NAMESPACE", "760545283"}}));
+  EXPECT_NE(key(kSlurm), key(kSlurm + Variables{{"SLURM_STEP_ID", "1"}}));
+  EXPECT_NE(key(kSlurm), key(kSlurm + Variables{{"SLURM_RESTART_COUNT", "1"}}));
+}
+
+TEST(IdentityTableTest, TorchsDialectIsKnownByWhatTorchrunSets) {
+  const auto old_torch = identify_in(kTorchrun + kTwoHosts, {});
+  const auto new_torch = identify_in(kTorchrun + kTwoHosts + kNewTorch, {});
+  ASSERT_TRUE(old_torch.ok() && new_torch.ok());
+  EXPECT_FALSE(old_torch->is_new_torch);
+  EXPECT_TRUE(new_torch->is_new_torch);
+  EXPECT_EQ(new_torch->meeting_host, "10.0.0.1");
+  EXPECT_EQ(new_torch->meeting_port, 29500);
+}
+
+TEST(IdentityTableTest, SlurmSaysWhereRankZeroIs) {
+  const Result<Identity> identity = identify_in(kSlurm, {});
+  ASSERT_TRUE(identity.ok());
+  EXPECT_EQ(identity->meeting_host, "node07");
+  EXPECT_GE(identity->meeting_port, 20000);
+  EXPECT_LT(identity->meeting_port, 32000);
+  EXPECT_NE(identity->meeting_port,
+            identify_in(kSlurm + Variables{{"SLURM_STEP_ID", "1"}}, {})->meeting_port);
+  const Result<Identity> numeric = identify_in({}, asks("tcp://[fd00::1]:4000", 0, 2));
+  ASSERT_TRUE(numeric.ok());
+  EXPECT_EQ(numeric->meeting_host, "fd00::1");
+  EXPECT_EQ(numeric->meeting_port, 4000);
+}
+
+TEST(SlurmTextTest, FirstHost) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", ""},
+      {"node1", "node1"},
+      {"node1,node2", "node1"},
+      {"node[01-03,7],login", "node01"},
+      {"n[9,10-12]", "n9"},
+      {"rack[1-2]node[03-04]", "rack1node03"},
+      {"a-b,c", "a-b"},
+  };
+  for (const auto& [list, host] : cases) EXPECT_EQ(first_host(list), host) << list;
+}
+
+TEST(SlurmTextTest, TasksOnNode) {
+  EXPECT_EQ(tasks_on_node("2(x3),1", 0), 2U);
+  EXPECT_EQ(tasks_on_node("2(x3),1", 2), 2U);
+  EXPECT_EQ(tasks_on_node("2(x3),1", 3), 1U);
+  EXPECT_EQ(tasks_on_node("2(x3),1", 4), std::nullopt);
+  for (const char* const wrong : {"", "x", "2(x", "2(x3", "2(y3)", "(x3)"}) {
+    EXPECT_EQ(tasks_on_node(wrong, 0), std::nullopt) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace ivy::comm

@@ -1,0 +1,236 @@
+// How ranks find each other without ivyrun: the note, its file, torchrun's store, and whole
+// meetings of processes.
+#include "comm/meeting.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "comm/meeting_note.h"
+#include "comm/torch_store.h"
+#include "tests/comm/world.h"
+#include "tests/rendezvous/server_thread.h"
+#include "tests/support/leak_guard.h"
+
+namespace ivy::comm::test {
+namespace {
+
+using ivy::test::LeakGuard;
+using ivy::test::ServerThread;
+using std::chrono::steady_clock;
+
+MeetingNote some_note() {
+  MeetingNote note;
+  note.job_id = "00112233445566778899aabbccddeeff";
+  note.token = std::string("\0\n \xff token", 10);
+  note.generation = 7;
+  note.addresses = {"10.0.0.1:4123", "[fd00::1]:4123"};
+  return note;
+}
+
+TEST(MeetingNoteTest, ComesBackWholeOrNotAtAll) {
+  const MeetingNote note = some_note();
+  const std::string text = encode_note(note);
+  EXPECT_EQ(decode_note(text).value(), note);
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    EXPECT_FALSE(decode_note(text.substr(0, length)).ok()) << length;
+  }
+  // A bit that flips gives another note or none, never a crash.
+  for (std::size_t i = 0; i < text.size() * 8; ++i) {
+    std::string flipped = text;
+    flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ (1 << i % 8));
+    const Result<MeetingNote> decoded = decode_note(flipped);
+    if (decoded.ok()) {
+      EXPECT_EQ(decoded->job_id.size(), 32U);
+    }
+  }
+  EXPECT_FALSE(decode_note(text + "end\n").ok());
+  EXPECT_FALSE(decode_note(text + std::string(kNoteBytesMax, 'x')).ok());
+}
+
+class NoteFileTest : public ::testing::Test {
+ protected:
+  NoteFileTest() {
+    char name[] = "/tmp/ivy-comm-test-XXXXXX";
+    directory_ = mkdtemp(name);
+  }
+  ~NoteFileTest() override {
+    unlink(path().c_str());
+    EXPECT_EQ(rmdir(directory_.c_str()), 0) << "something was left in " << directory_;
+  }
+  std::string path() const { return directory_ + "/note"; }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(NoteFileTest, IsThereWholeAndGoesWithItsWriter) {
+  const LeakGuard guard;
+  EXPECT_EQ(read_note(path()).error().code, Code::kNotFound);
+  {
+    const auto file = NoteFile::write(path(), some_note());
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_EQ(read_note(path()).value(), some_note());
+    struct stat status = {};
+    ASSERT_EQ(stat(path().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600U);
+  }
+  EXPECT_EQ(read_note(path()).error().code, Code::kNotFound);
+}
+
+TEST_F(NoteFileTest, AnotherNoteInItsPlaceStays) {
+  auto first = NoteFile::write(path(), some_note());
+  MeetingNote other = some_note();
+  other.generation = 8;
+  const auto second = NoteFile::write(path(), other);
+  ASSERT_TRUE(first.ok() && second.ok());
+  (*first)->remove();
+  EXPECT_EQ(read_note(path()).value(), other);
+}
+
+TEST_F(NoteFileTest, WhatOthersCouldHaveWrittenIsNotBelieved) {
+  std::ofstream(path()) << encode_note(some_note());
+  chmod(path().c_str(), 0644);
+  EXPECT_EQ(read_note(path()).error().code, Code::kPermissionDenied);
+  chmod(path().c_str(), 0600);
+  EXPECT_TRUE(read_note(path()).ok());
+  unlink(path().c_str());
+  ASSERT_EQ(symlink("/etc/passwd", path().c_str()), 0);
+  EXPECT_EQ(read_note(path()).error().code, Code::kPermissionDenied);
+}
+
+// ---- torchrun's store --------------------------------------------------------------------------
+
+class TorchStoreTest : public ::testing::TestWithParam<TorchDialect> {};
+INSTANTIATE_TEST_SUITE_P(Dialects, TorchStoreTest,
+                         ::testing::Values(TorchDialect::kOld, TorchDialect::kNew));
+
+TEST_P(TorchStoreTest, AValueIsWaitedForAndRead) {
+  const LeakGuard guard;
+  ServerThread server;
+  const auto end = steady_clock::now() + stretched(seconds(10));
+  std::thread writer([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    const auto store = TorchStore::connect("127.0.0.1", server.torch_port, GetParam(), end);
+    ASSERT_TRUE(store.ok()) << store.error().message;
+    EXPECT_TRUE((*store)->set("ivycomm/a", std::string("value\0!", 7), end).ok());
+  });
+  const auto store = TorchStore::connect("localhost", server.torch_port, GetParam(), end);
+  EXPECT_TRUE(store.ok()) << store.error().message;
+  if (store.ok()) {
+    const Result<std::string> value = (*store)->wait_get("ivycomm/a", end);
+    EXPECT_EQ(value.ok() ? *value : value.error().message, std::string("value\0!", 7));
+    const auto soon = steady_clock::now() + milliseconds(100);
+    EXPECT_EQ((*store)->wait_get("ivycomm/never", soon).error().code, Code::kDeadlineExceeded);
+  }
+  writer.join();
+}
+
+TEST(TorchStoreProbeTest, AServerThatHangsUpOrIsSilentIsNoStore) {
+  const LeakGuard guard;
+  const int silent = listen_tcp("127.0.0.1", 0).value();
+  const auto end = steady_clock::now() + milliseconds(300);
+  const auto store =
+      TorchStore::connect("127.0.0.1", ivy::test::port_of(silent), TorchDialect::kUnknown, end);
+  EXPECT_FALSE(store.ok());
+  close(silent);
+}
+
+// ---- Whole meetings ----------------------------------------------------------------------------
+
+Result<Identity> identity_for(const std::string& method, std::uint32_t rank, std::uint32_t size) {
+  IdentityRequest request;
+  request.init_method = method;
+  request.rank = rank;
+  request.world_size = size;
+  return identify(request, [](std::string_view) { return std::nullopt; });
+}
+
+std::string free_address() {
+  const int socket = listen_tcp("127.0.0.1", 0).value();
+  const std::string address = store::address_of(socket);
+  close(socket);
+  return address;
+}
+
+TEST(MeetTest, RankZeroThatNeverComesIsNamed) {
+  const LeakGuard guard;
+  const std::string address = free_address();
+  const Identity who = identity_for("tcp://" + address, 1, 2).value();
+  const Result<Meet> met = meet(who, 0, milliseconds(300));
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, Code::kDeadlineExceeded);
+  EXPECT_NE(met.error().message.find("rank 0 has not opened " + address + " within 0.3 s"),
+            std::string::npos)
+      << met.error().message;
+}
+
+TEST(MeetTest, APortThatIsTakenIsNamed) {
+  const LeakGuard guard;
+  const int taken = listen_tcp("127.0.0.1", 0).value();
+  const std::string address = store::address_of(taken);
+  const Result<Meet> met = meet(identity_for("tcp://" + address, 0, 2).value(), 0, seconds(1));
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, Code::kAlreadyExists);
+  EXPECT_NE(met.error().message.find("cannot open " + address), std::string::npos)
+      << met.error().message;
+  close(taken);
+}
+
+// ivy_init in threads of one process: each rank meets, nobody makes a world.
+TEST(MeetTest, TheOthersFindRankZeroAndTheStoreEndsWithTheLast) {
+  const std::string method = "tcp://" + free_address();
+  Result<Meet> second = Error{Code::kInternal, "not met"};
+  std::thread other(
+      [&] { second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+  Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+  other.join();
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(second->first_host_address, first->first_host_address);
+  EXPECT_EQ(second->own_store, nullptr);
+
+  // Rank 0 leaves; rank 1 is served on, and nobody else is taken.
+  first->client.reset();
+  first->own_store.reset();
+  EXPECT_TRUE(second->client->set("still", "here").ok());
+  const Result<Meet> late = meet(identity_for(method, 1, 2).value(), 0, milliseconds(300));
+  EXPECT_EQ(late.error().code, Code::kDeadlineExceeded) << late.error().message;
+  EXPECT_TRUE(second->client->get("still").ok());
+}
+
+TEST(MeetTest, OneRankTwiceIsAnError) {
+  const std::string method = "tcp://" + free_address();
+  const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    const Result<Meet> other = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+    _exit(other.ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  const Result<Meet> second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+  EXPECT_NE(second.error().message.find("process " + std::to_string(child)), std::string::npos)
+      << second.error().message;
+}
+
+TEST(MeetTest, AnotherWorldSizeIsAnError) {
+  const std::string method = "tcp://" + free_address();
+  const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const Result<Meet> second = meet(identity_for(method, 1, 3).value(), 0, stretched(seconds(20)));
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.error().message.find("world of 2"), std::string::npos);
+  EXPECT_NE(second.error().message.find("one of 3"), std::string::npos) << second.error().message;
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

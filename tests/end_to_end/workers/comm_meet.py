@@ -1,0 +1,60 @@
+"""Meets the other ranks as its arguments say, and tells as one line of JSON what came of it.
+
+comm_meet.py [--method M] [--rank R] [--size N] [--timeout S] [--worlds K] [--victim V]
+--worlds: init and finalize so often. --victim: that rank is killed, the others tell what they hear.
+"""
+
+import argparse
+import json
+import os
+import signal
+import time
+
+import ivycomm as ic
+
+
+def say(**what):
+    os.write(1, (json.dumps(what) + "\n").encode())  # One write: launchers tear others apart.
+
+
+def use(world):
+    n = ic.world_size()
+    ranks = ic.all_gather_object(ic.rank())
+    assert ranks == list(range(n)), ranks
+    say(rank=ic.rank(), size=n, local=ic.local_world_size(), hosts=ic.num_nodes(), source=ic.source(), world=world)
+
+
+def wait_for_death(victim):
+    ic.barrier()
+    until = time.monotonic() + 0.3
+    while True:
+        ic.barrier()
+        if ic.rank() == victim and time.monotonic() > until:
+            say(killed=victim, at=time.monotonic(), pid=os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--method")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--worlds", type=int, default=1)
+    parser.add_argument("--victim", type=int)
+    given = parser.parse_args()
+    started = time.monotonic()
+    try:
+        for world in range(given.worlds):
+            ic.init(given.method, rank=given.rank, world_size=given.size, timeout=given.timeout)
+            use(world)
+            if given.victim is not None:
+                wait_for_death(given.victim)
+            ic.finalize()
+    except ic.IvyError as error:
+        say(error=type(error).__name__, code=error.code, blamed=error.rank, text=str(error),
+            at=time.monotonic(), took=time.monotonic() - started)
+        raise SystemExit(3) from None
+
+
+main()
