@@ -1,6 +1,6 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  diagnostic.cc edit_distance.cc env_file_grammar.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc option_scan.cc option_table.cc option_values.cc options.cc
+  diagnostic.cc edit_distance.cc env_file_grammar.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc flight_analysis.cc flight_record.cc plain_pickle.cc stack_lines.cc stack_text.cc option_scan.cc option_table.cc option_values.cc options.cc
   plan.cc plan_checks.cc plan_text.cc restart_policy.cc verdict.cc worker_environment.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
