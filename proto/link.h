@@ -172,6 +172,9 @@ class Session {
   bool all_acknowledged() const {
     return unacknowledged_.empty() && control_.empty() && flow_.empty();
   }
+  // Payload bytes of control frames that the peer has not acknowledged: who has much to say in
+  // pieces waits with the next one.
+  std::uint64_t waiting_control_bytes() const { return control_bytes_; }
   std::uint64_t received_sequence() const { return received_sequence_; }
   bool is_attached() const { return attached_; }
 

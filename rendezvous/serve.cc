@@ -40,6 +40,8 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kMaxStallBytes = 32u << 10;
+// A token is 64 digits; what is longer is none, and said so by its reader.
+constexpr std::size_t kMaxTokenText = 256;
 
 struct ServeOptions {
   std::string job_id;
@@ -469,7 +471,7 @@ int run_as_leaf(const ServeOptions& options, const std::string& token) {
 
 // From a pipe whose other end is closed behind it.
 Result<std::string> token_from(int descriptor) {
-  std::array<char, kMaxControlLine> bytes{};
+  std::array<char, kMaxTokenText> bytes{};
   std::size_t have = 0;
   while (have < bytes.size()) {
     const ssize_t count = read(descriptor, bytes.data() + have, bytes.size() - have);

@@ -137,7 +137,14 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
 }
 
 // At most a handful; those that have ended match nobody.
-void ProcessTree::spare(pid_t pid) { spared_.push_back(identify(pid)); }
+void ProcessTree::spare(pid_t pid) {
+  // Those that have ended are no keepers any more, and would add up.
+  std::erase_if(spared_, [](const Identity& old) {
+    ProcessStat now;
+    return !read_process_stat(old.pid, now) || now.start_time != old.start_time;
+  });
+  spared_.push_back(identify(pid));
+}
 
 std::vector<ProcessStat> ProcessTree::find() const {
   const std::vector<ProcessStat> all = read_all_processes();

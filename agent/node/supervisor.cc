@@ -37,6 +37,8 @@
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
 #include "agent/node/own_package.h"
+#include "agent/node/python_hook.h"
+#include "agent/node/stack_collector.h"
 #include "agent/node/stop_order.h"
 #include "agent/node/worker.h"
 #include "proto/exit_code.h"
@@ -148,12 +150,17 @@ class Supervisor {
   Discovery discovery_{loop_, program_directory() + "/ivy-probe", device_root()};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { containment_->spare(pid); }};
+  StackCollector stacks_{loop_,
+                         {[this](const Event& event) { send(event); },
+                          [this] { return channel_.session().waiting_control_bytes(); },
+                          [this](pid_t pid) { containment_->spare(pid); }}};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
   HostPlan plan_;                      // Of the last start, for StartAgain.
+  Environment environment_;            // That its workers share.
   std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
@@ -249,6 +256,10 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kReadOperations:
       control_.tell_operations(command.read_operations().number());
       return {};
+    case Command::kCollectStacks:
+      stacks_.collect(command.collect_stacks(), workers_,
+                      {start_.directory, generation_, environment_});
+      return {};
     case Command::KIND_NOT_SET:
       break;
   }
@@ -321,6 +332,8 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
   append_package(group.environment, own_package(program_directory()));
+  add_flight_variables(group.environment, start_.directory, plan.generation());
+  group.python_hook = plan.python_hook() && add_python_hook(group.environment, start_.directory);
   return group;
 }
 
@@ -384,6 +397,7 @@ void Supervisor::start_group() {
       [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
   stores_.open_leaf(plan_, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   const WorkerGroup group = group_of(plan_);
+  environment_ = group.environment;
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
     workers_.back()->begin(group, spec);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "agent/node/host_facts.h"
+#include "agent/node/python_hook.h"
 
 namespace ivy {
 namespace {
@@ -107,6 +108,9 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
     set_variable(environment, "IVY_CONTROL", context_.control_socket);
   set_variable(environment, "TORCHELASTIC_ERROR_FILE",
                context_.directory.error_file(group.generation, rank_));
+  if (group.python_hook)
+    set_variable(environment, "IVY_STACK_FILE",
+                 stack_file(context_.directory, group.generation, rank_));
   return environment;
 }
 

@@ -50,6 +50,7 @@ struct WorkerGroup {
   std::string working_directory;
   Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
   std::string log_directory;  // Empty: none.
+  bool python_hook = false;   // On PYTHONPATH.
 };
 
 // How the ending has got on, which decides what an exit means.

@@ -1,0 +1,110 @@
+#include "agent/node/python_hook.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+
+#include "agent/node/own_package.h"
+
+namespace ivy {
+namespace {
+
+// Collectives that the recorder keeps. torch's own default is 2000; a dump of 1000 with the stacks
+// of where they were called stays below a MiB.
+constexpr const char* kFlightEntries = "1000";
+
+// The descriptor goes above 100, since programs like to find the low ones free. A process that a
+// worker starts shall not register as well: only the worker's own is asked.
+constexpr std::string_view kHook = R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is. ivyrun --no-python-hook leaves it out.
+def _register():
+    import os
+    path = os.environ.pop("IVY_STACK_FILE", None)
+    if not path:
+        return
+    import faulthandler
+    import fcntl
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    low = os.open(path + "." + str(os.getpid()), flags, 0o600)
+    try:
+        file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 100)
+    finally:
+        os.close(low)
+    faulthandler.register(45, file=file)
+    faulthandler.register(46, file=file, all_threads=False)
+
+
+def _next():
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    here = os.path.dirname(__file__)
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+try:
+    _register()
+except Exception:
+    pass
+_next()
+)";
+
+bool is_set(const Environment& environment, const char* name) {
+  return find_variable(environment, name) != nullptr;
+}
+
+Result<void> write_file(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_error(Code::kUnavailable, path, errno);
+  const ssize_t written = write(fd, text.data(), text.size());
+  const int error = written < 0 ? errno : ENOSPC;
+  close(fd);
+  if (written == static_cast<ssize_t>(text.size())) return {};
+  // Half a file would be a syntax error in every worker.
+  unlink(path.c_str());
+  return errno_error(Code::kUnavailable, path, error);
+}
+
+}  // namespace
+
+bool add_python_hook(Environment& environment, const JobDirectory& directory) {
+  const std::string folder = directory.path + "/python";
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  if (!write_file(folder + "/sitecustomize.py", kHook).ok()) return false;
+  append_package(environment, folder);
+  return true;
+}
+
+std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
+                       std::uint32_t rank) {
+  return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
+}
+
+void add_flight_variables(Environment& environment, const JobDirectory& directory,
+                          std::uint32_t generation) {
+  // torch appends the rank, to the pipe's name ".pipe" too.
+  const std::string stem = directory.path + "/flight-" + std::to_string(generation) + "-";
+  if (!is_set(environment, "TORCH_FR_BUFFER_SIZE") &&
+      !is_set(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    set_variable(environment, "TORCH_FR_BUFFER_SIZE", kFlightEntries);
+  if (!is_set(environment, "TORCH_FR_DUMP_ON_TIMEOUT") &&
+      !is_set(environment, "TORCH_NCCL_DUMP_ON_TIMEOUT"))
+    set_variable(environment, "TORCH_FR_DUMP_ON_TIMEOUT", "1");
+  if (!is_set(environment, "TORCH_FR_DUMP_TEMP_FILE") &&
+      !is_set(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")) {
+    set_variable(environment, "TORCH_FR_DUMP_TEMP_FILE", stem);
+    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", stem);
+  }
+  if (!is_set(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"))
+    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", stem);
+}
+
+}  // namespace ivy

@@ -1,0 +1,38 @@
+// A Python process that is stuck in C code cannot be asked anything, unless it has said beforehand
+// what to do on a signal. So that stacks can be had where no debugger is installed, Python workers
+// find a `sitecustomize` of ours at the end of PYTHONPATH, which registers the interpreter's own
+// faulthandler for two real-time signals and then runs the sitecustomize that it stands in front of.
+// It lives in the job's directory and goes with it; --no-python-hook leaves it out.
+//
+// Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
+// Thread: the supervisor's.
+#pragma once
+
+#include <string>
+
+#include "agent/node/job_directory.h"
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// All threads, and with the next number the main thread alone: SIGRTMIN + 11 and + 12 of glibc,
+// which nobody is known to use. A process that has not registered them would die of them, so they
+// are sent only to those that are seen to catch both and to hold the file open.
+inline constexpr int kStackSignal = 45;
+
+// Writes the hook into the job's directory and appends its folder to PYTHONPATH. False: it could not
+// be written; a job without it runs as well.
+bool add_python_hook(Environment& environment, const JobDirectory& directory);
+
+// Where the hook lets a worker's process write; it appends ".PID" itself.
+std::string stack_file(const JobDirectory& directory, std::uint32_t generation, std::uint32_t rank);
+
+// What torch's flight recorder is told, each only where the worker's environment does not say
+// otherwise: how much it keeps, where it dumps on a watchdog's timeout, and the pipe by which it is
+// asked for a dump. Old names of the same are respected. (Of two names for one thing torch warns
+// about the older, so that one is only set where the warning comes with a dump.)
+void add_flight_variables(Environment& environment, const JobDirectory& directory,
+                          std::uint32_t generation);
+
+}  // namespace ivy
