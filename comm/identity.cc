@@ -36,7 +36,10 @@ std::string with_port(const std::string& address) {
   return (address.find(':') != std::string::npos ? "[" + address + "]" : address) + ":1";
 }
 
-Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
+// What a source is asked for: where the ranks meet may have been said otherwise.
+enum class Asked : std::uint8_t { kAll, kOnlyWho };
+
+Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {
   Identity identity;
   identity.source = "ivyrun";
   identity.rank = IVY_TRY(number_of(environment, "IVY_RANK"));
@@ -48,6 +51,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment) {
                                                 " in a world of " +
                                                 std::to_string(identity.world_size)};
   }
+  if (asked == Asked::kOnlyWho) return identity;
   identity.host_key = environment("IVY_NODE_RANK").value_or("");
   identity.spans_hosts = environment("IVY_NUM_NODES").value_or("1") != "1";
   identity.control_path = environment("IVY_CONTROL").value_or("");
@@ -168,13 +172,14 @@ Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_
                "set MASTER_ADDR and MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
 }
 
-Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLookup& environment) {
+Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLookup& environment,
+                               Asked asked) {
   Identity identity;
   identity.source = claim.name;
   identity.said = claim.said;
   identity.rank = claim.rank;
   identity.world_size = claim.world_size;
-  if (claim.world_size == 1) return identity;
+  if (claim.world_size == 1 || asked == Asked::kOnlyWho) return identity;
   identity.spans_hosts = true;  // Local sizes count processes, not who may share memory.
   identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
   const bool is_one_host = claim.local_size == claim.world_size;
@@ -208,7 +213,7 @@ Result<void> check_agreement(const LauncherClaim& chosen,
 }
 
 Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
-                                      const std::string& wanted) {
+                                      const std::string& wanted, Asked asked) {
   const LauncherClaims claims = read_launchers(environment, wanted);
   if (claims.complete.empty()) {
     if (!claims.incomplete.empty()) return claims.incomplete.front();
@@ -224,10 +229,10 @@ Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
     const bool is_same = other.rank == chosen->rank && other.world_size == chosen->world_size;
     if (chosen->key == "mpich" && other.key == "slurm" && is_same) chosen = &other;
   }
-  return from_launcher(*chosen, environment);
+  return from_launcher(*chosen, environment, asked);
 }
 
-Result<Identity> from_environment(const EnvironmentLookup& environment) {
+Result<Identity> from_environment(const EnvironmentLookup& environment, Asked asked) {
   const std::string wanted = value_of(environment, "IVY_LAUNCHER");
   if (!wanted.empty() && !is_launcher_key(wanted)) {
     return Error{Code::kFailedPrecondition, "IVY_LAUNCHER is \"" + wanted + "\"",
@@ -235,8 +240,8 @@ Result<Identity> from_environment(const EnvironmentLookup& environment) {
   }
   if (wanted == "none") return Identity();
   const bool is_ours = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
-  if (!is_ours) return from_other_launchers(environment, wanted);
-  Identity identity = IVY_TRY(from_ivyrun(environment));
+  if (!is_ours) return from_other_launchers(environment, wanted, asked);
+  Identity identity = IVY_TRY(from_ivyrun(environment, asked));
   if (wanted.empty()) {
     LauncherClaim own;
     own.key = own.name = identity.source;
@@ -307,7 +312,7 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
                    "ranks are counted from 0"};
     }
   } else {
-    const Identity found = IVY_TRY(from_environment(environment));
+    const Identity found = IVY_TRY(from_environment(environment, Asked::kOnlyWho));
     if (found.said.empty()) {
       return Error{Code::kFailedPrecondition,
                    method + " needs rank and world size, and no launcher gives them",
@@ -337,7 +342,7 @@ Result<Identity> identify(const IdentityRequest& request, const EnvironmentLooku
     return from_method(request, method, environment);
   }
   Identity identity;
-  if (wants_environment) identity = IVY_TRY(from_environment(environment));
+  if (wants_environment) identity = IVY_TRY(from_environment(environment, Asked::kAll));
   if (wants_environment && identity.said.empty() && request.world_size.value_or(1) > 1) {
     return Error{Code::kFailedPrecondition,
                  "the program says world size " + std::to_string(*request.world_size) +

@@ -100,6 +100,8 @@ class Communicator {
   int node_rank() const { return ivy_comm_node_rank(comm_); }
   int node_count() const { return ivy_comm_node_count(comm_); }
   std::string_view name() const { return ivy_comm_name(comm_); }
+  // Who said which rank this is: "torchrun (RANK=1, WORLD_SIZE=4)".
+  std::string_view source() const { return ivy_comm_source(comm_); }
   void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
 
   void barrier() { check(ivy_barrier(comm_, nullptr)); }

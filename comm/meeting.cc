@@ -65,6 +65,12 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
+// With a port.
+bool is_own_host_only(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]:") ||
+         address.starts_with("[::ffff:127.");
+}
+
 Result<std::string> secret_of(const std::string& path) {
   if (path.empty()) return std::string(kNoSecret);
   std::ifstream file(path, std::ios::binary);
@@ -217,6 +223,7 @@ class Encounter {
         continue;
       }
       Meet met;
+      met.first_host_address = address;
       met.client = std::move(client).value();
       met.job_id = note.job_id;
       met.token = note.token;
@@ -259,7 +266,12 @@ class Encounter {
                        " within " + seconds_text(timeout_),
                    "has every rank called init?"};
     }
-    Result<Meet> met = try_note(IVY_TRY(decode_note(*text)));
+    const MeetingNote note = IVY_TRY(decode_note(*text));
+    Result<Meet> met = try_note(note);
+    while (!met.ok() && steady_clock::now() + kLongestPause < end_) {
+      pause_for(kLongestPause);
+      met = try_note(note);
+    }
     if (!met.ok()) return met.error().context("rank 0's store, as torchrun's store names it");
     return met;
   }
@@ -280,6 +292,7 @@ class Encounter {
         auto client = connect(address, job_id_, token_, std::min(at_most, left_until(end_)));
         if (client.ok()) {
           Meet met;
+          met.first_host_address = address;
           met.client = std::move(client).value();
           met.job_id = job_id_;
           met.token = token_;
@@ -324,7 +337,9 @@ class Encounter {
                        ")",
                    "give all ranks the same world size"};
     }
-    met.first_host_address = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
+    const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
+    // The way that has been tried is better than one that rank 0 thinks of, unless it ends here.
+    if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
     const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
     const Result<void> taken =
         store.set_once(claim, own_host_name() + ", process " + own_process());

@@ -2,7 +2,11 @@
 
     ivyrun -n 2 ivy_gelu.py
     ivyrun --fake-hosts 2 --nproc_per_node 2 ivy_gelu.py
+    torchrun --nproc_per_node 2 ivy_gelu.py
+    mpirun -n 2 python3 ivy_gelu.py       # Open MPI, MPICH; srun -n 2 as well
     python3 ivy_gelu.py                   # alone: a world of one
+
+Without ivyrun, install the package first: pip install comm/python
 
 Uses torch if it is there, else NumPy.
 """

@@ -156,6 +156,12 @@ const Right kRight[] = {
     {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Meeting::kAlone, 0, 1, "the program"},
     {"IVY_INIT_METHOD", kOpenMpi + Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}}, nothing,
      Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+    {"IVY_INIT_METHOD for hosts of which the launcher says nothing",
+     kOpenMpi +
+         Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
+     nothing, Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+    {"ivyrun --no-store, and a place of the program's", kIvyrun + Variables{{"IVY_STORE", "-"}},
+     asks("tcp://10.0.0.1:4000"), Meeting::kAddress, 3, 4, "ivyrun"},
     {"the program over IVY_INIT_METHOD", Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
      asks("env://"), Meeting::kAlone, 0, 1, "a world of one"},
     {"the program agrees", kTorchrun, asks("", 1, 4), Meeting::kHostFile, 1, 4, "torchrun"},

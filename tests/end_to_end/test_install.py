@@ -4,7 +4,6 @@ import importlib.util
 import os
 import shutil
 import subprocess
-import zipfile
 
 import pytest
 
@@ -88,10 +87,19 @@ def test_the_wheel_holds_the_library(local, prefix):
     made, = (name for name in os.listdir(local.directory) if name.endswith(".whl"))
     assert made.startswith("ivycomm-0.1.0-py3-none-linux_"), made
     place = os.path.join(local.directory, "site")
-    zipfile.ZipFile(os.path.join(local.directory, made)).extractall(place)
+    call("/usr/bin/python3", "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--disable-pip-version-check",
+         "--target", place, os.path.join(local.directory, made), cwd=local.directory)
     done = local.run_program("/usr/bin/python3", "-B", local.script("comm_world.py"), env={"PYTHONPATH": place})
     assert done.code == 0 and done.out_lines[-1:] == ["all equal"], done
     done = local.run_program("/usr/bin/python3", "-B", "-c",
                              "from ivycomm import library; print(library.load()._name)",
                              env={"PYTHONPATH": place})
     assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1")], done
+    # Rank 0 starts the store that came with it.
+    words = ("/usr/bin/python3", "-B", "-c", "import sys, ivycomm as ic\n"
+             f"ic.init('file://{local.directory}/meet', rank=int(sys.argv[1]), world_size=2, timeout=60)\n"
+             "print(ic.all_gather_object(ic.rank()))")
+    with local.start_program(*words, "0", env={"PYTHONPATH": place}) as first:
+        other = local.run_program(*words, "1", env={"PYTHONPATH": place})
+        for done in (first.finish(), other):
+            assert done.code == 0 and done.out_lines == ["[0, 1]"], done
