@@ -36,6 +36,8 @@ int run(const CtlOptions& options) {
       return ctl_attach(options);
     case CtlVerb::kWhy:
       return ctl_why(options);
+    case CtlVerb::kStack:
+      return ctl_stack(options);
   }
   return kExitInternal;
 }

@@ -53,6 +53,13 @@ constexpr Verb kVerbs[] = {
      "Asks the job's store: frameworks meet there, and a job that hangs often hangs there.\n"
      "ivyrun --stall-timeout TIME says the same by itself.\n"
      "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
+    {"stack", CtlVerb::kStack, "stack [JOB] [--ranks LIST] [--native]",
+     "where the workers are: their stacks, equal ones together",
+     "  --ranks LIST     only these ranks: 0,8-15\n"
+     "  --native         frames of C and C++ too: py-spy --native or gdb, whichever is there\n"
+     "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
+     "waits for is said first, where torch keeps a flight record.\n"
+     "\nExamples:\n  ivyctl stack\n  ivyctl stack 3f2a --ranks 0-3 --native\n"},
 };
 
 constexpr std::string_view kJobText =
@@ -166,6 +173,10 @@ void add_flags(CLI::App& app, CtlVerb verb, CtlOptions& options) {
     case CtlVerb::kStop:
       app.add_flag("--now", options.now);
       add_parsed(app, "--grace", options.grace, parse_duration);
+      return;
+    case CtlVerb::kStack:
+      app.add_flag("--native", options.native);
+      add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
       return;
     case CtlVerb::kSignal:
     case CtlVerb::kWhy:

@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach, kWhy };
+enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach, kWhy, kStack };
 
 struct CtlOptions {
   CtlVerb verb = CtlVerb::kPs;
@@ -26,6 +26,8 @@ struct CtlOptions {
   std::string label = "auto";
   ColorChoice color = ColorChoice::kAuto;
   int tail_lines = 10;
+  // stack
+  bool native = false;
   // signal, stop
   int signal = 0;
   bool now = false;

@@ -18,6 +18,7 @@ int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
+int ctl_stack(const CtlOptions& options);
 
 // "ivyctl: error: ..." with what to do, to standard error.
 void ctl_complain(const Error& error);

@@ -91,6 +91,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       job_id_(request_.identity.job_id),
       token_(request_.identity.token),
       news_(loop, news_handlers()),
+      evidence_(loop, evidence_handlers()),
       start_timer_(loop),
       gather_timer_(loop),
       waiting_timer_(loop),
@@ -394,6 +395,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
 }
 
 void Job::make_worker_records() {
+  evidence_.watch(options_.stall_timeout);
   news_.begin(generation_);
   workers_.assign(static_cast<std::size_t>(plan_.world_size), WorkerRecord());
   workers_running_ = workers_.size();
@@ -486,8 +488,8 @@ void Job::act(JobAction action) {
 }
 
 void Job::collect_evidence() {
-  // Nothing of ours writes evidence yet that a stop could destroy, so nobody waits for it.
-  boost::asio::post(loop_, [this] { apply(JobEvent::kEvidenceReady); });
+  evidence_.after_failure(
+      [this] { boost::asio::post(loop_, [this] { apply(JobEvent::kEvidenceReady); }); });
 }
 
 void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
@@ -747,6 +749,7 @@ Outcome Job::say_summary() {
   inputs.world_size = plan_.world_size;
   inputs.log_path = [this](int rank) { return output_->log_path(rank, 2); };
   inputs.quiet = options_.quiet;
+  inputs.finding = evidence_.finding();
   inputs.attempts = attempts_;
   inputs.attempt = static_cast<int>(generation_) + 1;
   inputs.max_attempts = max_attempts();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/host_session.h"
+#include "launcher/job_evidence.h"
 #include "launcher/job_news.h"
 #include "launcher/job_request.h"
 #include "launcher/job_socket.h"
@@ -153,6 +154,7 @@ class Job {
   void on_note(std::size_t index, const Note& note);
   void say_stall(const std::string& what, const std::string& more);
   JobNews::Handlers news_handlers();
+  JobEvidence::Handlers evidence_handlers();
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);
@@ -202,6 +204,7 @@ class Job {
   std::function<void(int, int)> over_;
   JobState state_ = JobState::kConnecting;
   JobNews news_;
+  JobEvidence evidence_;
   std::shared_ptr<CarrierContext> carriers_;
   std::vector<HostRecord> hosts_;
   std::vector<WorkerRecord> workers_;  // By rank.

@@ -103,6 +103,10 @@ Result<void> Job::listen_for_ivyctl() {
   handlers.describe_operations = [this](std::function<void(const std::string&)> done) {
     news_.ask_operations(std::move(done));
   };
+  handlers.describe_stacks = [this](const ctl::DescribeStacks& request,
+                                    std::function<void(const std::string&)> done) {
+    evidence_.describe(request, std::move(done));
+  };
   Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
   if (!opened.ok()) return opened.error();
   job_socket_ = std::move(opened).value();
@@ -208,6 +212,7 @@ void Job::say_stall(const std::string& what, const std::string& more) {
     if (!operations.empty()) text += indented(operations) + "\n";
     if (!more.empty()) text += indented(more) + "\n";
     output_->say(escape_control(text));
+    evidence_.stalled();
   });
 }
 
@@ -219,6 +224,40 @@ JobNews::Handlers Job::news_handlers() {
     return true;
   };
   handlers.name = [this](std::size_t index) { return hosts_[index].name; };
+  return handlers;
+}
+
+JobEvidence::Handlers Job::evidence_handlers() {
+  JobEvidence::Handlers handlers;
+  handlers.send = [this](std::size_t index, const Command& command) {
+    if (!hosts_[index].session || !hosts_[index].session->is_open()) return false;
+    hosts_[index].session->send(command);
+    return true;
+  };
+  handlers.hosts = [this] {
+    std::vector<JobEvidence::HostPart> parts;
+    for (const PlannedHost& planned : plan_.hosts) {
+      parts.push_back({planned.host_index, planned.name, {}});
+      for (const PlannedWorker& worker : planned.workers)
+        parts.back().ranks.push_back(static_cast<std::uint32_t>(worker.rank));
+    }
+    return parts;
+  };
+  handlers.is_running = [this] { return state_ == JobState::kRunning && !concluded_; };
+  handlers.watchdog_abort = [this] {
+    WatchdogAbort answer = WatchdogAbort::kNo;
+    for (const WorkerRecord& worker : workers_) {
+      if (!worker.ended || worker.end.status.signal != SIGABRT) continue;
+      WorkerEnd end = worker.end;
+      end.stderr_tail = output_->stderr_tail(end.rank);
+      if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
+      if (worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
+    }
+    return answer;
+  };
+  handlers.say = [this](const std::string& text) {
+    if (!concluded_) output_->say(text);
+  };
   return handlers;
 }
 

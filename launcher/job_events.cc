@@ -362,6 +362,8 @@ void Job::on_event(std::size_t index, const Event& event) {
                       " takes longer than --stall-timeout",
                   "");
       return;
+    case Event::kEvidencePart:
+      return evidence_.on_part(index, event.evidence_part());
     case Event::KIND_NOT_SET:
       return;
   }
@@ -413,6 +415,7 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
     hosts_[index].session->grant(chunk.bytes.size());
     return;
   }
+  evidence_.output_came();
   if (output_may_be_cut_) {
     hosts_[index].session->grant(chunk.bytes.size());
   } else {

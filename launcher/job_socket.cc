@@ -215,6 +215,17 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
         say(client, said);
       });
     }
+    case ctl::Request::kDescribeStacks: {
+      client->closes = false;
+      const auto done = [this, client, alive = alive_](const std::string& text) {
+        if (!*alive || client->is_closed) return;
+        ctl::Reply said;
+        said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
+        client->closes = true;
+        say(client, said);
+      };
+      return handlers_.describe_stacks(request.describe_stacks(), done);
+    }
     case ctl::Request::kStop: {
       // Before the stop, which speaks, and may end the job in the same turn.
       client->closes = false;

@@ -31,6 +31,9 @@ class JobSocket {
     std::function<Result<ctl::StoreDescription>()> describe_store;
     // Calls done with the text, at once or later.
     std::function<void(std::function<void(const std::string& text)> done)> describe_operations;
+    std::function<void(const ctl::DescribeStacks& request,
+                       std::function<void(const std::string& text)> done)>
+        describe_stacks;
   };
 
   // Makes the directory and listens in it.

@@ -209,7 +209,9 @@ constexpr OptionEntry kTable[] = {
     {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
      "the first failure ends the job: let the script return 0 where it may go on"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
-     "say which ranks and keys the others wait for in the store, once nothing has moved for TIME"},
+     "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
+    {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
+     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb"},
     {"detach", "", "", kLifecycle, kHonoured, kOurs,
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},

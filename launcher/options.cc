@@ -255,6 +255,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
     return {};
   });
+  binder.on("no-python-hook", options.no_python_hook);
   binder.on("detach", options.detach);
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }

@@ -27,13 +27,6 @@ constexpr std::array<std::string_view, 6> kWatchdogTexts = {
     "To avoid data inconsistency, we are tearing down the process",
     "Some NCCL operations have failed or timed out"};
 
-bool was_aborted_by_watchdog(const WorkerEnd& end) {
-  if (end.status.signal != SIGABRT) return false;
-  return std::any_of(kWatchdogTexts.begin(), kWatchdogTexts.end(), [&end](std::string_view text) {
-    return end.stderr_tail.find(text) != std::string::npos;
-  });
-}
-
 Weight weight(const WorkerEnd& end) {
   if (end.out_of_memory) return Weight::kOutOfMemory;
   if (was_aborted_by_watchdog(end)) return Weight::kSymptom;
@@ -173,6 +166,13 @@ std::string copy_traceback(std::string_view tail, std::size_t at, std::string_vi
 }
 
 }  // namespace
+
+bool was_aborted_by_watchdog(const WorkerEnd& end) {
+  if (end.status.signal != SIGABRT) return false;
+  return std::any_of(kWatchdogTexts.begin(), kWatchdogTexts.end(), [&end](std::string_view text) {
+    return end.stderr_tail.find(text) != std::string::npos;
+  });
+}
 
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end) {
   Outcome outcome;

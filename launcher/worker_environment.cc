@@ -367,6 +367,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
   if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
   plan.set_leaf_serves_torch(host.leaf_port != 0);
+  plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(plan);
   for (const PlannedWorker& worker : host.workers) {

@@ -139,6 +139,15 @@ std::string start_fix(const WorkerEnd& end) {
   return "";
 }
 
+// A watchdog ends whoever waits: the rank that it waited for is what somebody has to look at.
+std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
+  if (!was_aborted_by_watchdog(end)) return "";
+  const std::string text =
+      inputs.finding.empty() ? "another rank did not come, or came with something else"
+                             : inputs.finding;
+  return "  symptom: a collective's watchdog ended it: " + clean_line(text) + "\n";
+}
+
 std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
   std::string line = "rank " + std::to_string(end.rank);
   if (!end.exec_failure.empty()) {
@@ -149,7 +158,8 @@ std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end)
     line += " failed first " + place(end) + " " + how_it_ended(end);
   }
   if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
-  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end);
+  return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end) +
+         symptom_line(inputs, end);
 }
 
 std::string candidates_block(const SummaryInputs& inputs) {

@@ -27,6 +27,7 @@ struct SummaryInputs {
   std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
   std::vector<std::string> complaints;  // Output::complaints()
   std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  std::string finding;                  // JobEvidence::finding(), beside a watchdog's abort.
   std::vector<FailedAttempt> attempts;
   int attempt = 1;  // Number of the last one that was started.
   int max_attempts = 1;
