@@ -222,6 +222,11 @@ void say_sharing(DevicePlanner& planner) {
   for (const PlannedHost& host : planner.plan.hosts)
     if (host.shares_devices)
       sharing[{host.workers.size(), host.devices.size()}].push_back(host.name);
+  const PlannedHost& first = planner.plan.hosts.front();
+  const std::size_t all = planner.facts(first).accelerators();
+  if (is_fake(planner.options, first.host_index) && all > 0 && all < planner.answers.size())
+    planner.say(std::to_string(planner.answers.size()) + " pretended hosts share " +
+                counted(all, "accelerator"));
   for (const auto& [counts, names] : sharing)
     planner.say(counted(counts.first, "worker") + " share " +
                 counted(counts.second, "accelerator") + planner.on(names));
