@@ -75,6 +75,8 @@ void assign_devices(DevicePlanner& planner) {
     host.devices = devices_of_host(planner.options, planner.answers, host.host_index);
     host.has_part_of_devices = host.devices.size() < facts.accelerators();
     host.sees_own = sees_own(planner.options, facts, host.devices);
+    for (PlannedWorker& worker : host.workers)
+      worker = PlannedWorker{worker.rank, worker.local_rank};
     const std::size_t count = host.devices.size();
     host.shares_devices = count > 0 && host.workers.size() * each > count;
     if (count == 0) continue;
@@ -394,6 +396,7 @@ std::string hiding_reason(const HostFacts& facts) {
 
 void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
                   std::vector<Diagnostic>& refusals) {
+  plan.device_words.clear();
   DevicePlanner planner{options, answers, plan, refusals};
   assign_devices(planner);
   check_masks(planner);

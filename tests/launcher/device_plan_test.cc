@@ -241,7 +241,7 @@ TEST(DevicePlanTest, PretendedHostsDivideTheMachinesCores) {
   paper.per_host(2);
   const std::vector<std::string> lines = binding_lines(paper.plan());
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(lines[2], "rank 2 on fake1: processors 2");
+  EXPECT_EQ(lines[2], "rank 2 on n0: processors 2");
 }
 
 }  // namespace
