@@ -75,6 +75,8 @@ void assign_devices(DevicePlanner& planner) {
     host.devices = devices_of_host(planner.options, planner.answers, host.host_index);
     host.has_part_of_devices = host.devices.size() < facts.accelerators();
     host.sees_own = sees_own(planner.options, facts, host.devices);
+    for (PlannedWorker& worker : host.workers)
+      worker = PlannedWorker{worker.rank, worker.local_rank};
     const std::size_t count = host.devices.size();
     host.shares_devices = count > 0 && host.workers.size() * each > count;
     if (count == 0) continue;
@@ -222,6 +224,11 @@ void say_sharing(DevicePlanner& planner) {
   for (const PlannedHost& host : planner.plan.hosts)
     if (host.shares_devices)
       sharing[{host.workers.size(), host.devices.size()}].push_back(host.name);
+  const PlannedHost& first = planner.plan.hosts.front();
+  const std::size_t all = planner.facts(first).accelerators();
+  if (is_fake(planner.options, first.host_index) && all > 0 && all < planner.answers.size())
+    planner.say(std::to_string(planner.answers.size()) + " pretended hosts share " +
+                counted(all, "accelerator"));
   for (const auto& [counts, names] : sharing)
     planner.say(counted(counts.first, "worker") + " share " +
                 counted(counts.second, "accelerator") + planner.on(names));
@@ -389,6 +396,7 @@ std::string hiding_reason(const HostFacts& facts) {
 
 void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
                   std::vector<Diagnostic>& refusals) {
+  plan.device_words.clear();
   DevicePlanner planner{options, answers, plan, refusals};
   assign_devices(planner);
   check_masks(planner);

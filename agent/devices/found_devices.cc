@@ -216,9 +216,9 @@ void add_amd(const DeviceFiles& files, FoundDevices& found) {
 std::string normal_bdf(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  // NVML writes eight digits of the domain.
-  const std::size_t colon = text.find(':');
-  if (colon == 8 && text.starts_with("0000")) text.erase(0, 4);
+  // NVML writes eight digits of the domain, the kernel as few as needed but four.
+  std::size_t colon = text.find(':');
+  for (; colon != std::string::npos && colon > 4 && text.front() == '0'; --colon) text.erase(0, 1);
   return text;
 }
 

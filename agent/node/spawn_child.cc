@@ -164,7 +164,7 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   reset_signals();
   if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);
   if (result < 0) give_up(plan, ChildStep::kCgroup, result);
-  // In its cgroup, whose processors bound ours.
+  // In its cgroup already, which says which processors there are.
   result = bind_to_processors(plan);
   if (result < 0) give_up(plan, ChildStep::kBind, result);
   place_standard_descriptors(plan);

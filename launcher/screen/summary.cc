@@ -127,6 +127,9 @@ std::string place(const WorkerEnd& end) {
 // What can be done about a program that was not executed.
 std::string start_fix(const WorkerEnd& end) {
   if (end.exec_failure.empty()) return "";
+  if (end.exec_failure.starts_with("bind"))
+    return "  fix:   --bind-to none; the processors that " + clean_line(end.host) +
+           " lets it use have changed\n";
   const auto says = [&](int error) {
     return end.exec_failure.find(std::strerror(error)) != std::string::npos;
   };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -128,6 +129,34 @@ TEST_F(SpawnTest, StartsWithACleanStateWhateverTheParentDid) {
             "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
             "descriptors 3 highest 2\nsession leader 1\nmemlock at hard limit 1\n"
             "nofile at hard limit 1\ncwd /\nstdin /dev/null\n");
+}
+
+TEST_F(SpawnTest, RunsOnTheProcessorsThatWereAskedFor) {
+  cpu_set_t ours;
+  ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);
+  int last = 0;
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &ours)) last = processor;
+  SpawnRequest request = request_for("exit_code", {});
+  request.executable = "/bin/sh";
+  request.arguments = {
+      "sh", "-c",
+      "exec grep -qE 'Cpus_allowed_list:.[0]*" + std::to_string(last) + "$' /proc/self/status"};
+  request.cores = {last};
+  request.memory_node = 0;
+  EXPECT_EQ(run_to_end(request).status.code, 0);
+  cpu_set_t after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&ours, &after)) << "the supervisor itself stays where it was";
+}
+
+TEST_F(SpawnTest, NeverStartsOnOtherProcessorsThanWereAskedFor) {
+  SpawnRequest request = request_for("exit_code", {"0"});
+  request.cores = {8000, 8001};
+  const SpawnFailure failure = failure_of(request);
+  EXPECT_EQ(failure.step, "bind");
+  EXPECT_EQ(failure.error, EINVAL);
+  EXPECT_EQ(failure.path, "processors 8000-8001");
 }
 
 TEST_F(SpawnTest, LeavesTheParentsSignalMaskAlone) {

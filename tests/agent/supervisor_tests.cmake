@@ -5,6 +5,17 @@ add_executable(supervisor_parts_tests
 target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core GTest::gtest_main)
 gtest_discover_tests(supervisor_parts_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
 
+# Accelerators: recorded trees and masks; then ivy-probe, with a test double of NVML.
+add_executable(device_tests device_files_test.cc device_mask_test.cc)
+target_link_libraries(device_tests PRIVATE ivy_devices GTest::gtest_main)
+gtest_discover_tests(device_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
+add_executable(probe_tests probe_test.cc)
+target_link_libraries(probe_tests PRIVATE ivy_devices GTest::gtest_main)
+target_compile_definitions(probe_tests PRIVATE IVY_PROBE_BINARY="$<TARGET_FILE:ivy-probe>"
+  IVY_NVML_DOUBLE="$<TARGET_FILE_DIR:nvml_double>")
+add_dependencies(probe_tests ivy-probe nvml_double)
+gtest_discover_tests(probe_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS loopback TIMEOUT 120)
+
 add_executable(supervisor_tests
   supervisor_test.cc supervisor_carrier_test.cc supervisor_ending_test.cc
   supervisor_relay_test.cc supervisor_restart_test.cc

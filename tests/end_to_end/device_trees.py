@@ -26,7 +26,11 @@ class Tree:
     def __init__(self, path):
         self.path = str(path)
         self.nvml = []  # Lines for the test double.
-        self.write("proc/self/status", "Name:\tivy-node\nCpus_allowed_list:\t0-255\n")
+
+    def processors(self, allowed):
+        """Which processors ivyrun may use there. Without it those of this machine, so that workers can start."""
+        self.write("proc/self/status", f"Name:\tivy-node\nCpus_allowed_list:\t{allowed}\n")
+        return self
 
     def write(self, path, text=""):
         path = os.path.join(self.path, path)

@@ -365,7 +365,7 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"--max-restarts", "10001", "x"}).message, "0 to 10000"));
   EXPECT_TRUE(contains(error_of({"--min-np", "2", "x"}).fix, "--nnodes MIN:MAX"));
   EXPECT_TRUE(contains(error_of({"--host-discovery-script", "s", "x"}).fix, "--nnodes MIN:MAX"));
-  EXPECT_TRUE(contains(error_of({"-B", "jax", "x"}).message, "-B is not available yet"));
+  EXPECT_TRUE(contains(error_of({"--env-style", "ompi", "x"}).message, "is not available yet"));
   EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
   EXPECT_TRUE(contains(error_of({"--mixed_precision", "bf16", "x"}).fix, "ACCELERATE_"));
   EXPECT_TRUE(contains(error_of({"--node-rank", "1", "x"}).message, "started once"));
@@ -569,6 +569,29 @@ TEST(OptionTableTest, NoSpellingMeansTwoThings) {
     }
     EXPECT_TRUE(!entry.text.empty() || entry.name == "allow-run-as-root") << entry.name;
   }
+}
+
+TEST(OptionsTest, AcceleratorsAndCores) {
+  const Options options = options_of({"--visible", "own", "--gpus_per_proc", "2", "-B", "jax",
+                                      "--bind-to=core", "--report-bindings", "--oversubscribe",
+                                      "--device-env", "A_B", "--device-env", "C", "x"});
+  EXPECT_EQ(options.visible, VisibleChoice::kOwn);
+  EXPECT_EQ(options.gpus_per_proc, 2);
+  EXPECT_EQ(options.profile, Profile::kJax);
+  EXPECT_EQ(options.bind_to, BindChoice::kCore);
+  EXPECT_TRUE(options.report_bindings && options.oversubscribe);
+  EXPECT_EQ(options.device_env, (std::vector<std::string>{"A_B", "C"}));
+  EXPECT_EQ(options_of({"--virtual-local-rank", "x"}).visible, VisibleChoice::kOwn);
+  EXPECT_EQ(options_of({"--numa-binding", "node", "x"}).bind_to, BindChoice::kNuma);
+  EXPECT_EQ(options_of({"--numa-binding=exclusive", "x"}).bind_to, BindChoice::kCore);
+  EXPECT_EQ(options_of({"--bind-cores-to-rank", "x"}).bind_to, BindChoice::kCore);
+  EXPECT_EQ(options_of({"--gpus-per-task=4", "x"}).gpus_per_proc, 4);
+  EXPECT_TRUE(options_of({"--explain-env", "x"}).dry_run);
+  EXPECT_TRUE(contains(error_of({"--bind-to", "hwthread", "x"}).message, "none, core, l3"));
+  EXPECT_TRUE(contains(error_of({"-B", "nccl", "x"}).fix, "init_process_group"));
+  EXPECT_TRUE(contains(error_of({"--gpus-per-proc", "0", "x"}).message, "gpus-per-proc"));
+  EXPECT_TRUE(contains(error_of({"--device-env", "A-B", "x"}).message, "A-B"));
+  EXPECT_TRUE(contains(error_of({"--device-env", "RANK", "x"}).message, "RANK is set by ivyrun"));
 }
 
 }  // namespace

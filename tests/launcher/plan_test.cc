@@ -498,12 +498,12 @@ TEST(PlanTest, AnArgumentThatLinuxRefusesIsRefusedBefore) {
   EXPECT_EQ(paper.refusal().id, "IVY-P012");
 }
 
-TEST(PlanTest, SharedAcceleratorsAreAWarning) {
+TEST(PlanTest, SharedAcceleratorsStandInThePlanLine) {
   Paper paper;
   paper.host("a").set_accelerators(2);
   paper.per_host(4);
-  ASSERT_EQ(paper.plan().warnings.size(), 1u);
-  EXPECT_EQ(paper.plan().warnings[0].where, "a");
+  EXPECT_TRUE(paper.plan().warnings.empty());
+  EXPECT_NE(plan_line(paper.plan()).find("4 workers share 2 accelerators"), std::string::npos);
 }
 
 // ---- Where rank 0 is reached -------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/device_plan.h"
+#include "launcher/explain_env.h"
+
 namespace ivy {
 namespace {
 
@@ -47,6 +50,8 @@ struct Job {
   }
 
   HostPlan host_plan(std::size_t host = 0) {
+    std::vector<Diagnostic> refusals;
+    plan_devices(options, answers, plan, refusals);
     const Result<HostPlan> made = make_host_plan(inputs(), plan.hosts[host]);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? made.value() : HostPlan{};
@@ -224,8 +229,106 @@ TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   EXPECT_EQ(value(job.worker(1), "CUDA_VISIBLE_DEVICES"), "3,4");
   EXPECT_EQ(value(job.worker(1), "OMP_NUM_THREADS"), "2");
   EXPECT_EQ(value(job.worker(1), "GLOO_SOCKET_IFNAME"), "(unset)");
-  job.caller.push_back({"CUDA_VISIBLE_DEVICES", "7"});
-  EXPECT_EQ(value(job.worker(0), "CUDA_VISIBLE_DEVICES"), "(unset)");
+  for (HostAnswer& answer : job.answers) {
+    answer.facts.set_accelerators(2);
+    for (const char* entry : {"7", "GPU-a"}) answer.facts.add_devices()->set_mask_entry(entry);
+  }
+  EXPECT_EQ(value(job.worker(1), "CUDA_VISIBLE_DEVICES"), "GPU-a") << "their part of the mask";
+}
+
+void give_devices(HostFacts& facts, int count, const std::string& source = "nvidia") {
+  facts.set_accelerators(static_cast<std::uint32_t>(count));
+  facts.set_accelerator_source(source);
+  for (int i = 0; i < count; ++i) {
+    Accelerator& device = *facts.add_devices();
+    device.set_mask_entry(std::to_string(i));
+    device.set_uuid("GPU-" + std::to_string(i));
+    device.set_bdf("0000:0" + std::to_string(i) + ":00.0");
+    device.set_cores(std::to_string(2 * i) + "-" + std::to_string(2 * i + 1));
+  }
+  facts.set_allowed_cores("0-63");
+}
+
+TEST(WorkerEnvironmentTest, EachSeesAllOrItsOwn) {
+  Job job("local", 1);
+  give_devices(job.answers[0].facts, 4);
+  Environment worker = job.worker(0, 1);
+  EXPECT_EQ(value(worker, "IVY_DEVICE_ORDINAL"), "1");
+  EXPECT_EQ(value(worker, "IVY_DEVICE_UUID"), "GPU-1");
+  EXPECT_EQ(value(worker, "IVY_DEVICE_BDF"), "0000:01:00.0");
+  EXPECT_EQ(value(worker, "LOCAL_RANK"), "1");
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "(unset)");
+  EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
+  EXPECT_EQ(value(worker, "OMP_NUM_THREADS"), "2") << "near its accelerator";
+  job.options.visible = VisibleChoice::kOwn;
+  job.options.gpus_per_proc = 2;
+  job.options.device_env = {"XPU_VISIBLE"};
+  worker = job.worker(0, 1);
+  EXPECT_EQ(value(worker, "IVY_DEVICE_ORDINAL"), "0,1");
+  EXPECT_EQ(value(worker, "LOCAL_RANK"), "0");
+  EXPECT_EQ(value(worker, "IVY_LOCAL_RANK"), "1");
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "2,3");
+  EXPECT_EQ(value(worker, "XPU_VISIBLE"), "2,3");
+  EXPECT_EQ(value(worker, "JAX_LOCAL_DEVICE_IDS"), "0,1");
+  job.caller.push_back({"CUDA_DEVICE_ORDER", "FASTEST_FIRST"});
+  worker = job.worker(0, 1);
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "GPU-2,GPU-3");
+  EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)") << "the caller's travels by itself";
+}
+
+TEST(WorkerEnvironmentTest, TheUsersOwnWordsCount) {
+  Job job("local", 1);
+  give_devices(job.answers[0].facts, 4);
+  job.options.visible = VisibleChoice::kOwn;
+  job.options.exports = {"OMP_NUM_THREADS=7"};
+  EXPECT_EQ(value(job.worker(0, 1), "OMP_NUM_THREADS"), "7");
+  job.from_files = {{"CUDA_VISIBLE_DEVICES", "1,2"}};
+  const Environment worker = job.worker(0, 1);
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "1,2");
+  EXPECT_EQ(value(worker, "LOCAL_RANK"), "1");
+  EXPECT_EQ(value(worker, "IVY_DEVICE_ORDINAL"), "(unset)");
+}
+
+TEST(WorkerEnvironmentTest, AmdHasAVariableOfItsOwn) {
+  Job job("ssh", 1);
+  give_devices(job.answers[0].facts, 2, "amd");
+  job.options.visible = VisibleChoice::kOwn;
+  const Environment worker = job.worker(0, 1);
+  EXPECT_EQ(value(worker, "HIP_VISIBLE_DEVICES"), "1");
+  EXPECT_EQ(value(worker, "CUDA_VISIBLE_DEVICES"), "(unset)");
+  EXPECT_EQ(value(worker, "CUDA_DEVICE_ORDER"), "(unset)");
+}
+
+TEST(WorkerEnvironmentTest, TheHostPlanBindsItsWorkers) {
+  Job job("local", 1);
+  give_devices(job.answers[0].facts, 2);
+  job.answers[0].facts.mutable_devices(1)->set_numa_node(1);
+  const HostPlan plan = job.host_plan();
+  EXPECT_EQ(plan.workers(1).cores(), "2-3");
+  EXPECT_EQ(plan.workers(1).memory_node(), 1u);
+  EXPECT_EQ(Job("local", 1).host_plan().workers(0).cores(), "");
+}
+
+TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
+  Job job("ssh", 1);
+  give_devices(job.answers[0].facts, 2);
+  job.options.exports = {"MODE=fast"};
+  job.options.visible = VisibleChoice::kOwn;
+  job.host_plan();
+  const Result<std::string> text = explain_environment(job.inputs());
+  ASSERT_TRUE(text.ok());
+  const auto line_of = [&](const std::string& begin) {
+    const std::size_t at = text->find("\n  " + begin);
+    return at == std::string::npos ? "" : text->substr(at, text->find('\n', at + 1) - at);
+  };
+  EXPECT_NE(line_of("RANK=0 ").find("set for every worker"), std::string::npos) << *text;
+  EXPECT_NE(line_of("HF_TOKEN=h ").find("passed on from this shell"), std::string::npos);
+  EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
+  EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("default"), std::string::npos) << *text;
+  EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
+  EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
+  EXPECT_NE(text->find("AWS_SECRET (-x NAME passes one)"), std::string::npos);
+  EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos) << "the head's stays here";
 }
 
 TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {

@@ -1,0 +1,204 @@
+// Recorded trees of files, read and combined.
+#include "agent/devices/device_files.h"
+
+#include <gtest/gtest.h>
+
+#include "agent/devices/core_files.h"
+#include "tests/support/device_tree.h"
+
+namespace ivy {
+namespace {
+
+FoundDevices found_in(const DeviceTree& tree) {
+  return combine_findings(read_device_files(tree.root()), NvmlAnswer{});
+}
+
+TEST(DeviceFilesTest, FindsNoneWhereNothingIs) {
+  const DeviceTree tree;
+  const FoundDevices found = found_in(tree);
+  EXPECT_TRUE(found.devices.empty());
+  EXPECT_EQ(found.vendor, "");
+  EXPECT_TRUE(found.notes.empty());
+}
+
+TEST(DeviceFilesTest, ReadsTheDriversDevicesWithTheirPlace) {
+  DeviceTree tree;
+  tree.nvidia(0, "0000:07:00.0", "GPU-a", "pci0000:00/0000:00:01.1");
+  tree.nvidia(1, "0000:47:00.0", "GPU-b", "pci0000:40");
+  for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"})
+    tree.write(node);
+  tree.pci("0000:0c:00.0", "0x15b3", "0x020000", "pci0000:00/0000:00:01.1");
+  tree.link("/sys/class/net/ib0/device", "../../../devices/pci0000:00/0000:00:01.1/0000:0c:00.0");
+  tree.write("/sys/class/net/lo/mtu", "65536");
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 2u);
+  EXPECT_EQ(found.vendor, "nvidia");
+  EXPECT_EQ(found.devices[0].uuid, "GPU-a");
+  EXPECT_EQ(found.devices[0].model, "NVIDIA A100-SXM4-40GB");
+  EXPECT_EQ(found.devices[0].cores, "0-15");
+  EXPECT_EQ(found.devices[0].numa_node, 0);
+  EXPECT_EQ(found.devices[0].interface, "ib0");
+  EXPECT_EQ(found.devices[1].interface, "") << "another root complex is not near";
+  EXPECT_TRUE(found.disagreements.empty());
+}
+
+TEST(DeviceFilesTest, WhatCannotBeOpenedIsNotCounted) {
+  DeviceTree tree;
+  for (int minor = 0; minor < 4; ++minor)
+    tree.nvidia(minor, "0000:0" + std::to_string(minor + 1) + ":00.0",
+                "GPU-" + std::to_string(minor), "pci0000:00", minor == 3);
+  tree.link("/dev/nvidia0", "nvidia0");  // Cannot be opened, by root neither.
+  tree.write("/dev/nvidia1");
+  tree.write("/dev/nvidia3");
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 1u) << "2 is absent beside others, 3 is excluded";
+  EXPECT_EQ(found.devices[0].uuid, "GPU-1");
+  EXPECT_EQ(found.devices[0].gpu, 0) << "CUDA counts what it can open";
+  EXPECT_EQ(found.unusable, 2);
+  ASSERT_EQ(found.notes.size(), 2u);
+  EXPECT_NE(found.notes[0].find("/dev/nvidia0, /dev/nvidia2 cannot be opened"), std::string::npos);
+  EXPECT_NE(found.notes[1].find("excluded 0000:04:00.0"), std::string::npos);
+}
+
+TEST(DeviceFilesTest, BeforeTheFirstUseThereAreNoFilesInDev) {
+  DeviceTree tree;
+  tree.nvidia(0, "0000:01:00.0", "GPU-" + std::string(8, '?'));
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.devices[0].uuid, "") << "the driver does not know it yet";
+}
+
+TEST(DeviceFilesTest, ADeviceWithoutADriverIsNoneButIsSaid) {
+  DeviceTree tree;
+  tree.pci("0000:01:00.0", "0x10de", "0x030200");
+  tree.pci("0000:01:00.1", "0x10de", "0x040300");  // Its sound.
+  tree.pci("0000:03:00.0", "0x8086", "0x030000");
+  const FoundDevices found = found_in(tree);
+  EXPECT_TRUE(found.devices.empty());
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_EQ(found.notes[0].find("1 NVIDIA device on the PCI bus without a driver"), 0u);
+}
+
+TEST(DeviceFilesTest, AContainerMayShowOnlyFilesInDev) {
+  DeviceTree tree;
+  tree.pci("0000:01:00.0", "0x10de", "0x030200");
+  tree.write("/dev/nvidia0");
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.devices[0].bdf, "0000:01:00.0");
+}
+
+TEST(DeviceFilesTest, InstancesTakeTheirGpusPlace) {
+  DeviceTree tree;
+  tree.nvidia(0, "0000:01:00.0", "GPU-a");
+  for (const char* part : {"gi9/ci0", "gi10/ci0", "gi9/ci1"})
+    tree.write("/proc/driver/nvidia/capabilities/gpu0/mig/" + std::string(part) + "/access");
+  tree.write("/proc/driver/nvidia/capabilities/gpu0/mig/config");
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 3u);
+  EXPECT_TRUE(found.devices[0].is_mig);
+  EXPECT_EQ(found.devices[1].uuid, "MIG-GPU-a/9/1");
+  EXPECT_EQ(found.devices[2].uuid, "MIG-GPU-a/10/0");
+}
+
+TEST(DeviceFilesTest, AmdByTheTopology) {
+  DeviceTree tree;
+  const std::string nodes = "/sys/class/kfd/kfd/topology/nodes/";
+  tree.write("/dev/kfd");
+  tree.write(nodes + "0/properties", "cpu_cores_count 16\nsimd_count 0\nlocation_id 0\n");
+  const auto add = [&](const std::string& node, const std::string& location, int render) {
+    tree.write(nodes + node + "/properties",
+               "cpu_cores_count 0\nsimd_count 304\nvendor_id 4098\nlocation_id " + location +
+                   "\ndomain 0\ndrm_render_minor " + std::to_string(render) +
+                   "\nunique_id 2102120316588785664\n");
+  };
+  add("10", "50688", 129);
+  add("2", "49408", 128);
+  tree.write("/dev/dri/renderD128");
+  tree.write("/dev/dri/renderD129");
+  FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 2u);
+  EXPECT_EQ(found.vendor, "amd");
+  EXPECT_EQ(found.devices[0].bdf, "0000:c1:00.0") << "node 2 before node 10";
+  EXPECT_EQ(found.devices[1].bdf, "0000:c6:00.0");
+  EXPECT_EQ(found.devices[0].uuid, "GPU-1d2c3b4a59680000");
+  std::filesystem::remove(tree.root() + "/dev/dri/renderD128");
+  found = found_in(tree);
+  EXPECT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.unusable, 1);
+}
+
+NvmlAnswer nvml_of(std::initializer_list<NvmlDevice> devices) {
+  NvmlAnswer answer;
+  answer.is_here = true;
+  answer.driver_version = "535";
+  answer.devices = devices;
+  return answer;
+}
+
+TEST(FoundDevicesTest, NvmlCountsAndIsCompared) {
+  DeviceTree tree;
+  tree.nvidia(0, "0000:01:00.0", "GPU-a");
+  tree.nvidia(1, "0000:02:00.0", "GPU-b");
+  tree.write("/dev/nvidia0");
+  tree.write("/dev/nvidia1");
+  tree.pci("0000:03:00.0", "0x10de", "0x030200");
+  NvmlDevice device;
+  device.bdf = "0000:01:00.0";
+  device.uuid = "GPU-a";
+  device.users = {77};
+  const FoundDevices found = combine_findings(read_device_files(tree.root()), nvml_of({device}));
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.devices[0].users, std::vector<int>{77});
+  EXPECT_EQ(found.devices[0].cores, "0-15") << "from the bus";
+  EXPECT_EQ(found.source, "NVML 535");
+  ASSERT_EQ(found.disagreements.size(), 2u);
+  EXPECT_EQ(found.disagreements[0].find("NVML does not know 0000:02:00.0"), 0u);
+  EXPECT_EQ(found.disagreements[1].find("the PCI bus has 0000:03:00.0"), 0u);
+}
+
+TEST(FoundDevicesTest, MigModeWithoutInstancesIsNoDevice) {
+  NvmlDevice device;
+  device.bdf = "0000:01:00.0";
+  device.is_mig_enabled = true;
+  const FoundDevices found = combine_findings(DeviceFiles{}, nvml_of({device}));
+  EXPECT_TRUE(found.devices.empty());
+  ASSERT_EQ(found.disagreements.size(), 1u);
+}
+
+TEST(FoundDevicesTest, AddressesHaveOneForm) {
+  EXPECT_EQ(normal_bdf("00000000:0F:00.0"), "0000:0f:00.0");
+  EXPECT_EQ(normal_bdf("0000:0f:00.0"), "0000:0f:00.0");
+  EXPECT_EQ(normal_bdf("00010000:01:00.0"), "10000:01:00.0") << "a far domain";
+}
+
+TEST(CoreFilesTest, CoresWithTheirThreadsNodesAndCaches) {
+  DeviceTree tree;
+  for (int processor = 0; processor < 8; ++processor) {
+    const std::string place = "/sys/devices/system/cpu/cpu" + std::to_string(processor);
+    const std::string core = std::to_string(processor % 4);
+    tree.write(place + "/topology/thread_siblings_list",
+               core + "," + std::to_string(processor % 4 + 4) + "\n");
+    tree.write(place + "/topology/physical_package_id", processor % 4 < 2 ? "0\n" : "1\n");
+    tree.write(place + "/cache/index0/level", "1\n");
+    tree.write(place + "/cache/index1/level", "3\n");
+    tree.write(place + "/cache/index1/shared_cpu_list",
+               processor % 4 < 2 ? "0-1,4-5\n" : "2-3,6-7\n");
+  }
+  tree.write("/sys/devices/system/node/node0/cpulist", "0-1,4-5\n");
+  tree.write("/sys/devices/system/node/node1/cpulist", "2-3,6-7\n");
+  tree.write("/proc/self/status", "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-2,4\n");
+  const CoreList allowed = allowed_cores(tree.root());
+  EXPECT_EQ(allowed, (CoreList{0, 1, 2, 4}));
+  const std::vector<Core> cores = read_cores(tree.root(), allowed);
+  const std::vector<Core> expected = {{{0, 4}, 0, 0, 0}, {{1}, 0, 0, 0}, {{2}, 1, 1, 2}};
+  EXPECT_EQ(cores, expected);
+}
+
+TEST(CoreFilesTest, WithoutARootOurOwnAffinityCounts) {
+  EXPECT_FALSE(allowed_cores("").empty());
+  EXPECT_FALSE(read_cores("", allowed_cores("")).empty());
+}
+
+}  // namespace
+}  // namespace ivy
