@@ -118,6 +118,11 @@ void Job::start(std::function<void(int, int)> over) {
   set_note_handler(carriers_, [this](const std::string& text) {
     if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
   });
+  set_scheduler_signal_handler(carriers_, [this](int signal, bool whole_tree) {
+    // What every process of the step has, the workers have too; that the job shall end is ours to do.
+    if (signal == SIGTERM) return interrupt(signal);
+    if (!whole_tree) forward_signal(signal);
+  });
   if (request_.record) return resume_job();
   open_sessions();
   start_timers();
