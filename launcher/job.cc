@@ -20,6 +20,7 @@
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/log_files.h"
 #include "launcher/screen/summary.h"
+#include "launcher/slurm/allocation_watch.h"
 #include "launcher/waiting_line.h"
 #include "proto/log.h"
 
@@ -28,7 +29,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kGraceByRequest{30'000};
 constexpr milliseconds kLeaseOnTerminal{10'000};
 constexpr milliseconds kLeaseUnattended{60'000};
 constexpr milliseconds kCheckTimeout{5'000};
@@ -122,6 +122,10 @@ void Job::start(std::function<void(int, int)> over) {
   set_note_handler(carriers_, [this](const std::string& text) {
     if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
   });
+  set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
+    if (request_.allocation_end != nullptr)
+      request_.allocation_end->received(signal, SignalSource::kStep, ranks_have_it);
+  });
   if (request_.record) return resume_job();
   open_sessions();
   start_timers();
@@ -182,7 +186,8 @@ Command Job::hello_for(const HostRecord& host, std::size_t index) const {
 }
 
 milliseconds Job::grace(milliseconds usual) const {
-  return requested_grace_.value_or(options_.shutdown_timeout.value_or(usual));
+  usual = requested_grace_.value_or(options_.shutdown_timeout.value_or(usual));
+  return request_.allocation_end == nullptr ? usual : request_.allocation_end->grace(usual);
 }
 
 milliseconds Job::lease() const {
@@ -699,18 +704,6 @@ void Job::finish() {
     if (!error) conclude();
   });
   one_over();
-}
-
-void Job::conclude() {
-  if (concluded_) return;
-  concluded_ = true;
-  finish_timer_.cancel();
-  output_->finish([this] {
-    const Outcome outcome = say_summary();
-    output_->finish([this, outcome] {
-      tell_end(outcome, [this, outcome] { over_(outcome.exit_code, outcome.raise_signal); });
-    });
-  });
 }
 
 std::vector<WorkerEnd> Job::worker_ends() const {

@@ -36,14 +36,17 @@ class Job {
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
-
   // over(exit code, signal to die of or 0) is the last thing that happens.
   void start(std::function<void(int exit_code, int raise_signal)> over);
   // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
   void interrupt(int signal);
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal);
-  // Ctrl-Z: announces the pause to every host; call ready when it has gone out.
+  // The Slurm allocation ends (slurm/allocation_watch.h): the ranks are told; their time is up.
+  void give_notice(int signal, bool by_slurm);
+  void end_with_allocation();
+  Output& output() { return *output_; }
+  // Ctrl-Z: announces the pause to every host; calls ready when it has gone out.
   void suspend(std::function<void()> ready);
   void resume();
 
@@ -141,6 +144,11 @@ class Job {
   std::string missing_for_restart() const;
   int max_attempts() const;
 
+  // ---- the end of an allocation (job_preemption.cc) ----
+  bool ended_by_notice(WorkerRecord& worker);
+  void say_preempted(std::int64_t at_ns);
+  void requeue_if_due(const Outcome& outcome, std::function<void()> then);
+
   // ---- what ivyctl asks for, and the background (job_control.cc) ----
   std::unique_ptr<Output> make_output();
   void schedule_job_socket();
@@ -161,8 +169,7 @@ class Job {
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
   // ---- taking a job over (job_resume.cc) ----
-  // Says so when it cannot be written.
-  void write_record();
+  void write_record();  // Says so when it cannot be written.
   Result<void> save_record();
   void renew_record();
   void resume_job();
@@ -198,8 +205,7 @@ class Job {
   boost::asio::io_context& loop_;
   const JobRequest request_;
   const Options& options_;
-  std::string job_id_;
-  std::string token_;
+  std::string job_id_, token_;
   std::uint32_t generation_ = 0;
   std::function<void(int, int)> over_;
   JobState state_ = JobState::kConnecting;
@@ -220,8 +226,7 @@ class Job {
   LauncherEnd launcher_end_;
   std::vector<std::string> unclean_;
   std::int64_t opened_at_ns_ = 0;
-  std::int64_t started_at_ns_ = 0;      // Of this generation.
-  std::int64_t job_started_at_ns_ = 0;  // Of the first one.
+  std::int64_t started_at_ns_ = 0, job_started_at_ns_ = 0;  // Of this generation, the first one.
   RestartPolicy restarts_{RestartLimits{}};
   std::vector<FailedAttempt> attempts_;    // Before this one.
   int counted_restarts_ = 0;               // Those of --max-restarts: not those after a lost host.
@@ -233,14 +238,13 @@ class Job {
   std::chrono::milliseconds restart_pause_{0};
   bool pause_is_over_ = false;
   bool store_begins_ = false;  // Between BeginGeneration and its answer.
-  std::size_t workers_running_ = 0;
-  std::size_t workers_started_ = 0;
+  std::size_t workers_running_ = 0, workers_started_ = 0;
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
   std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
   bool concluded_ = false;
-  int interrupts_ = 0;
-  std::uint64_t window_bytes_ = 0;  // Of one host.
+  int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
+  std::uint64_t window_bytes_ = 0;          // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_, timeout_timer_;
   boost::asio::steady_timer drain_timer_, finish_timer_, suspend_timer_, stop_timer_;

@@ -405,7 +405,8 @@ void Job::worker_ended(WorkerRecord& worker) {
   worker.ended = true;
   --workers_running_;
   log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
-  if (!worker.end.status.success() && !worker.end.after_stop) apply(JobEvent::kWorkerFailed);
+  const bool is_no_failure = ended_by_notice(worker) || worker.end.after_stop;
+  if (!worker.end.status.success() && !is_no_failure) apply(JobEvent::kWorkerFailed);
   if (workers_running_ == 0) apply(JobEvent::kAllEnded);
   check_reported();
 }
@@ -491,7 +492,7 @@ bool Job::decide_restart() {
   facts.could_not_start = std::any_of(
       ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
   facts.has_leftovers = !unclean_.empty();
-  facts.job_is_ending = has_own_reason;
+  facts.job_is_ending = has_own_reason || notice_signal_ != 0;
   const RestartDecision decision = restarts_.decide(facts);
   if (!decision.why_not.empty()) output_->say("ivyrun: no restart: " + decision.why_not + "\n");
   if (!decision.restarts) {

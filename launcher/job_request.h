@@ -17,6 +17,10 @@ namespace ivy {
 // From TERM to KILL after a worker's failure or a lost launcher, unless --shutdown-timeout says
 // else.
 inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
+// The same when the user or a scheduler asks for the end.
+inline constexpr std::chrono::milliseconds kGraceByRequest{30'000};
+
+class AllocationWatch;
 
 // Names a job, and proves that a launcher is its own.
 struct JobIdentity {
@@ -34,6 +38,8 @@ struct JobRequest {
   JobIdentity identity;
   std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // --detach; outlives the job.
+  std::optional<SlurmAllocation> allocation;  // That we are in, whichever hosts were chosen.
+  AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
   // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
   // job_record.h made of it.
   std::optional<ctl::JobRecord> record;

@@ -19,6 +19,7 @@
 #include "launcher/job_record.h"
 #include "launcher/links/agents_program.h"
 #include "launcher/options.h"
+#include "launcher/slurm/allocation_watch.h"
 #include "launcher/slurm/placement.h"
 #include "proto/log.h"
 #include "proto/short_slice.h"
@@ -62,7 +63,9 @@ bool is_ignored(int signal) {
 // Waits for signals as long as the job lives.
 class Signals {
  public:
-  Signals(boost::asio::io_context& loop, ivy::Job& job) : job_(job), set_(loop) {
+  // watch: null outside of a Slurm allocation.
+  Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch)
+      : job_(job), watch_(watch), set_(loop) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
       if (!is_ignored(signal)) set_.add(signal);
     wait();
@@ -82,7 +85,9 @@ class Signals {
     switch (signal) {
       case SIGUSR1:
       case SIGUSR2:
-        return job_.forward_signal(signal);
+      case SIGTERM:
+        if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
+        return signal == SIGTERM ? job_.interrupt(signal) : job_.forward_signal(signal);
       case SIGTSTP:
         return job_.suspend([] { raise(SIGSTOP); });
       case SIGCONT:
@@ -93,6 +98,7 @@ class Signals {
   }
 
   ivy::Job& job_;
+  ivy::AllocationWatch* const watch_;
   boost::asio::signal_set set_;
 };
 
@@ -156,6 +162,30 @@ ivy::Result<std::string> read_hostfile_once(const std::string& path, char* const
   return ivy::read_hostfile(path);
 }
 
+// Null outside of a Slurm allocation.
+std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
+                                                 const ivy::Options& options,
+                                                 const std::optional<ivy::SlurmAllocation>& in) {
+  if (!in) return nullptr;
+  ivy::EndSettings settings;
+  settings.stop_before = options.stop_before_end;
+  settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
+  const bool tells = options.verbose > 0 && !options.quiet;
+  const bool asks = options.stop_before_end || options.requeue || tells;
+  return std::make_unique<ivy::AllocationWatch>(loop, *in, settings, asks && !options.dry_run,
+                                                tells && !options.dry_run);
+}
+
+void start_watch(ivy::AllocationWatch& watch, ivy::Job& job) {
+  ivy::AllocationWatch::Handlers handlers;
+  handlers.notice = [&job](int signal, bool by_slurm) { job.give_notice(signal, by_slurm); };
+  handlers.pass_on = [&job](int signal) { job.forward_signal(signal); };
+  handlers.interrupt = [&job](int signal) { job.interrupt(signal); };
+  handlers.time_is_up = [&job] { job.end_with_allocation(); };
+  handlers.say = [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); };
+  watch.start(std::move(handlers));
+}
+
 int run_job(ivy::JobRequest request, char* const* argv) {
   if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
     return complain(found.error());
@@ -170,14 +200,17 @@ int run_job(ivy::JobRequest request, char* const* argv) {
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;
   int death = 0;
+  const auto watch = make_watch(loop, request.options, request.allocation);
+  request.allocation_end = watch.get();
   ivy::Job job(loop, std::move(request));
-  Signals signals(loop, job);
+  Signals signals(loop, job, watch.get());
   job.start([&](int code, int raise_signal) {
     exit_code = code;
     death = raise_signal;
     signals.stop();
     loop.stop();
   });
+  if (watch) start_watch(*watch, job);
   loop.run();
   reap_children();
   if (death != 0) die_of(death, exit_code);
@@ -186,13 +219,21 @@ int run_job(ivy::JobRequest request, char* const* argv) {
   _exit(exit_code);
 }
 
-// Inside a Slurm allocation its hosts are the job's. One of several tasks of a step says nothing
-// unless it is the first.
-ivy::Result<void> use_allocation(const ivy::Environment& caller, char* const* argv,
-                                 ivy::Options& options) {
-  if (ivy::passes_allocation_over(options)) return {};
+// The Slurm allocation that we are in; its hosts are the job's, unless others are meant. One of
+// several tasks of a step says nothing unless it is the first.
+ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Environment& caller,
+                                                                char* const* argv,
+                                                                ivy::Options& options) {
+  const bool wants_end = options.stop_before_end || options.requeue;
+  const bool passes_over = ivy::passes_allocation_over(options);
+  if (passes_over && !wants_end) return std::optional<ivy::SlurmAllocation>{};
   const std::optional<ivy::SlurmAllocation> found = IVY_TRY(ivy::read_allocation(caller));
-  if (!found) return {};
+  if (!found && wants_end)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      std::string(options.requeue ? "--requeue" : "--stop-before-end") +
+                          " is for Slurm jobs, and this is none (no SLURM_JOB_ID)",
+                      "leave it out, or call ivyrun inside sbatch or salloc"};
+  if (!found || passes_over) return found;
   if (found->step && found->step->tasks > 1) {
     if (found->step->task > 0) _exit(ivy::kExitUsage);
     std::vector<std::string> arguments{"ivyrun"};
@@ -205,11 +246,29 @@ ivy::Result<void> use_allocation(const ivy::Environment& caller, char* const* ar
     host.name = name;
     return ivy::is_this_host(host);
   };
-  return ivy::place_in_allocation(*found, is_here, options);
+  IVY_CHECK(ivy::place_in_allocation(*found, is_here, options));
+  return found;
 }
 
-int run(const ivy::Options& options, const ivy::Environment& caller, char* const* argv) {
+ivy::Result<void> fits_slurm(const ivy::Options& options, const std::vector<ivy::Host>& hosts) {
+  if (!ivy::is_carried_by_slurm(options, hosts.front())) return {};
+  if (!options.allocation)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--transport slurm: this is no Slurm allocation (SLURM_JOB_ID is not set)",
+                      "start ivyrun inside sbatch or salloc, or leave --transport out"};
+  // Hosts dial back to the launcher that started them, and know of no other.
+  if (options.detach && options.lease)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--detach --lease: on hosts of " + options.allocation->name() +
+                          " a job cannot outlive its launcher",
+                      "leave --lease out: the batch script lives as long as its job"};
+  return {};
+}
+
+int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocation,
+        const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
+  request.allocation = std::move(allocation);
   request.identity = ivy::make_job_identity();
   request.started_in = absolute_directory("");
   request.options = options;
@@ -230,6 +289,8 @@ int run(const ivy::Options& options, const ivy::Environment& caller, char* const
                                  "several hosts on one"});
     }
   }
+  if (const ivy::Result<void> fits = fits_slurm(options, request.hosts); !fits.ok())
+    return complain(fits.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";
@@ -278,7 +339,8 @@ int main(int argc, char** argv) {
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
-  const ivy::Result<void> placed = use_allocation(caller, argv, parsed->options);
-  if (!placed.ok()) return complain(placed.error());
-  return run(parsed->options, caller, argv);
+  ivy::Result<std::optional<ivy::SlurmAllocation>> allocation =
+      use_allocation(caller, argv, parsed->options);
+  if (!allocation.ok()) return complain(allocation.error());
+  return run(parsed->options, std::move(allocation).value(), caller, argv);
 }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -256,6 +257,20 @@ void bind_lifecycle(Binder& binder, Options& options) {
     return {};
   });
   binder.on("no-python-hook", options.no_python_hook);
+  binder.value("stop-before-end", [&](const std::string& text) -> Result<void> {
+    options.stop_before_end = IVY_TRY(parse_duration(text));
+    return {};
+  });
+  binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
+    const int signal = signal_number(text);
+    if (signal == 0) return usage_error("there is no signal \"" + text + "\"", "USR1, TERM, ...");
+    if (signal == SIGKILL || signal == SIGSTOP)
+      return usage_error(signal_name(signal) + " tells a process nothing that it could act on",
+                         "USR1 or TERM");
+    options.preempt_signal = signal;
+    return {};
+  });
+  binder.on("requeue", options.requeue);
   binder.on("detach", options.detach);
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }

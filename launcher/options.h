@@ -90,7 +90,11 @@ struct Options {
   bool no_python_hook = false;  // Python workers cannot be asked where they are.
   std::chrono::seconds stall_timeout{0};  // Say who waits for whom after so long; 0: never.
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
-  bool detach = false;   // Go into the background once all workers run.
+  // --stop-before-end, --preempt-signal, --requeue: launcher/slurm/allocation_watch.h.
+  std::optional<std::chrono::milliseconds> stop_before_end;
+  std::optional<int> preempt_signal;  // None: TERM.
+  bool requeue = false;
+  bool detach = false;  // Go into the background once all workers run.
   // Network.
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port

@@ -68,6 +68,7 @@ bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
   const std::int64_t before_ns = launcher_end.at_ns - end.at_ns;
   switch (launcher_end.reason) {
     case LauncherReason::kInterrupted:
+    case LauncherReason::kPreempted:
       return end.status.signal != launcher_end.signal || before_ns > kSameSignalWindow;
     case LauncherReason::kHostLost:
     case LauncherReason::kSupervisorLost:
@@ -90,6 +91,8 @@ int code_of(LauncherReason reason) {
       return kExitRefused;
     case LauncherReason::kTimeout:
       return kExitTimeout;
+    case LauncherReason::kPreempted:
+      return kExitPreempted;
     case LauncherReason::kOutputClosed:
       return kExitOutputClosed;
     case LauncherReason::kNone:

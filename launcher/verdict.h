@@ -36,6 +36,7 @@ enum class LauncherReason {
   kSupervisorLost,
   kStoreLost,
   kOutputClosed,
+  kPreempted,  // The Slurm allocation ends.
   kHostsNotUp,
   kRefused,
   kInternal
@@ -43,7 +44,7 @@ enum class LauncherReason {
 
 struct LauncherEnd {
   LauncherReason reason = LauncherReason::kNone;
-  int signal = 0;         // kInterrupted: which signal.
+  int signal = 0;         // kInterrupted, kPreempted: which signal.
   Diagnostic diagnostic;  // What is said about it.
   std::int64_t at_ns = 0;
 };

@@ -1,0 +1,176 @@
+#include "launcher/slurm/allocation_end.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Ranks that have had their notice are stopped a quarter of their time before the end, at most this
+// long before it.
+constexpr milliseconds kStopAtMost{15'000};
+// While nothing is due the end is asked for again when half of the time has passed, but not more
+// often than this: the controller has other jobs.
+constexpr milliseconds kAskPause{60'000};
+
+Error not_a_time(std::string_view text) {
+  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is no time"};
+}
+
+std::optional<std::int64_t> to_number(std::string_view text) {
+  // A century in seconds has ten digits.
+  if (text.empty() || text.size() > 10) return {};
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return {};
+  return value;
+}
+
+}  // namespace
+
+Result<std::optional<seconds>> parse_time_left(std::string_view text) {
+  if (text == "UNLIMITED") return std::optional<seconds>{};
+  std::string_view rest = text;
+  std::int64_t total = 0;
+  const std::size_t dash = rest.find('-');
+  if (dash != std::string_view::npos) {
+    const std::optional<std::int64_t> days = to_number(rest.substr(0, dash));
+    if (!days) return not_a_time(text);
+    total = *days * 24;
+    rest.remove_prefix(dash + 1);
+  }
+  const auto colons = std::count(rest.begin(), rest.end(), ':');
+  if (colons < 1 || colons > 2 || (dash != std::string_view::npos && colons != 2))
+    return not_a_time(text);
+  if (colons == 1) total *= 60;
+  while (true) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    const std::optional<std::int64_t> number = to_number(rest.substr(0, colon));
+    if (!number) return not_a_time(text);
+    total += *number;
+    if (colon == rest.size()) return std::optional<seconds>{seconds(total)};
+    total *= 60;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+// ---- The end
+// --------------------------------------------------------------------------------------
+
+bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms) {
+  end_ms_ = end_ms;
+  ask_at_ms_.reset();
+  if (!end_ms) return false;
+  const std::int64_t left_ms = std::max<std::int64_t>(0, *end_ms - now_ms);
+  const bool is_first = !std::exchange(was_learned_, true);
+  // Only at first: later there has been time, and it is over.
+  const bool is_too_soon =
+      is_first && stop_before_ > milliseconds(0) && stop_before_.count() >= left_ms;
+  if (is_too_soon) stop_before_ = milliseconds(left_ms / 2);
+  // The ranks are about to end: nothing is planned any more.
+  if (notice_) return is_too_soon;
+  const std::int64_t due_ms = notice_at_ms().value_or(*end_ms - kLastCall.count());
+  if (due_ms - now_ms <= 2 * kAskAhead.count()) return is_too_soon;
+  const std::int64_t half_ms = std::max<std::int64_t>(kAskPause.count(), (due_ms - now_ms) / 2);
+  ask_at_ms_ = std::min(now_ms + half_ms, due_ms - kAskAhead.count());
+  return is_too_soon;
+}
+
+std::optional<std::int64_t> AllocationEnd::notice_at_ms() const {
+  if (!end_ms_ || !settings_.stop_before || notice_) return {};
+  return *end_ms_ - stop_before_.count();
+}
+
+std::int64_t AllocationEnd::stop_at_ms() const {
+  return *end_ms_ - std::min(stop_before_ / 4, kStopAtMost).count();
+}
+
+EndStep AllocationEnd::due(std::int64_t now_ms) {
+  if (ask_at_ms_ && *ask_at_ms_ <= now_ms) {
+    ask_at_ms_.reset();
+    return EndStep::kAsk;
+  }
+  const std::optional<std::int64_t> notice_ms = notice_at_ms();
+  if (notice_ms && *notice_ms <= now_ms) {
+    const SignalMeaning meaning = received(settings_.preempt_signal, SignalSource::kTimer, now_ms);
+    notice_ = true;
+    if (meaning != SignalMeaning::kKnown) return EndStep::kNotice;
+  }
+  if (notice_ && settings_.stop_before && end_ms_ && !stopped_ && stop_at_ms() <= now_ms) {
+    stopped_ = true;
+    return EndStep::kStop;
+  }
+  return EndStep::kNothing;
+}
+
+std::optional<std::int64_t> AllocationEnd::next_ms() const {
+  std::optional<std::int64_t> next = ask_at_ms_;
+  const auto consider = [&next](std::int64_t at_ms) {
+    next = next ? std::min(*next, at_ms) : at_ms;
+  };
+  if (const std::optional<std::int64_t> notice_ms = notice_at_ms()) consider(*notice_ms);
+  if (notice_ && settings_.stop_before && end_ms_ && !stopped_) consider(stop_at_ms());
+  return next;
+}
+
+// ---- Signals
+// --------------------------------------------------------------------------------------
+
+bool AllocationEnd::is_last_call(std::int64_t now_ms) const {
+  return end_ms_ && now_ms >= *end_ms_ - kLastCall.count();
+}
+
+// Another source has just sent the same.
+bool AllocationEnd::is_known(int signal, SignalSource source, std::int64_t now_ms) {
+  // Slurm may be early by so much, and looks at its timers twice a minute.
+  const std::int64_t window_ms = kSlurmIsEarly.count() * 3 / 2;
+  for (Delivery& last : deliveries_) {
+    if (last.signal != signal) continue;
+    const bool is_repetition =
+        last.source != source && !last.repeated && now_ms - last.at_ms <= window_ms;
+    if (is_repetition) {
+      last.repeated = true;
+    } else {
+      last = Delivery{signal, source, now_ms, false};
+    }
+    return is_repetition;
+  }
+  deliveries_.push_back(Delivery{signal, source, now_ms, false});
+  return false;
+}
+
+SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int64_t now_ms) {
+  const bool is_ours = source == SignalSource::kTimer;
+  const bool is_preempt = signal == settings_.preempt_signal;
+  if (signal == SIGTERM && !is_ours) {
+    if (is_last_call(now_ms)) return SignalMeaning::kTimeIsUp;
+    const bool may_be_notice =
+        is_preempt && settings_.stop_before && end_ms_ &&
+        now_ms >= *end_ms_ - (stop_before_ + kSlurmIsEarly + kLastCall).count();
+    // scancel sends it to ivyrun and to the step alike; twice from the same side means it twice.
+    const bool is_repetition = is_known(signal, source, now_ms);
+    if (!may_be_notice || notice_)
+      return is_repetition ? SignalMeaning::kKnown : SignalMeaning::kInterrupt;
+    notice_ = true;
+    return SignalMeaning::kNotice;
+  }
+  if (is_known(signal, source, now_ms)) return SignalMeaning::kKnown;
+  if (!is_preempt) return SignalMeaning::kPassOn;
+  notice_ = true;
+  return SignalMeaning::kNotice;
+}
+
+milliseconds AllocationEnd::grace(milliseconds usual, std::int64_t now_ms) const {
+  if (!end_ms_) return usual;
+  // The end has come and we are still there: Slurm has sent TERM, and KILL follows.
+  if (is_last_call(now_ms)) return std::min(usual, kUntilSlurmKills);
+  // A third of what is left, at most 5 s, is for what follows KILL: proof, output, summary.
+  const milliseconds left(*end_ms_ - now_ms);
+  return std::min(usual, left - std::min(left / 3, kLastCall));
+}
+
+}  // namespace ivy

@@ -1,0 +1,111 @@
+// When a Slurm allocation ends, and what has to happen before that. Pure: time is an argument, in
+// milliseconds since 1970 as Slurm counts it. Thread: any.
+//
+//      learned                                        S before   last call   the end
+//   ------|------ asked again, ever more often ----------|-----------|----------|
+//                                                   --preempt-signal  stop
+//
+// One notice reaches the ranks once, whoever sends it first: our own timer, Slurm by way of ivyrun
+// (sbatch --signal=B:USR1@60 and `exec ivyrun`), or Slurm by way of the step that carries us
+// (--signal=USR1@60).
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "proto/exit_code.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+// What squeue -o %L says: "1-02:03:04", "59:58", "0:07". Nothing: the job has no limit
+// (UNLIMITED). InvalidArgument: something else (INVALID, NOT_SET).
+Result<std::optional<std::chrono::seconds>> parse_time_left(std::string_view text);
+
+struct EndSettings {
+  std::optional<std::chrono::milliseconds> stop_before;  // --stop-before-end
+  int preempt_signal = SIGTERM;                          // --preempt-signal
+};
+
+enum class SignalSource : std::uint8_t { kTimer, kLauncher, kStep };
+
+enum class SignalMeaning : std::uint8_t {
+  kInterrupt,  // What this signal means everywhere: TERM stops the job.
+  kPassOn,     // To the ranks' own processes, and it is no notice.
+  kNotice,     // To the ranks' own processes: they shall write what they have and end.
+  kKnown,      // They have it already.
+  kTimeIsUp,   // Slurm's last call: stop the job in what is left.
+};
+
+enum class EndStep : std::uint8_t {
+  kNothing,
+  kAsk,     // When does the allocation end now? `scontrol update` may have moved it.
+  kNotice,  // Send the ranks --preempt-signal.
+  kStop,    // They have had their time: stop the job.
+};
+
+class AllocationEnd {
+ public:
+  // The last call: Slurm's clock and ours, and what it takes to stop a job of many hosts.
+  static constexpr std::chrono::milliseconds kLastCall{5'000};
+  // Slurm sends its signal up to a minute early (sbatch(1), --signal).
+  static constexpr std::chrono::milliseconds kSlurmIsEarly{60'000};
+  // So long before something is due the end is asked for again, with a deadline that is shorter.
+  static constexpr std::chrono::milliseconds kAskAhead{6'000};
+  // KillWait where it was not changed, less what our own end takes: TERM is followed by KILL.
+  static constexpr std::chrono::milliseconds kUntilSlurmKills{25'000};
+
+  explicit AllocationEnd(EndSettings settings)
+      : settings_(settings),
+        stop_before_(settings.stop_before.value_or(std::chrono::milliseconds(0))) {}
+
+  // The allocation ends then; nothing: never. True: sooner than --stop-before-end allows for, so
+  // the notice comes when half of the time is over.
+  bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
+  std::optional<std::int64_t> end_ms() const { return end_ms_; }
+
+  // What is due by now; each step is said once.
+  EndStep due(std::int64_t now_ms);
+  // When due() says the next one. Nothing: never.
+  std::optional<std::int64_t> next_ms() const;
+
+  SignalMeaning received(int signal, SignalSource source, std::int64_t now_ms);
+
+  // The ranks have been told, and by this signal.
+  bool has_notice() const { return notice_; }
+
+  // From TERM to KILL: no longer than the allocation lasts, and than Slurm waits when it has sent
+  // TERM itself.
+  std::chrono::milliseconds grace(std::chrono::milliseconds usual, std::int64_t now_ms) const;
+
+  // Did the end of the allocation end this process: Slurm sends TERM to all of a step, and a rank
+  // may hear it before ivyrun does.
+  bool is_last_call(std::int64_t now_ms) const;
+
+ private:
+  struct Delivery {
+    int signal;
+    SignalSource source;
+    std::int64_t at_ms;
+    bool repeated;  // Another source has sent it too: a third one means something new.
+  };
+
+  std::optional<std::int64_t> notice_at_ms() const;
+  std::int64_t stop_at_ms() const;
+  bool is_known(int signal, SignalSource source, std::int64_t now_ms);
+
+  const EndSettings settings_;
+  std::optional<std::int64_t> end_ms_;
+  std::chrono::milliseconds stop_before_;  // Of the settings, or what there is time for.
+  std::optional<std::int64_t> ask_at_ms_;
+  std::vector<Delivery> deliveries_;  // The last one of each signal.
+  bool notice_ = false;
+  bool stopped_ = false;
+  bool was_learned_ = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,177 @@
+#include "launcher/slurm/allocation_watch.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "launcher/slurm/slurm_command.h"
+#include "proto/log.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Where the end is not known yet, and somebody waits for it.
+constexpr seconds kAskAgain{60};
+
+std::int64_t now_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string clock_text(std::int64_t at_ms) {
+  const auto at = static_cast<std::time_t>(at_ms / 1000);
+  std::tm local{};
+  localtime_r(&at, &local);
+  char text[32];
+  return std::strftime(text, sizeof text, "%F %T", &local) > 0 ? text : "";
+}
+
+std::string seconds_text(std::int64_t ms) { return std::to_string(ms / 1000) + " s"; }
+
+}  // namespace
+
+AllocationWatch::AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
+                                 EndSettings settings, bool asks, bool tells)
+    : loop_(loop),
+      allocation_(allocation),
+      settings_(settings),
+      asks_(asks),
+      tells_(tells),
+      end_(settings),
+      timer_(loop),
+      retry_timer_(loop) {}
+
+void AllocationWatch::start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  if (allocation_.end_unix_s) return learned(*allocation_.end_unix_s * 1000);
+  if (asks_) ask();
+}
+
+void AllocationWatch::stop() {
+  stopped_ = true;
+  timer_.cancel();
+  retry_timer_.cancel();
+}
+
+// ---- When does it end?
+// ----------------------------------------------------------------------------
+
+void AllocationWatch::ask() {
+  run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%L"}, kAskDeadline,
+                    [this](const Result<std::string>& said) {
+                      if (!stopped_) answered(said);
+                    });
+}
+
+void AllocationWatch::answered(const Result<std::string>& said) {
+  Result<std::optional<seconds>> left =
+      said.ok() ? parse_time_left(said.value()) : Result<std::optional<seconds>>(said.error());
+  if (said.ok() && said->empty())
+    left = Error{Code::kNotFound, "squeue does not know " + allocation_.name()};
+  if (left.ok())
+    return learned(*left ? std::optional<std::int64_t>(now_ms() + milliseconds(**left).count())
+                         : std::nullopt);
+  log::debug("the end of " + allocation_.name() + ": " + left.error().message);
+  // What was known before still holds.
+  if (is_known_) return schedule();
+  if (!settings_.stop_before) return;
+  if (!std::exchange(has_complained_, true))
+    handlers_.say(
+        "warning: the end of " + allocation_.name() + " is not known: " + left.error().message +
+        "; --stop-before-end asks again every " + std::to_string(kAskAgain.count()) + " s");
+  retry_timer_.expires_after(kAskAgain);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) ask();
+  });
+}
+
+void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
+  const std::int64_t now = now_ms();
+  const std::optional<std::int64_t> before = end_.end_ms();
+  const bool is_too_soon = end_.learned(end_ms, now);
+  const bool is_first = !std::exchange(is_known_, true);
+  if (!end_ms) {
+    if (is_first && settings_.stop_before)
+      handlers_.say("note: " + allocation_.name() +
+                    " has no time limit: --stop-before-end has nothing to do");
+  } else if (is_too_soon) {
+    handlers_.say("warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
+                  ", sooner than --stop-before-end " +
+                  seconds_text(settings_.stop_before->count()) +
+                  " allows: the ranks are told when half of that is over");
+  } else if (is_first && tells_) {
+    handlers_.say(allocation_.name() + " ends at " + clock_text(*end_ms) + ", in " +
+                  seconds_text(*end_ms - now));
+  } else if (before && *end_ms != *before) {
+    log::debug(allocation_.name() + " ends at " + clock_text(*end_ms) + " now");
+  }
+  schedule();
+}
+
+// ---- What is due
+// ----------------------------------------------------------------------------------
+
+void AllocationWatch::schedule() {
+  const std::optional<std::int64_t> next = end_.next_ms();
+  if (stopped_ || !next) return;
+  timer_.expires_after(milliseconds(std::max<std::int64_t>(0, *next - now_ms())));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) step();
+  });
+}
+
+void AllocationWatch::step() {
+  switch (end_.due(now_ms())) {
+    case EndStep::kNothing:
+      break;
+    case EndStep::kAsk:
+      // What is due does not wait for the answer.
+      if (asks_) ask();
+      break;
+    case EndStep::kNotice:
+      handlers_.notice(settings_.preempt_signal, false);
+      break;
+    case EndStep::kStop:
+      handlers_.time_is_up();
+      break;
+  }
+  schedule();
+}
+
+void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_it) {
+  switch (end_.received(signal, source, now_ms())) {
+    case SignalMeaning::kInterrupt:
+      return handlers_.interrupt(signal);
+    case SignalMeaning::kPassOn:
+      if (!ranks_have_it) handlers_.pass_on(signal);
+      break;
+    case SignalMeaning::kNotice:
+      handlers_.notice(signal, ranks_have_it);
+      break;
+    case SignalMeaning::kKnown:
+      log::debug(signal_name(signal) + " again: the ranks have it already");
+      break;
+    case SignalMeaning::kTimeIsUp:
+      return handlers_.time_is_up();
+  }
+  schedule();
+}
+
+milliseconds AllocationWatch::grace(milliseconds usual) const {
+  return end_.grace(usual, now_ms());
+}
+
+bool AllocationWatch::is_last_call() const { return end_.is_last_call(now_ms()); }
+
+void AllocationWatch::requeue(std::function<void(Result<void>)> done) {
+  run_slurm_command(loop_, {"scontrol", "requeue", allocation_.job_id}, kRequeueDeadline,
+                    [done = std::move(done)](const Result<std::string>& said) {
+                      done(said.ok() ? Result<void>() : said.error());
+                    });
+}
+
+}  // namespace ivy

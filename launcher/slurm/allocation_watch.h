@@ -1,0 +1,70 @@
+// Follows the end of the Slurm allocation while a job runs: asks squeue for it, says when the ranks
+// are to be told and when the job has to stop, tells what a signal means here, and requeues.
+//
+// Thread: the loop's. Lifetime: from before the job to after it; stop() cancels what is under way.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <string>
+
+#include "launcher/slurm/allocation.h"
+#include "launcher/slurm/allocation_end.h"
+
+namespace ivy {
+
+class AllocationWatch {
+ public:
+  // squeue and scontrol wait for a controller that may be busy or away: a job does not.
+  static constexpr std::chrono::seconds kAskDeadline{5};
+  static constexpr std::chrono::seconds kRequeueDeadline{20};
+
+  struct Handlers {
+    // To the ranks' own processes, before the end; by_slurm: those in the step have it already.
+    std::function<void(int signal, bool by_slurm)> notice;
+    std::function<void(int signal)> pass_on;    // To the ranks' own processes.
+    std::function<void(int signal)> interrupt;  // What it means everywhere.
+    std::function<void()> time_is_up;           // Stop the job; grace() says how fast.
+    std::function<void(const std::string& line)> say;
+  };
+
+  // asks: whether squeue may be asked at all; without it the end is what the environment says.
+  // tells: the end is said as soon as it is known.
+  AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
+                  EndSettings settings, bool asks, bool tells);
+
+  void start(Handlers handlers);
+  void stop();
+
+  // ranks_have_it: Slurm has sent it to every process of the step, not to its tasks alone.
+  void received(int signal, SignalSource source, bool ranks_have_it = false);
+  // The usual grace, cut to the time that is left.
+  std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
+  bool is_last_call() const;
+  const SlurmAllocation& allocation() const { return allocation_; }
+
+  // `scontrol requeue`; on success Slurm ends this allocation, and us with it.
+  void requeue(std::function<void(Result<void>)> done);
+
+ private:
+  void ask();
+  void answered(const Result<std::string>& said);
+  void learned(std::optional<std::int64_t> end_ms);
+  void schedule();
+  void step();
+
+  boost::asio::io_context& loop_;
+  const SlurmAllocation allocation_;
+  const EndSettings settings_;
+  const bool asks_;
+  const bool tells_;
+  AllocationEnd end_;
+  Handlers handlers_;
+  boost::asio::steady_timer timer_, retry_timer_;
+  bool is_known_ = false;
+  bool has_complained_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace ivy

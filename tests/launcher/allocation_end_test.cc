@@ -1,0 +1,188 @@
+#include "launcher/slurm/allocation_end.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using enum SignalMeaning;
+using enum SignalSource;
+
+std::string left(const std::string& text) {
+  const Result<std::optional<seconds>> parsed = parse_time_left(text);
+  if (!parsed.ok()) return "error " + parsed.error().message;
+  return *parsed ? std::to_string((*parsed)->count()) : "never";
+}
+
+TEST(AllocationEndTest, ReadsWhatSqueueSays) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"0:00", "0"},
+      {"0:07", "7"},
+      {"59:58", "3598"},
+      {"1:00:00", "3600"},
+      {"1:02:03", "3723"},
+      {"1-00:00:00", "86400"},
+      {"10-02:03:04", "871384"},
+      {"UNLIMITED", "never"},
+  };
+  for (const auto& [text, expected] : cases) EXPECT_EQ(left(text), expected) << text;
+  for (const char* text : {"", "INVALID", "NOT_SET", "7", "1-2", "1-2:3", ":", "1:", "a:b", "-1:00",
+                           "1:2:3:4", "1--2:3:4", "99999999999:00"})
+    EXPECT_EQ(left(text), "error \"" + std::string(text) + "\" is no time") << text;
+}
+
+// An allocation that ends at 1,000 s; times are in seconds.
+constexpr std::int64_t kEnd = 1'000'000;
+
+struct Clock {
+  AllocationEnd end;
+  std::int64_t now_ms = 0;
+
+  explicit Clock(std::optional<int> stop_before_s, int signal = SIGTERM)
+      : end(EndSettings{
+            stop_before_s ? std::optional<milliseconds>(seconds(*stop_before_s)) : std::nullopt,
+            signal}) {}
+
+  // Every step until then, each with its second; kAsk is answered with the same end.
+  std::string run(std::int64_t until_s, std::optional<std::int64_t> answer_ms = kEnd) {
+    std::string said;
+    while (end.next_ms() && *end.next_ms() <= until_s * 1000) {
+      now_ms = std::max(now_ms, *end.next_ms());
+      const EndStep step = end.due(now_ms);
+      const char* const names[] = {"nothing", "ask", "notice", "stop"};
+      said += (said.empty() ? "" : " ") + std::string(names[static_cast<int>(step)]) + "@" +
+              std::to_string(now_ms / 1000);
+      if (step == EndStep::kAsk) end.learned(answer_ms, now_ms);
+    }
+    now_ms = until_s * 1000;
+    return said;
+  }
+  SignalMeaning hear(int signal, SignalSource source, std::int64_t at_s) {
+    now_ms = at_s * 1000;
+    return end.received(signal, source, now_ms);
+  }
+};
+
+TEST(AllocationEndTest, GivesNoticeOnceAndStopsInTime) {
+  Clock clock(120);
+  EXPECT_FALSE(clock.end.learned(kEnd, 0));
+  EXPECT_EQ(clock.run(1000), "ask@440 ask@660 ask@770 ask@830 ask@874 notice@880 stop@985");
+  EXPECT_FALSE(clock.end.next_ms().has_value());
+}
+
+TEST(AllocationEndTest, AFewSecondsAreDivided) {
+  Clock clock(8);
+  EXPECT_FALSE(clock.end.learned(20'000, 0));
+  EXPECT_EQ(clock.run(20, 20'000), "notice@12 stop@18");
+}
+
+TEST(AllocationEndTest, IsAskedAgainAndMayMove) {
+  Clock clock(100);
+  clock.end.learned(kEnd, 0);
+  EXPECT_EQ(clock.run(893), "ask@450 ask@675 ask@787 ask@847");
+  EXPECT_EQ(clock.run(899, kEnd + 60'000), "ask@894") << "a minute more";
+  EXPECT_EQ(clock.run(1060, kEnd + 60'000), "ask@954 notice@960 stop@1045");
+
+  Clock endless(100);
+  endless.end.learned(kEnd, 0);
+  EXPECT_EQ(endless.run(5000, std::nullopt), "ask@450");
+
+  Clock without(std::nullopt);
+  without.end.learned(std::nullopt, 0);
+  EXPECT_FALSE(without.end.next_ms().has_value());
+}
+
+TEST(AllocationEndTest, WithoutTheFlagOnlyTheEndIsKept) {
+  Clock clock(std::nullopt);
+  EXPECT_FALSE(clock.end.learned(kEnd, 0));
+  EXPECT_EQ(clock.run(2000), "ask@497 ask@746 ask@870 ask@932 ask@989");
+}
+
+TEST(AllocationEndTest, AnAllocationTooShortIsHalved) {
+  Clock clock(120);
+  EXPECT_TRUE(clock.end.learned(60'000, 0));
+  EXPECT_EQ(clock.run(60, 60'000), "ask@24 notice@30 stop@52");
+  // Not later: the time that is over was there.
+  Clock late(120);
+  late.end.learned(kEnd, 0);
+  EXPECT_FALSE(late.end.learned(kEnd, 900'000));
+  EXPECT_EQ(late.run(900), "notice@880");
+}
+
+TEST(AllocationEndTest, OneNoticeWhoeverSendsIt) {
+  struct Case {
+    SignalSource first, second;
+  };
+  for (const Case& c : {Case{kLauncher, kStep}, {kStep, kLauncher}}) {
+    Clock clock(120, SIGUSR1);
+    clock.end.learned(kEnd, 0);
+    EXPECT_EQ(clock.hear(SIGUSR1, c.first, 830), kNotice);
+    EXPECT_TRUE(clock.end.has_notice());
+    EXPECT_EQ(clock.hear(SIGUSR1, c.second, 831), kKnown);
+    // Our own timer has nothing left to do but the stop.
+    EXPECT_EQ(clock.run(984), "ask@831");
+    EXPECT_EQ(clock.run(1000), "stop@985");
+  }
+  // Ours came first.
+  Clock clock(120, SIGUSR1);
+  clock.end.learned(kEnd, 870'000);
+  EXPECT_EQ(clock.run(885), "notice@880");
+  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 890), kKnown);
+  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 895), kNotice) << "somebody's kill -USR1";
+}
+
+TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
+  Clock clock(std::nullopt);
+  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 10), kPassOn);
+  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 10), kKnown);
+  EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 11), kPassOn);
+  EXPECT_EQ(clock.hear(SIGUSR2, kStep, 11), kPassOn);
+  EXPECT_FALSE(clock.end.has_notice());
+  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 500), kPassOn) << "another one, much later";
+  Clock preempt(std::nullopt, SIGUSR1);
+  EXPECT_EQ(preempt.hear(SIGUSR1, kLauncher, 10), kNotice) << "also where no end is known";
+}
+
+TEST(AllocationEndTest, TermIsANoticeOnlyBeforeTheEnd) {
+  Clock clock(120);
+  clock.end.learned(kEnd, 0);
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 100), kInterrupt) << "scancel";
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 814), kInterrupt);
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 830), kNotice) << "--signal=B:TERM@120, early";
+  EXPECT_EQ(clock.run(884), "ask@830");
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 885), kInterrupt) << "scancel";
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 995), kTimeIsUp);
+
+  Clock timer(120);
+  timer.end.learned(kEnd, 870'000);
+  EXPECT_EQ(timer.run(881), "notice@880");
+  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 885), kKnown);
+  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 886), kInterrupt);
+
+  Clock cancelled(std::nullopt);
+  EXPECT_EQ(cancelled.hear(SIGTERM, kStep, 100), kInterrupt);
+  EXPECT_EQ(cancelled.hear(SIGTERM, kLauncher, 100), kKnown);
+  EXPECT_EQ(cancelled.hear(SIGTERM, kLauncher, 101), kInterrupt);
+
+  Clock plain(std::nullopt);
+  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 100), kInterrupt) << "nothing is known";
+  plain.end.learned(kEnd, 0);
+  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 900), kInterrupt);
+  EXPECT_EQ(plain.hear(SIGTERM, kLauncher, 1003), kTimeIsUp);
+}
+
+TEST(AllocationEndTest, GraceFitsIntoWhatIsLeft) {
+  Clock clock(120);
+  EXPECT_EQ(clock.end.grace(seconds(30), 0), seconds(30)) << "no end is known";
+  clock.end.learned(kEnd, 0);
+  EXPECT_EQ(clock.end.grace(seconds(30), 0), seconds(30));
+  EXPECT_EQ(clock.end.grace(seconds(30), 985'000), seconds(10));
+  EXPECT_EQ(clock.end.grace(seconds(30), 991'000), seconds(6));
+  EXPECT_EQ(clock.end.grace(seconds(5), 985'000), seconds(5));
+  EXPECT_EQ(clock.end.grace(seconds(30), 1'001'000), seconds(25)) << "Slurm's KillWait";
+}
+
+}  // namespace
+}  // namespace ivy
