@@ -51,20 +51,6 @@ std::string ending_of(const RankStatus& status) {
   return "is gone";
 }
 
-Failure death_of(const Seat& seat, const RankStatus& status) {
-  const bool is_host = status.state == RankState::kHostLost;
-  const std::int32_t pid = status.pid != 0 ? status.pid : seat.pid;
-  Failure failure =
-      make_failure(is_host ? FailureKind::kHostLost : FailureKind::kRankDied,
-                   name_of_rank(seat.world_rank, seat.host_name, pid) + " " + ending_of(status));
-  failure.rank = seat.world_rank;
-  failure.pid = pid;
-  if (status.state == RankState::kSignalled) failure.signal = status.code;
-  if (status.state == RankState::kExited) failure.exit_code = status.code;
-  set_host(failure, seat.host_name);
-  return failure;
-}
-
 FailureKind kind_of(std::uint8_t report) {
   switch (static_cast<control::ReportKind>(report)) {
     case control::ReportKind::kMismatch:
@@ -93,7 +79,8 @@ class PageAlarm final : public Alarm {
   const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
   milliseconds poll_interval() const override { return kRescan; }
 
-  std::optional<Failure> look() override {
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t waited_for) override {
     if (found_) return found_;
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
     const auto now = steady_clock::now();
@@ -101,20 +88,21 @@ class PageAlarm final : public Alarm {
     seen_news_ = news;
     seen_at_ = now;
     // A death explains what others report about it.
-    found_ = look_for_deaths();
+    found_ = look_for_deaths(waited_for);
     if (!found_) found_ = look_for_reports();
     return found_;
   }
 
  private:
-  std::optional<Failure> look_for_deaths() const {
+  std::optional<Failure> look_for_deaths(std::int32_t waited_for) const {
     std::optional<Failure> first;
     std::uint64_t first_ns = ~std::uint64_t{0};
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
       const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
-      if (status.state == RankState::kLeft && has_just_left(status)) continue;
+      const bool is_missed = waited_for == kAnyone || waited_for == static_cast<std::int32_t>(i);
+      if (status.state == RankState::kLeft && (!is_missed || has_just_left(status))) continue;
       first = death_of(seats_[i], status);
       first_ns = status.when_ns;
     }
@@ -173,7 +161,8 @@ class ProcessAlarm final : public Alarm {
   const std::atomic<std::uint32_t>* word() const override { return nullptr; }
   milliseconds poll_interval() const override { return kProcessPoll; }
 
-  std::optional<Failure> look() override {
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
@@ -222,15 +211,24 @@ class AgreedAlarm final : public Alarm {
   const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
   milliseconds poll_interval() const override { return inner_->poll_interval(); }
 
-  std::optional<Failure> look() override {
-    std::optional<Failure> found = inner_->look();
-    const auto now = steady_clock::now();
-    if (found || now - asked_at_ < kStorePoll) return found;
-    asked_at_ = now;
-    return find_agreed_();
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t waited_for) override {
+    if (steady_clock::now() - asked_at_ < kStorePoll) return inner_->look(waited_for);
+    std::optional<Failure> found = inner_->look(waited_for);
+    return found ? found : ask();
+  }
+  // What was agreed on comes first: the death that this host sees may follow from it.
+  std::optional<Failure> look_closely() override {
+    std::optional<Failure> found = ask();
+    return found ? found : inner_->look();
   }
 
  private:
+  std::optional<Failure> ask() {
+    asked_at_ = steady_clock::now();
+    return find_agreed_();
+  }
+
   const std::unique_ptr<Alarm> inner_;
   const std::function<std::optional<Failure>()> find_agreed_;
   steady_clock::time_point asked_at_ = steady_clock::now();
@@ -241,6 +239,20 @@ class AgreedAlarm final : public Alarm {
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::optional<Failure>()> find_agreed) {
   return std::make_unique<AgreedAlarm>(std::move(inner), std::move(find_agreed));
+}
+
+Failure death_of(const Seat& seat, const RankStatus& status) {
+  const bool is_host = status.state == RankState::kHostLost;
+  const std::int32_t pid = status.pid != 0 ? status.pid : seat.pid;
+  Failure failure =
+      make_failure(is_host ? FailureKind::kHostLost : FailureKind::kRankDied,
+                   name_of_rank(seat.world_rank, seat.host_name, pid) + " " + ending_of(status));
+  failure.rank = seat.world_rank;
+  failure.pid = pid;
+  if (status.state == RankState::kSignalled) failure.signal = status.code;
+  if (status.state == RankState::kExited) failure.exit_code = status.code;
+  set_host(failure, seat.host_name);
+  return failure;
 }
 
 std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid) {

@@ -32,6 +32,9 @@ std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t 
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::optional<Failure>()> find_agreed);
 
+// What became of a rank, as an error of those who need it. status.state is not kAlive.
+Failure death_of(const Seat& seat, const comm_status::RankStatus& status);
+
 // "rank 3 (node2, pid 4711)"
 std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid);
 

@@ -5,7 +5,10 @@
 #include <map>
 #include <utility>
 
+#include "comm/ivycomm_types.h"
 #include "comm/job.h"
+#include "comm/message_board.h"
+#include "comm/roll_call.h"
 
 namespace ivy::comm {
 namespace {
@@ -29,15 +32,34 @@ comm_status::OperationRecord record_of(const OperationShape& shape, std::uint64_
                                        std::uint32_t row, std::uint64_t now_ns) {
   comm_status::OperationRecord record;
   record.sequence = sequence;
-  record.count = shape.count;
+  record.count = elements_of(shape);
   record.entered_ns = now_ns;
-  record.peer = shape.root;
   record.communicator = static_cast<std::uint16_t>(row);
   record.operation = shape.operation;
   // The page's numbers begin with "none".
-  record.dtype = static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(shape.dtype) + 1);
-  record.reduction = static_cast<comm_status::Reduction>(static_cast<std::uint8_t>(shape.op) + 1);
+  if (has_data(shape.operation)) {
+    record.dtype = static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(shape.dtype) + 1);
+  }
+  if (reduces(shape.operation)) {
+    record.reduction = static_cast<comm_status::Reduction>(static_cast<std::uint8_t>(shape.op) + 1);
+  }
   return record;
+}
+
+// May a rank come out of it before every other one is known to have called the same?
+bool can_be_left_early(Operation operation) {
+  switch (operation) {
+    case Operation::kBroadcast:
+    case Operation::kReduce:
+    case Operation::kGather:
+    case Operation::kGatherV:
+    case Operation::kScatter:
+    case Operation::kScatterV:
+    case Operation::kScan:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void copy_local(const void* send, void* receive, std::size_t bytes) {
@@ -94,8 +116,17 @@ void Communicator::span_hosts() {
   entered_ = std::make_unique<EnteredOperations>();
   entered_->rank = rank_;
   options.compare = [this] { return job_.compare(name_, *entered_); };
+  std::vector<std::int32_t> world_ranks;
+  for (const Seat& seat : seats_) world_ranks.push_back(seat.world_rank);
+  roll_call_ =
+      std::make_unique<RollCall>(*entered_, std::move(world_ranks), job_.wait_records(name_),
+                                 [this] { return is_broken_.load() || alarm_->look(); });
+  options.watch = roll_call_.get();
+  options.entered = entered_.get();
+  if (local_ != nullptr) local_->set_watch(roll_call_.get());
   mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
   spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
+  if (job_.bell() != nullptr) job_.bell()->add(mesh_->bell());
 }
 
 PointToPoint& Communicator::messages() {
@@ -111,6 +142,11 @@ PointToPoint& Communicator::messages() {
   }
   options.peers = tcp_peers();
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  message_row_ = job_.take_row(name_);
+  if (message_row_) {
+    options.board = std::make_unique<MessageBoard>(
+        job_.control()->page().slot(job_.control()->slot()), *message_row_, name_);
+  }
   messages_ = std::make_unique<PointToPoint>(std::move(options), local_.get(), job_.listener(),
                                              job_.make_alarm(name_, seats_, rank_));
   return *messages_;
@@ -133,6 +169,9 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request) 
 
 Communicator::~Communicator() {
   if (queue_.is_busy()) abort("the communicator was ended while operations ran");
+  if (mesh_ != nullptr && job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
+  messages_.reset();
+  if (message_row_) job_.give_back_row(*message_row_);
   if (status_row_) job_.give_back_row(*status_row_);
 }
 
@@ -173,12 +212,14 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   }
   ++sequence_;
   if (entered_ != nullptr) entered_->enter(sequence_, fingerprint_of(shape));
+  if (local_ != nullptr) local_->enter(shape, sequence_);
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
   comm_status::OperationRecord record;
   if (slot_) {
     record = record_of(shape, sequence_, *status_row_, clock_.now_ns());
     record.communicator_hash = name_hash_;
+    if (shape.root >= 0) record.peer = world_rank(shape.root);
     slot_->enter(record);
   }
   const bool is_well = body(call);
@@ -187,6 +228,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
     record.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
     slot_->finish(record);
   }
+  may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
@@ -201,20 +243,42 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
 Outcome Communicator::broken(const Failure& found) {
   Failure failure = found;
   bool is_first = false;
+  // An abort is what it is; of other findings the first one counts, whichever host's.
+  const bool is_own_abort =
+      found.kind == FailureKind::kAborted && found.rank == world_rank(rank_) && node_count_ > 1;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
-    if (is_first) failure_ = node_count_ > 1 ? job_.agree(failure, name_) : failure;
+    if (is_first) {
+      failure_ = node_count_ > 1 && !is_own_abort ? job_.agree(failure, name_) : failure;
+    }
     failure = *failure_;
   }
   is_broken_.store(true, std::memory_order_release);
   if (is_first) {
     if (local_ != nullptr) local_->break_with(failure);
-    const std::lock_guard lock(messages_mutex_);
-    if (messages_ != nullptr) messages_->break_with(failure);
+    {
+      const std::lock_guard lock(messages_mutex_);
+      if (messages_ != nullptr) messages_->break_with(failure);
+    }
     job_.report(failure, name_);
+    // Last: a store that hangs must not keep those from waking who can be woken without it.
+    if (is_own_abort) job_.agree(failure, name_);
   }
   return Outcome(failure);
+}
+
+Outcome Communicator::part() {
+  if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
+  OperationShape shape = plain(Operation::kFinalize);
+  {
+    const std::lock_guard lock(turn_);
+    if (!may_be_ahead_) return {};
+    if (entered_ != nullptr) shape.count = entered_->hash;
+  }
+  const Called called = run(shape, {}, [this](const OperationCall& call) { return meet(call); });
+  const bool is_news = called.outcome.code != 0 && called.outcome.code != IVY_CANCELLED;
+  return is_news ? called.outcome : Outcome();
 }
 
 std::optional<Failure> Communicator::failure() {

@@ -36,6 +36,7 @@
 namespace ivy::comm {
 
 class Job;
+class RollCall;
 struct EnteredOperations;
 
 // Where a rank of the communicator is.
@@ -117,6 +118,10 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
 
+  // Before its end: where the last operation was one that this rank could leave before the others
+  // came (a broadcast, say), waits until they have, and fails where theirs was another.
+  Outcome part();
+
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);
   // Nothing: it is whole.
@@ -162,7 +167,9 @@ class Communicator {
   const std::uint32_t name_hash_;                  // There.
   std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
-  std::unique_ptr<EnteredOperations> entered_;  // Null: one host, where all see all at once.
+  std::unique_ptr<EnteredOperations> entered_;  // Null, both: one host, where all see all at once.
+  std::unique_ptr<RollCall> roll_call_;
+  bool may_be_ahead_ = false;  // The last operation did not need all ranks to be in it.
   std::uint64_t sequence_ = 0;
   std::optional<comm_status::SlotView> slot_;  // Where status_row_ is.
   FastClock clock_;
@@ -173,7 +180,8 @@ class Communicator {
   std::atomic<bool> is_broken_{false};
 
   std::mutex messages_mutex_;
-  std::unique_ptr<PointToPoint> messages_;  // Null: never used. Guarded by messages_mutex_.
+  std::optional<std::uint32_t> message_row_;  // Of the supervisor's page. Both guarded by it.
+  std::unique_ptr<PointToPoint> messages_;    // Null: never used.
 
   WorkQueue queue_;  // Last: ends first.
 };

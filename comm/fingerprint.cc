@@ -1,33 +1,13 @@
 #include "comm/fingerprint.h"
 
+#include <algorithm>
+
 namespace ivy::comm {
 namespace {
 
-bool reduces(Operation operation) {
-  switch (operation) {
-    case Operation::kAllReduce:
-    case Operation::kReduce:
-    case Operation::kReduceScatter:
-    case Operation::kReduceScatterV:
-    case Operation::kScan:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool has_data(Operation operation) {
-  switch (operation) {
-    case Operation::kNone:
-    case Operation::kBarrier:
-    case Operation::kGroup:
-    case Operation::kSplit:
-    case Operation::kInit:
-      return false;
-    default:
-      return true;
-  }
-}
+constexpr unsigned kHashBits = 24;
+constexpr std::uint64_t kHashMask = (std::uint64_t{1} << kHashBits) - 1;
+constexpr std::uint64_t kSumMax = (std::uint64_t{1} << (64 - kHashBits)) - 1;
 
 bool has_uneven_counts(Operation operation) {
   switch (operation) {
@@ -51,6 +31,38 @@ std::string root_text(const OperationShape& shape) {
 }
 
 }  // namespace
+
+bool reduces(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce:
+    case Operation::kReduce:
+    case Operation::kReduceScatter:
+    case Operation::kReduceScatterV:
+    case Operation::kScan:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool has_data(Operation operation) {
+  switch (operation) {
+    case Operation::kNone:
+    case Operation::kBarrier:
+    case Operation::kGroup:
+    case Operation::kSplit:
+    case Operation::kInit:
+    case Operation::kFinalize:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::uint64_t elements_of(const OperationShape& shape) {
+  if (!has_data(shape.operation)) return 0;
+  return has_uneven_counts(shape.operation) ? shape.count >> kHashBits : shape.count;
+}
 
 Fingerprint fingerprint_of(const OperationShape& shape) {
   Fingerprint fingerprint;
@@ -78,7 +90,10 @@ std::string describe(const OperationShape& shape) {
   if (!has_data(shape.operation)) return text;
   if (has_uneven_counts(shape.operation)) {
     text += " of " + std::string(dtype_name(shape.dtype));
-    if (shape.count != 0) text += " (counts #" + std::to_string(shape.count & 0xffffff) + ")";
+    if (shape.count != 0) {
+      text += " (counts #" + std::to_string(shape.count & kHashMask) + ", " +
+              std::to_string(shape.count >> kHashBits) + " in all)";
+    }
   } else {
     text += " of " + std::to_string(shape.count) + " " + std::string(dtype_name(shape.dtype));
   }
@@ -87,12 +102,14 @@ std::string describe(const OperationShape& shape) {
 
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts) {
   std::uint64_t hash = 0xcbf29ce484222325U;
+  std::uint64_t sum = 0;
   for (const std::size_t count : counts) {
+    sum = std::min(kSumMax, sum + std::min<std::uint64_t>(kSumMax, count));
     for (unsigned shift = 0; shift < 64; shift += 8) {
       hash = (hash ^ (static_cast<std::uint64_t>(count) >> shift & 0xff)) * 0x100000001b3U;
     }
   }
-  return hash;
+  return sum << kHashBits | ((hash ^ hash >> kHashBits ^ hash >> 2 * kHashBits) & kHashMask);
 }
 
 }  // namespace ivy::comm

@@ -1,6 +1,6 @@
 // What an operation is, in two words that ranks compare before they touch each other's data: a
 // mismatch is found at once and shown with both sides. Nothing is hashed away except the counts of
-// the *_v operations, so that the words can be turned back into text.
+// the *_v operations, whose sum is kept, so that the words can be turned back into text.
 //
 // Pure; thread: any.
 #pragma once
@@ -22,7 +22,9 @@ struct OperationShape {
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
   std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
-  std::uint64_t count = 0;       // Elements of one rank; of *_v: a hash of all counts, or 0.
+  std::uint64_t count = 0;       // Elements of one rank; of *_v: counts_fingerprint(), or 0.
+
+  bool operator==(const OperationShape&) const = default;
 };
 
 struct Fingerprint {
@@ -33,10 +35,16 @@ struct Fingerprint {
 Fingerprint fingerprint_of(const OperationShape& shape);
 OperationShape shape_of(const Fingerprint& fingerprint);
 
+bool reduces(Operation operation);
+bool has_data(Operation operation);
+// Of the call, as far as the shape tells them: of *_v all ranks' together, or 0.
+std::uint64_t elements_of(const OperationShape& shape);
+
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
 
-// Stands for an array of counts in OperationShape::count (64-bit FNV-1a over the values).
+// Stands for an array of counts in OperationShape::count: their sum (40 bits, or the most that they
+// hold) and 24 bits of FNV-1a over the values.
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts);
 
 }  // namespace ivy::comm

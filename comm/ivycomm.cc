@@ -96,7 +96,10 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
     if (!job.ok()) return fail(job.error());
     Result<std::unique_ptr<Communicator>> communicator = (*job)->make_world();
-    if (!communicator.ok()) return fail(communicator.error());
+    if (!communicator.ok()) {
+      const std::optional<Failure>& death = (*job)->init_failure();
+      return death ? fail(*death) : fail(communicator.error());
+    }
     auto made = std::make_unique<ivy_comm>();
     made->job = std::move(job).value();
     made->communicator = std::move(communicator).value();
@@ -111,10 +114,11 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(check_comm(world));
     if (world->world != world) return invalid("ivy_finalize wants the world; use ivy_comm_free");
+    const Outcome parted = world->communicator->part();
     for (ivy_comm* group : world->groups) delete group;
     world->communicator.reset();
     delete world;
-    return static_cast<int>(IVY_OK);
+    return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
   });
 }
 

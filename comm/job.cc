@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +13,9 @@
 #include <utility>
 
 #include "comm/alarms.h"
+#include "comm/init_watch.h"
 #include "comm/ivycomm.h"
+#include "comm/processors.h"
 
 namespace ivy::comm {
 namespace {
@@ -72,33 +73,16 @@ std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-std::uint32_t processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<std::uint32_t>(CPU_COUNT(&set));
-}
-
 // One line per field; the host's name is last and may hold anything but a newline.
 std::string encode_seat(const std::string& host_key, const std::string& address) {
   return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
-         "\n" + address + "\n" + own_host_name();
+         "\n" + address + "\n" + processors_text(own_processors()) + "\n" + own_host_name();
 }
-
-std::optional<Failure> failure_from(const std::string& bytes) {
-  if (bytes.size() != sizeof(Failure)) return std::nullopt;
-  Failure failure;
-  std::memcpy(&failure, bytes.data(), sizeof failure);
-  return failure;
-}
-
-static_assert(std::is_trivially_copyable_v<EnteredOperations>);
 
 Failure difference(const std::string& communicator, const EnteredOperations& own,
                    const EnteredOperations& other, std::uint64_t sequence) {
   const auto called = [&](const EnteredOperations& by) {
-    return "rank " + std::to_string(by.rank) + " calls " +
-           describe(shape_of(by.fingerprints[sequence % EnteredOperations::kKept]));
+    return "rank " + std::to_string(by.rank) + " calls " + describe(by.shape(sequence));
   };
   Failure failure =
       make_failure(FailureKind::kMismatch,
@@ -109,11 +93,27 @@ Failure difference(const std::string& communicator, const EnteredOperations& own
   return failure;
 }
 
+template <class Value>
+std::string bytes_of(const Value& value) {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class Value>
+std::optional<Value> value_from(const std::optional<std::string>& bytes) {
+  static_assert(std::is_trivially_copyable_v<Value>);
+  if (!bytes || bytes->size() != sizeof(Value)) return std::nullopt;
+  Value value;
+  std::memcpy(&value, bytes->data(), sizeof value);
+  return value;
+}
+
 struct SeatText {
   std::string abi;
   std::string pid;
   std::string host_key;
   std::string address;
+  std::string processors;
   std::string host_name;
 };
 
@@ -124,6 +124,7 @@ SeatText decode_seat(const std::string& text) {
   std::getline(lines, seat.pid);
   std::getline(lines, seat.host_key);
   std::getline(lines, seat.address);
+  std::getline(lines, seat.processors);
   std::getline(lines, seat.host_name);
   return seat;
 }
@@ -181,6 +182,7 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   PeerCredentials credentials = IVY_TRY(
       who.meeting == Meeting::kStore ? job->connect_to_store() : job->meet_without_ivyrun());
   credentials.rank = who.rank;
+  job->limited_store_.use(job->store_.get());
   if (who.spans_hosts) {
     const std::string own_address = IVY_TRY(own_address_towards(job->first_host_address_));
     job->listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
@@ -229,12 +231,13 @@ Result<void> Job::attach_to_supervisor() {
   attach.pid = getpid();
   control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
   control_->page().slot(control_->slot()).claim(identity_.rank, getpid());
+  if (identity_.spans_hosts) bell_ = std::make_unique<JobBell>(control_->page());
   return {};
 }
 
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
-  ranks_on_machine_ = 0;
+  std::vector<Processors> here;  // Of the ranks of this machine.
   IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
                         encode_seat(own_key, listener_ != nullptr ? listener_->address() : "")));
   const Result<std::uint64_t> met =
@@ -257,7 +260,9 @@ Result<std::vector<Seat>> Job::exchange_seats() {
                    "install one version on all hosts"};
     }
     const auto found = std::find(hosts.begin(), hosts.end(), text.host_key);
-    if (machine_of(text.host_key) == machine_of(own_key)) ++ranks_on_machine_;
+    if (machine_of(text.host_key) == machine_of(own_key)) {
+      here.push_back(processors_from(text.processors));
+    }
     Seat seat;
     seat.world_rank = static_cast<std::int32_t>(rank);
     seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
@@ -267,14 +272,8 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     if (found == hosts.end()) hosts.push_back(text.host_key);
     seats.push_back(std::move(seat));
   }
+  has_processor_each_ = have_processor_each(here);
   return seats;
-}
-
-// A rank that is bound to one processor is bound on purpose: then there is one for each.
-bool Job::has_processor_each() const {
-  const std::uint32_t own = processors();
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return own >= ranks_on_machine_ || (own == 1 && online >= static_cast<long>(ranks_on_machine_));
 }
 
 Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
@@ -309,6 +308,17 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
   return segment;
 }
 
+// A rank that dies before the world is there is no worse named than a later one.
+Result<std::vector<Seat>> Job::watched_exchange() {
+  if (control_ == nullptr) return exchange_seats();
+  InitWatch watch(control_->page(), identity_.rank, *store_);
+  Result<std::vector<Seat>> seats = exchange_seats();
+  if (seats.ok()) return seats;
+  init_failure_ = watch.death();
+  if (!init_failure_) return seats;
+  return Error{static_cast<Code>(init_failure_->code), init_failure_->text};
+}
+
 Result<std::unique_ptr<Communicator>> Job::make_world() {
   std::vector<Seat> seats;
   if (store_ == nullptr) {
@@ -317,7 +327,7 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
     seat.host_name = own_host_name();
     seats.push_back(std::move(seat));
   } else {
-    seats = IVY_TRY(exchange_seats());
+    seats = IVY_TRY(watched_exchange());
   }
   const auto self = static_cast<std::int32_t>(identity_.rank);
   const std::vector<std::int32_t> local = local_ranks(seats, self);
@@ -386,38 +396,42 @@ void Job::report(const Failure& failure, const std::string& communicator) {
 }
 
 Failure Job::agree(const Failure& failure, const std::string& communicator) {
-  if (control_ != nullptr || store_ == nullptr) return failure;
-  const std::string own(reinterpret_cast<const char*>(&failure), sizeof failure);
-  const auto stored = store_->compare_set(key("failure/" + communicator), std::nullopt, own);
-  if (!stored.ok() || !stored->second) return failure;
-  return failure_from(*stored->second).value_or(failure);
+  if (control_ != nullptr) return failure;
+  const std::optional<std::string> stored = limited_store_.compare_set(
+      key("failure/" + communicator), std::nullopt, bytes_of(failure));
+  return value_from<Failure>(stored).value_or(failure);
 }
 
 std::optional<Failure> Job::find_agreed(const std::string& communicator) const {
-  const Result<std::string> found = store_->get(key("failure/" + communicator));
-  return found.ok() ? failure_from(*found) : std::nullopt;
+  return value_from<Failure>(limited_store_.get(key("failure/" + communicator)));
 }
 
 std::optional<Failure> Job::compare(const std::string& communicator, const EnteredOperations& own) {
-  if (store_ == nullptr) return std::nullopt;
-  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof own);
   const std::string where = key("entered/" + communicator);
-  const auto stored = store_->compare_set(where, std::nullopt, bytes);
-  if (!stored.ok() || !stored->second || stored->second->size() != sizeof own) return std::nullopt;
-  EnteredOperations other;
-  std::memcpy(&other, stored->second->data(), sizeof other);
+  const std::optional<std::string> stored =
+      limited_store_.compare_set(where, std::nullopt, bytes_of(own));
+  const std::optional<EnteredOperations> other = value_from<EnteredOperations>(stored);
+  if (!other) return std::nullopt;
   // Whoever replaces it meanwhile is as good.
-  if (other.sequence < own.sequence) {
-    static_cast<void>(store_->compare_set(where, *stored->second, bytes));
-  }
-  constexpr std::uint64_t kKept = EnteredOperations::kKept;
-  const std::uint64_t last = std::max(own.sequence, other.sequence);
-  for (std::uint64_t sequence = last < kKept ? 1 : last - kKept + 1;
-       sequence <= std::min(own.sequence, other.sequence); ++sequence) {
-    const bool is_same = own.fingerprints[sequence % kKept] == other.fingerprints[sequence % kKept];
-    if (!is_same) return difference(communicator, own, other, sequence);
-  }
-  return std::nullopt;
+  if (other->sequence < own.sequence) limited_store_.compare_set(where, *stored, bytes_of(own));
+  const std::optional<std::uint64_t> differs = first_difference(own, *other);
+  if (!differs) return std::nullopt;
+  return difference(communicator, own, *other, *differs);
+}
+
+RollCall::Store Job::wait_records(const std::string& communicator) {
+  const std::string where = key("waits/" + communicator + "/");
+  RollCall::Store records;
+  records.write = [this, where](std::int32_t rank, const WaitRecord& record) {
+    return limited_store_.set(where + std::to_string(rank), bytes_of(record));
+  };
+  records.read = [this, where](std::int32_t rank) {
+    std::optional<WaitRecord> record =
+        value_from<WaitRecord>(limited_store_.get(where + std::to_string(rank)));
+    if (record) record->because[sizeof record->because - 1] = '\0';
+    return record;
+  };
+  return records;
 }
 
 std::optional<std::uint32_t> Job::take_row(const std::string& communicator) {

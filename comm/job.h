@@ -13,27 +13,17 @@
 
 #include "comm/communicator.h"
 #include "comm/control_client.h"
+#include "comm/entered_operations.h"
 #include "comm/identity.h"
+#include "comm/job_bell.h"
 #include "comm/meeting.h"
+#include "comm/patient_store.h"
+#include "comm/roll_call.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/status.h"
 #include "rendezvous/client.h"
 
 namespace ivy::comm {
-
-// The last operations that a rank entered on a communicator.
-struct EnteredOperations {
-  static constexpr std::size_t kKept = 8;
-  std::uint64_t sequence = 0;       // Of the last one.
-  Fingerprint fingerprints[kKept];  // By sequence % kKept.
-  std::int32_t rank = -1;           // In the communicator.
-  std::int32_t zero = 0;
-
-  void enter(std::uint64_t number, const Fingerprint& fingerprint) {
-    sequence = number;
-    fingerprints[number % kKept] = fingerprint;
-  }
-};
 
 class Job {
  public:
@@ -52,7 +42,7 @@ class Job {
   ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   // Can every rank of this machine run at once? Only then waits spin.
-  bool has_processor_each() const;
+  bool has_processor_each() const { return has_processor_each_; }
   // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
   bool has_left(std::int32_t world_rank) const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
@@ -63,9 +53,15 @@ class Job {
   // finding, unless another rank's is there. Under a supervisor the finding itself: its page is
   // what everybody sees.
   Failure agree(const Failure& failure, const std::string& communicator);
+  // The death for which make_world() gave up; nothing: another reason.
+  const std::optional<Failure>& init_failure() const { return init_failure_; }
   // Tells the store what this rank, which waits between hosts, has entered, and compares with what
   // another rank said. Nothing: the same where both know, or nobody has said anything.
   std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
+  // Where the ranks of a communicator that spans hosts say what they wait for.
+  RollCall::Store wait_records(const std::string& communicator);
+  // Rings what waits at sockets when the supervisor's page has news; null: no page, or one host.
+  JobBell* bell() const { return bell_.get(); }
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);
@@ -76,6 +72,7 @@ class Job {
   Result<PeerCredentials> meet_without_ivyrun();
   Result<void> attach_to_supervisor();
   Result<std::vector<Seat>> exchange_seats();
+  Result<std::vector<Seat>> watched_exchange();
   std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
       const std::vector<std::int32_t>& local);
@@ -85,13 +82,16 @@ class Job {
   const std::chrono::milliseconds timeout_;
   const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
-  std::uint32_t ranks_on_machine_ = 1;
+  bool has_processor_each_ = true;
   std::string first_host_address_;
+  std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.
   std::unique_ptr<NoteFile> note_;       // Until all have come.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<PeerListener> listener_;
+  std::unique_ptr<JobBell> bell_;  // Ends before control_, whose page it watches.
+  mutable PatientStore limited_store_;
   // The world's memory on this host, and which ranks have which part of it.
   std::shared_ptr<SharedSegment> world_segment_;
   std::vector<std::int32_t> world_members_;

@@ -128,7 +128,17 @@ bool PointToPoint::open_sink(Peer& peer) {
   channel.communicator = options_.communicator;
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
-  const Result<int> socket = listener_->dial(options_.peers[rank].address, channel, kDialTime);
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
+  const Result<int> socket =
+      listener_->dial(options_.peers[rank].address, channel, std::min(kDialTime, left), [this] {
+        return !is_breaking_.load() && (alarm_ == nullptr || !alarm_->look());
+      });
+  // Called off, or out of time: whoever waits sees to that.
+  if (!socket.ok() &&
+      (socket.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
+    return false;
+  }
   if (!socket.ok()) {
     fail_all(lost(peer, socket.error().message));
     return false;
@@ -187,7 +197,83 @@ bool PointToPoint::check(const MessageRequest& request, std::int32_t source, std
   return false;
 }
 
+// The request that has waited longest; null: none waits.
+const MessageRequest* PointToPoint::oldest() const {
+  const MessageRequest* found = nullptr;
+  const auto look = [&](const std::shared_ptr<MessageRequest>& request) {
+    if (request == nullptr || request->is_done) return;
+    if (found == nullptr || request->number < found->number) found = request.get();
+  };
+  if (!receives_.empty()) look(receives_.front());
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (!peer->sends.empty()) look(peer->sends.front());
+    look(peer->target);
+    if (peer->unexpected != nullptr) look(peer->unexpected->claimant);
+  }
+  return found;
+}
+
+void PointToPoint::show_oldest() {
+  const MessageRequest* const request = options_.board != nullptr ? oldest() : nullptr;
+  if (request == nullptr || options_.board->shows(request->number)) return;
+  WaitingMessage message;
+  message.number = request->number;
+  message.is_send = request->is_send;
+  if (request->peer >= 0) {
+    message.peer = options_.peers[static_cast<std::size_t>(request->peer)].world_rank;
+  }
+  message.tag = request->tag;
+  message.dtype = request->dtype;
+  message.count = request->bytes / element_bytes(request->dtype);
+  options_.board->show(message);
+}
+
+void PointToPoint::clear_shown(const MessageRequest& request) {
+  if (options_.board == nullptr || !options_.board->shows(request.number)) return;
+  options_.board->clear(!failure_.has_value());
+}
+
+// "recv 5 of communicator world from rank 2 with tag 7"
+std::string PointToPoint::name_of(const MessageRequest& request) const {
+  return std::string(request.is_send ? "send " : "recv ") + std::to_string(request.number) +
+         " of communicator " + options_.communicator + (request.is_send ? " to" : " from") +
+         (request.peer < 0 ? std::string(" any rank") : " rank " + std::to_string(request.peer)) +
+         (request.tag < 0 ? std::string(" with any tag")
+                          : " with tag " + std::to_string(request.tag));
+}
+
+Failure PointToPoint::late(const MessageRequest& request, nanoseconds waited) const {
+  const auto tenths = std::chrono::duration_cast<milliseconds>(waited).count() / 100;
+  std::string text = name_of(request) + ": no progress for " + std::to_string(tenths / 10) + "." +
+                     std::to_string(tenths % 10) + " s; ";
+  Failure failure = make_failure(FailureKind::kTimeout, "");
+  if (request.peer < 0) {
+    text += "no rank has sent it";
+  } else {
+    const TcpPeer& peer = options_.peers[static_cast<std::size_t>(request.peer)];
+    text += name_of_rank(peer.world_rank, peer.host, peer.pid) +
+            (request.is_send ? " did not receive it" : " did not send it");
+    failure.rank = peer.world_rank;
+    failure.pid = peer.pid;
+    set_host(failure, peer.host);
+  }
+  set_text(failure, text);
+  failure.sequence = request.number;
+  set_operation(failure, request.is_send ? "send" : "recv");
+  return failure;
+}
+
+// The first of them that is not through.
+Failure PointToPoint::late_of(const std::vector<std::shared_ptr<MessageRequest>>& requests,
+                              nanoseconds waited) {
+  const std::lock_guard lock(mutex_);
+  const auto open = std::find_if(requests.begin(), requests.end(),
+                                 [](const auto& request) { return !request->is_done; });
+  return late(open != requests.end() ? **open : *requests.front(), waited);
+}
+
 void PointToPoint::finish(MessageRequest& request) {
+  clear_shown(request);
   request.is_done = true;
   request.work->finish({});
   // A thread that sleeps for this request is woken by the bell of its own rank.
@@ -356,6 +442,7 @@ bool PointToPoint::progress() {
 }
 
 void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request) {
+  request->number = ++messages_;
   request->work->start();
   if (failure_) {
     request->is_done = true;
@@ -434,9 +521,12 @@ bool PointToPoint::look_for_trouble() {
   // the communicator is broken for all.
   if (failure_) return true;
   if (found->sequence == 0 && found->operation[0] == 0) {
-    set_text(*found, std::string(found->text) + " while messages of communicator " +
-                         options_.communicator + " were under way");
-    set_operation(*found, "recv");
+    const MessageRequest* const waiting = oldest();
+    set_text(*found, std::string(found->text) + " during " +
+                         (waiting != nullptr ? name_of(*waiting)
+                                             : "messages of communicator " + options_.communicator));
+    found->sequence = waiting != nullptr ? waiting->number : 0;
+    set_operation(*found, waiting != nullptr && waiting->is_send ? "send" : "recv");
   }
   // One more look: what a rank sent before it ended is still there.
   progress();
@@ -472,18 +562,21 @@ void PointToPoint::sleep(std::uint32_t bell) {
 
 Outcome PointToPoint::run(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                           nanoseconds timeout) {
-  Deadline deadline(timeout);
   std::unique_lock lock(mutex_);
   for (const std::shared_ptr<MessageRequest>& request : requests) enter(request);
   const auto are_done = [&] {
     return std::all_of(requests.begin(), requests.end(),
                        [](const auto& request) { return request->is_done; });
   };
+  const auto until = steady_clock::now() + timeout;
   steady_clock::time_point idle_since = steady_clock::time_point::max();  // Moving.
+  bool is_long = false;
   while (true) {
     const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
+    dial_until_ = until;
     const bool has_moved = progress();
     if (are_done()) break;
+    if (is_long) show_oldest();
     if (has_moved) {
       idle_since = steady_clock::time_point::max();
       continue;
@@ -494,20 +587,10 @@ Outcome PointToPoint::run(const std::vector<std::shared_ptr<MessageRequest>>& re
     if (now - idle_since < options_.spin) {
       for (int round = 0; round < kSpinRounds; ++round) relax();
     } else {
+      is_long = true;
       if (!look_for_trouble()) {
-        if (deadline.left() <= nanoseconds::zero()) {
-          const MessageRequest& first = *requests.front();
-          Failure late =
-              make_failure(FailureKind::kTimeout,
-                           std::string(first.is_send ? "send to" : "recv from") + " rank " +
-                               (first.peer < 0 ? std::string("any") : std::to_string(first.peer)) +
-                               " with tag " + std::to_string(first.tag) + " of communicator " +
-                               options_.communicator + ": the other side did not come");
-          if (first.peer >= 0) {
-            late.rank = options_.peers[static_cast<std::size_t>(first.peer)].world_rank;
-          }
-          set_operation(late, first.is_send ? "send" : "recv");
-          break_with(late);
+        if (now >= until) {
+          break_with(late_of(requests, timeout));
         } else {
           sleep(bell);
         }
@@ -548,7 +631,9 @@ void PointToPoint::run_thread() {
       continue;
     }
     const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
+    dial_until_ = steady_clock::now() + kDialTime;
     if (progress()) continue;
+    show_oldest();
     lock.unlock();
     if (!look_for_trouble()) sleep(bell);
     lock.lock();
@@ -579,6 +664,7 @@ void PointToPoint::fail_all(const Failure& failure) {
   if (!failure_) failure_ = failure;
   const auto end = [&](const std::shared_ptr<MessageRequest>& request) {
     if (request == nullptr || request->is_done) return;
+    clear_shown(*request);
     request->is_done = true;
     request->work->finish(Outcome(*failure_));
   };
@@ -594,6 +680,7 @@ void PointToPoint::fail_all(const Failure& failure) {
 }
 
 void PointToPoint::break_with(const Failure& failure) {
+  is_breaking_.store(true);
   const std::lock_guard lock(mutex_);
   fail_all(failure);
 }

@@ -14,6 +14,7 @@
 // Thread: any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -28,6 +29,7 @@
 
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
+#include "comm/message_board.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/byte_stream.h"
 #include "comm/transports/peer_listener.h"
@@ -57,7 +59,8 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::size_t bytes = 0;
   MessageStatus status;
   std::shared_ptr<Work> work = std::make_shared<Work>();
-  std::size_t moved = 0;  // Of header and data.
+  std::size_t moved = 0;     // Of header and data.
+  std::uint64_t number = 0;  // Of this communicator's messages here.
   bool is_done = false;
 };
 
@@ -67,6 +70,7 @@ struct PointToPointOptions {
   std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
   std::vector<TcpPeer> peers;           // By rank.
   std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
+  std::unique_ptr<MessageBoard> board;  // Null: nobody is shown what waits.
 };
 
 class PointToPoint {
@@ -102,6 +106,13 @@ class PointToPoint {
   bool take_unexpected(MessageRequest& request);
   bool check(const MessageRequest& request, std::int32_t source, std::uint64_t bytes, Dtype dtype);
   void finish(MessageRequest& request);
+  const MessageRequest* oldest() const;
+  void show_oldest();
+  void clear_shown(const MessageRequest& request);
+  std::string name_of(const MessageRequest& request) const;
+  Failure late_of(const std::vector<std::shared_ptr<MessageRequest>>& requests,
+                  std::chrono::nanoseconds waited);
+  Failure late(const MessageRequest& request, std::chrono::nanoseconds waited) const;
   void fail_all(const Failure& failure);
   Failure lost(const Peer& peer, const std::string& why);
   bool look_for_trouble();
@@ -124,6 +135,10 @@ class PointToPoint {
   std::vector<std::shared_ptr<MessageRequest>> pending_;  // That the thread has to see through.
   std::optional<Failure> failure_;
   std::chrono::steady_clock::time_point probed_at_;
+  std::uint64_t messages_ = 0;  // That were begun.
+  // Until when a connection may be waited for: the end of the call that is under way.
+  std::chrono::steady_clock::time_point dial_until_;
+  std::atomic<bool> is_breaking_{false};  // Somebody wants mutex_ to end it all.
   bool is_ending_ = false;
   std::condition_variable has_work_;
   std::thread thread_;

@@ -60,14 +60,17 @@ std::string details(const OperationState& state) {
            std::string(comm_status::name_of(static_cast<Dtype>(state.dtype())));
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
   if (reduction != Reduction::kNone) add(std::string(comm_status::name_of(reduction)));
+  const bool is_send = operation == Operation::kSend;
+  const bool is_receive = operation == Operation::kReceive;
   if (state.peer() >= 0) {
-    const bool is_send = operation == Operation::kSend;
-    const bool is_receive = operation == Operation::kReceive;
     add((is_send      ? "to rank "
          : is_receive ? "from rank "
                       : "root ") +
         std::to_string(state.peer()));
+  } else if (is_receive) {
+    add("from any rank");
   }
+  if (state.tag_above() > 0) add("tag " + std::to_string(state.tag_above() - 1));
   return text.empty() ? "" : " (" + text + ")";
 }
 
@@ -96,7 +99,11 @@ class Groups {
     const bool is_dead = !end_of(rank).empty();
     for (const OperationState& state : rank.running()) {
       Group group;
-      const std::string phase(comm_status::name_of(static_cast<Phase>(state.phase())));
+      const auto operation = static_cast<Operation>(state.operation());
+      const bool is_message = operation == Operation::kSend || operation == Operation::kReceive;
+      const std::string phase(is_message
+                                  ? "waiting for the other side"
+                                  : comm_status::name_of(static_cast<Phase>(state.phase())));
       group.says =
           (is_dead ? "was in " : "in ") + name_of_operation(state) + details(state) + ", " + phase;
       group.says += is_dead ? ", entered " : ", for ";

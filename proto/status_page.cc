@@ -127,7 +127,12 @@ std::optional<OperationRecord> SlotView::current(std::uint32_t row) const {
 
 Phase SlotView::phase(std::uint32_t row) const {
   if (row >= kCommunicators) return Phase::kEntered;
-  return static_cast<Phase>(slot_->rows[row].phase.load(std::memory_order_relaxed));
+  return static_cast<Phase>(slot_->rows[row].phase.load(std::memory_order_relaxed) & 0xff);
+}
+
+std::uint32_t SlotView::tag_above(std::uint32_t row) const {
+  if (row >= kCommunicators) return 0;
+  return static_cast<std::uint32_t>(slot_->rows[row].phase.load(std::memory_order_relaxed) >> 32);
 }
 
 std::vector<OperationRecord> SlotView::finished(std::size_t limit) const {

@@ -152,7 +152,7 @@ inline constexpr std::size_t kRecordWords = sizeof(OperationRecord) / 8;
 struct CommunicatorRow {
   Cell<kNameBytes / 8 - 1> name;     // 55 bytes at most and a zero; longer names are cut.
   Cell<kRecordWords> current;        // The newest operation, running or not.
-  std::atomic<std::uint64_t> phase;  // Of it: changes alone.
+  std::atomic<std::uint64_t> phase;  // Of it: changes alone. Upper half: tag of a message, plus 1.
 };
 
 struct Slot {
@@ -181,8 +181,10 @@ class SlotView {
   void name_communicator(std::uint32_t row, std::string_view name);  // row < kCommunicators.
   // `record.communicator` is the row. Costs a few stores into two cache lines of this worker's own.
   void enter(const OperationRecord& record);
-  void set_phase(std::uint32_t row, Phase phase) {
-    slot_->rows[row].phase.store(static_cast<std::uint64_t>(phase), std::memory_order_relaxed);
+  // `tag_above`: of a message, its tag and 1; 0: any tag, or no message.
+  void set_phase(std::uint32_t row, Phase phase, std::uint32_t tag_above = 0) {
+    slot_->rows[row].phase.store(std::uint64_t{tag_above} << 32 | static_cast<std::uint64_t>(phase),
+                                 std::memory_order_relaxed);
   }
   // The same record with ended_ns and outcome set: out of the row's current and into the ring.
   void finish(const OperationRecord& record);
@@ -193,6 +195,7 @@ class SlotView {
   std::string communicator_name(std::uint32_t row) const;
   std::optional<OperationRecord> current(std::uint32_t row) const;
   Phase phase(std::uint32_t row) const;
+  std::uint32_t tag_above(std::uint32_t row) const;
   // The last `limit` finished operations, the newest first.
   std::vector<OperationRecord> finished(std::size_t limit) const;
 

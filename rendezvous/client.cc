@@ -97,7 +97,8 @@ struct Client::State {
   }
 
   Result<std::string> call(Op op, std::string payload, Repeat repeat,
-                           std::optional<Milliseconds> timeout = std::nullopt);
+                           std::optional<Milliseconds> timeout = std::nullopt,
+                           Limit limit = std::nullopt);
   template <class Read>
   auto read(Result<std::string> reply, const Read& fields)
       -> Result<decltype(fields(std::declval<PayloadReader&>()))>;
@@ -170,14 +171,14 @@ Result<void> Client::State::check_caller(std::size_t payload_bytes) const {
 }
 
 Result<std::string> Client::State::call(Op op, std::string payload, Repeat repeat,
-                                        std::optional<Milliseconds> timeout) {
+                                        std::optional<Milliseconds> timeout, Limit limit) {
   IVY_CHECK(check_caller(payload.size()));
   Call call;
   call.op = op;
   call.payload = std::move(payload);
   call.repeat = repeat;
   call.timed = timeout.has_value();
-  call.deadline = later(Clock::now(), timeout.value_or(request_timeout));
+  call.deadline = later(Clock::now(), timeout.value_or(limit.value_or(request_timeout)));
   const bool for_ever = call.deadline == TimePoint::max();
   call.give_up = call.timed && !for_ever ? call.deadline + kAnswerGrace : call.deadline;
   Lock lock(mutex);
@@ -475,8 +476,9 @@ void Client::cancel() {
   if (state_->fd >= 0) ::shutdown(state_->fd, SHUT_RDWR);
 }
 
-Result<void> Client::set(std::string_view key, std::string_view value) {
-  return state_->nothing(state_->call(Op::kSet, texts({key, value}), Repeat::kMay));
+Result<void> Client::set(std::string_view key, std::string_view value, Limit limit) {
+  return state_->nothing(
+      state_->call(Op::kSet, texts({key, value}), Repeat::kMay, std::nullopt, limit));
 }
 
 Result<void> Client::set_once(std::string_view key, std::string_view value) {
@@ -489,8 +491,9 @@ std::uint64_t one_number(PayloadReader& in) { return in.u64(); }
 bool one_bool(PayloadReader& in) { return in.u8() == 1; }
 }  // namespace
 
-Result<std::string> Client::get(std::string_view key) {
-  return state_->read(state_->call(Op::kGet, texts({key}), Repeat::kMay), one_text);
+Result<std::string> Client::get(std::string_view key, Limit limit) {
+  return state_->read(state_->call(Op::kGet, texts({key}), Repeat::kMay, std::nullopt, limit),
+                      one_text);
 }
 
 Result<std::string> Client::wait_get(std::string_view key, Milliseconds timeout) {
@@ -517,11 +520,13 @@ Result<std::int64_t> Client::add(std::string_view key, std::int64_t delta) {
 }
 
 Result<std::pair<bool, std::optional<std::string>>> Client::compare_set(
-    std::string_view key, const std::optional<std::string>& expected, std::string_view desired) {
+    std::string_view key, const std::optional<std::string>& expected, std::string_view desired,
+    Limit limit) {
   std::string payload = texts({key});
   put_u8(payload, expected ? 1 : 0);
   payload += texts({expected ? std::string_view(*expected) : std::string_view(), desired});
-  return state_->read(state_->call(Op::kCompareSet, std::move(payload), Repeat::kMustNot),
+  return state_->read(state_->call(Op::kCompareSet, std::move(payload), Repeat::kMustNot,
+                                   std::nullopt, limit),
                       [](PayloadReader& in) {
                         std::pair<bool, std::optional<std::string>> outcome;
                         outcome.first = in.u8() == 1;

@@ -7,7 +7,8 @@
 //
 // Deadlines: a call with a timeout returns DeadlineExceeded by then, with the text in which the
 // store names what is missing; a store that says nothing is given up kAnswerGrace later. Other
-// calls end after ClientOptions::request_timeout. A timeout beyond a year is for ever.
+// calls end after ClientOptions::request_timeout, or after their own `limit` where they are given
+// one. A timeout beyond a year is for ever.
 //
 // Reconnecting: a lost connection is dialled again for as long as the call's deadline allows, but
 // only for operations that may be repeated (set, set_once, get, wait, check, multi_get, multi_set,
@@ -53,6 +54,7 @@ inline constexpr std::chrono::milliseconds kAnswerGrace{2'000};
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
+  using Limit = std::optional<Milliseconds>;  // Nothing: request_timeout.
   // Dials until connect_timeout. InvalidArgument: the options; Unauthenticated: the store does not
   // know the token, or hangs up on the greeting (another job or version); FailedPrecondition:
   // another generation; Unavailable: nobody answers.
@@ -61,16 +63,17 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  Result<void> set(std::string_view key, std::string_view value);
+  Result<void> set(std::string_view key, std::string_view value, Limit limit = std::nullopt);
   Result<void> set_once(std::string_view key, std::string_view value);
-  Result<std::string> get(std::string_view key);  // NotFound.
+  Result<std::string> get(std::string_view key, Limit limit = std::nullopt);  // NotFound.
   Result<std::string> wait_get(std::string_view key, Milliseconds timeout);
   Result<void> wait(const std::vector<std::string>& keys, Milliseconds timeout);
   Result<bool> check(const std::vector<std::string>& keys);
   Result<std::int64_t> add(std::string_view key, std::int64_t delta);
   // The value afterwards (nothing: missing), and whether it was stored.
   Result<std::pair<bool, std::optional<std::string>>> compare_set(
-      std::string_view key, const std::optional<std::string>& expected, std::string_view desired);
+      std::string_view key, const std::optional<std::string>& expected, std::string_view desired,
+      Limit limit = std::nullopt);
   Result<std::uint64_t> append(std::string_view key, std::string_view value);
   Result<bool> remove(std::string_view key);
   Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys);

@@ -205,6 +205,7 @@ Operations JobStatus::operations(std::uint64_t now_ns) const {
       OperationState& state = *rank.add_running();
       describe(*current, slot, now_ns, state);
       state.set_phase(static_cast<std::uint32_t>(slot.phase(row)));
+      state.set_tag_above(slot.tag_above(row));
     }
     const std::vector<OperationRecord> finished = slot.finished(1);
     if (!finished.empty()) describe(finished.front(), slot, now_ns, *rank.mutable_last());

@@ -22,8 +22,13 @@ class Alarm {
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
-  // Why the communicator that owns this alarm cannot go on; nothing: it can.
-  virtual std::optional<Failure> look() = 0;
+  // Why the communicator that owns this alarm cannot go on; nothing: it can. A rank that has
+  // finalized is missed only by those who wait for it: `waited_for`, a rank in the communicator.
+  virtual std::optional<Failure> look(std::int32_t waited_for) = 0;
+  std::optional<Failure> look() { return look(kAnyone); }
+  // The same, however short ago it was asked last: a peer hung up and may have said why.
+  virtual std::optional<Failure> look_closely() { return look(kAnyone); }
+  static constexpr std::int32_t kAnyone = -1;
 };
 
 }  // namespace ivy::comm

@@ -28,6 +28,8 @@ constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kChannelBytes = kNameBytes + 4;
 constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
+// Between two questions whether a wait may go on.
+constexpr milliseconds kAskPause{5};
 
 struct SocketAddress {
   sockaddr_storage storage = {};
@@ -75,25 +77,35 @@ void set_options(int socket) {
   setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
 }
 
-// Waits until the socket is ready for `events`, at most until `end`.
-bool wait_for(int socket, short events, steady_clock::time_point end) {
+// A wait at a socket that may be called off.
+struct Patience {
+  steady_clock::time_point end;
+  const std::function<bool()>* may_go_on = nullptr;  // Null: nobody calls it off.
+
+  bool is_called_off() const { return may_go_on != nullptr && !(*may_go_on)(); }
+};
+
+// Waits until the socket is ready for `events`. False: too late, or called off.
+bool wait_for(int socket, short events, const Patience& patience) {
   while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
-    if (left <= 0) return false;
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(patience.end - steady_clock::now()).count();
+    if (left <= 0 || patience.is_called_off()) return false;
+    const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;
     pollfd waiting = {socket, events, 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, slice)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
 }
 
-bool write_all(int socket, std::string_view bytes, steady_clock::time_point end) {
+bool write_all(int socket, std::string_view bytes, const Patience& patience) {
   while (!bytes.empty()) {
     const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT, end)) return false;
+      if (!wait_for(socket, POLLOUT, patience)) return false;
     } else if (errno != EINTR) {
       return false;
     }
@@ -101,7 +113,7 @@ bool write_all(int socket, std::string_view bytes, steady_clock::time_point end)
   return true;
 }
 
-bool read_all(int socket, std::string& bytes, std::size_t count, steady_clock::time_point end) {
+bool read_all(int socket, std::string& bytes, std::size_t count, const Patience& patience) {
   bytes.resize(count);
   std::size_t have = 0;
   while (have < count) {
@@ -111,7 +123,7 @@ bool read_all(int socket, std::string& bytes, std::size_t count, steady_clock::t
     } else if (got == 0) {
       return false;
     } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLIN, end)) return false;
+      if (!wait_for(socket, POLLIN, patience)) return false;
     } else if (errno != EINTR) {
       return false;
     }
@@ -219,7 +231,7 @@ bool PeerListener::advance(Greeting& greeting) {
           make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
                          std::string(kEpochBytes, '\0'));
       // A fresh socket's buffer takes these few bytes at once.
-      if (!write_all(greeting.socket, greeting.challenge, steady_clock::now())) break;
+      if (!write_all(greeting.socket, greeting.challenge, {steady_clock::now()})) break;
       continue;
     }
     const std::string_view all = greeting.received;
@@ -273,8 +285,8 @@ void PeerListener::run() {
 }
 
 Result<int> PeerListener::dial(const std::string& address, const PeerChannel& channel,
-                               milliseconds at_most) {
-  const auto end = steady_clock::now() + at_most;
+                               milliseconds at_most, const std::function<bool()>& may_go_on) {
+  const Patience patience = {steady_clock::now() + at_most, &may_go_on};
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
   const int socket =
@@ -283,13 +295,14 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   set_options(socket);
   const auto give_up = [&](const std::string& why) {
     close(socket);
-    return Error{Code::kUnavailable, "connect to rank " + std::to_string(channel.peer_rank) +
+    const Code code = patience.is_called_off() ? Code::kCancelled : Code::kUnavailable;
+    return Error{code, "connect to rank " + std::to_string(channel.peer_rank) +
                                          " at " + address + ": " + why};
   };
   if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
     return give_up(strerror(errno));
   }
-  if (!wait_for(socket, POLLOUT, end)) return give_up("no answer");
+  if (!wait_for(socket, POLLOUT, patience)) return give_up("no answer");
   int failed = 0;
   socklen_t length = sizeof failed;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
@@ -303,14 +316,15 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   hello.nonce = random_bytes(kNonceBytes);
   const std::string hello_bytes = encode_hello(hello);
   std::string challenge;
-  if (!write_all(socket, hello_bytes, end) || !read_all(socket, challenge, kChallengeBytes, end)) {
+  if (!write_all(socket, hello_bytes, patience) ||
+      !read_all(socket, challenge, kChallengeBytes, patience)) {
     return give_up("it hung up on the greeting");
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return give_up("it does not know the job's token");
   }
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
-  if (!write_all(socket, proof + encode_channel(channel), end)) return give_up("it hung up");
+  if (!write_all(socket, proof + encode_channel(channel), patience)) return give_up("it hung up");
   return socket;
 }
 
@@ -322,7 +336,7 @@ bool PeerListener::is_there(const std::string& address) {
       ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return true;
   int failed = connect(socket, where->get(), where->length) == 0 ? 0 : errno;
-  if (failed == EINPROGRESS && wait_for(socket, POLLOUT, steady_clock::now() + kProbeTime)) {
+  if (failed == EINPROGRESS && wait_for(socket, POLLOUT, {steady_clock::now() + kProbeTime})) {
     socklen_t length = sizeof failed;
     getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
   }

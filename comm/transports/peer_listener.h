@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,9 +57,10 @@ class PeerListener {
   // "10.0.0.1:4123", "[fd00::1]:4123"
   const std::string& address() const { return address_; }
 
-  // Dials a peer's listener and greets it. A non-blocking socket; the caller closes it.
+  // Dials a peer's listener and greets it. A non-blocking socket; the caller closes it. Cancelled:
+  // `may_go_on`, which is asked every few milliseconds, has said no.
   Result<int> dial(const std::string& address, const PeerChannel& channel,
-                   std::chrono::milliseconds at_most);
+                   std::chrono::milliseconds at_most, const std::function<bool()>& may_go_on);
   // The connection that the peer has dialled; -1: not there after that time.
   int take(const PeerChannel& channel, std::chrono::milliseconds at_most);
   // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "comm/transports/futex.h"
@@ -38,6 +39,22 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
 constexpr int kYields = 16;
 // A sleeper looks around at least this often, whatever it was promised.
 constexpr milliseconds kSleepSlice{200};
+
+// Waits shorter than this are not worth a look at who else is there.
+constexpr milliseconds kWatchedAfter{100};
+constexpr std::size_t kNamedMax = 8;
+
+// Is that process stopped, by a signal or a debugger? What cannot be read is not.
+bool is_stopped(std::int32_t pid) {
+  if (pid <= 0) return false;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  // The name before the state may hold anything, a parenthesis too.
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
+  return line[name_end + 2] == 'T' || line[name_end + 2] == 't';
+}
 
 std::string seconds_text(nanoseconds time) {
   const auto tenths = std::chrono::duration_cast<milliseconds>(time).count() / 100;
@@ -164,16 +181,16 @@ void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t
 bool SharedGroup::may_go_on(std::uint32_t member) {
   if (header_.failure_state.load(std::memory_order_acquire) != 0) return false;
   if (alarm_ != nullptr) {
-    std::optional<Failure> bad_news = alarm_->look();
+    std::optional<Failure> bad_news = alarm_->look(rank_of(member));
     if (bad_news) {
       add_operation(*bad_news);
       break_with(*bad_news);
       return false;
     }
   }
-  if (deadline_->left() <= nanoseconds::zero()) {
-    break_with(timeout_failure(member));
-    return false;
+  if (deadline_->left() <= nanoseconds::zero()) return give_up(member);
+  if (watch_ != nullptr && steady_clock::now() - deadline_->since() >= kWatchedAfter) {
+    watch_->waits(long_wait(member));
   }
   return true;
 }
@@ -257,31 +274,92 @@ void SharedGroup::add_operation(Failure& failure) const {
   set_operation(failure, comm_status::name_of(shape_.operation));
 }
 
-Failure SharedGroup::timeout_failure(std::uint32_t member) const {
-  std::string missing;
-  int missing_count = 0;
-  for (std::uint32_t other = 0; other < size_; ++other) {
-    if (other == self_) continue;
-    const EntryLine& entry = segment_->member(other).entry[number_ & 1];
-    if (entry.sequence.load(std::memory_order_acquire) >= number_) continue;
-    if (++missing_count <= 8) {
-      missing += (missing.empty() ? "" : ", ") + std::to_string(options_.members[other].rank);
+std::string SharedGroup::name_of(std::uint32_t member) const {
+  const MemberName& name = options_.members[member];
+  return "rank " + std::to_string(name.rank) + " (" + options_.host + ", pid " +
+         std::to_string(name.pid) + ")";
+}
+
+// Members that have not entered this operation of the communicator.
+std::vector<std::uint32_t> SharedGroup::absent_members() const {
+  std::vector<std::uint32_t> absent;
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    const MemberBlock& block = segment_->member(member);
+    if (member != self_ && block.operation.load(std::memory_order_relaxed) < sequence_) {
+      absent.push_back(member);
     }
   }
-  if (missing_count > 8) missing += ", ...";
-  std::string text = describe(shape_) + ", operation " + std::to_string(sequence_) +
-                     " of communicator " + options_.communicator + " on " + options_.host +
-                     ": no progress for " + seconds_text(steady_clock::now() - deadline_->since()) +
-                     "; ";
-  if (missing_count == 0) {
-    text += "every rank of this host is in it, and rank " +
-            std::to_string(options_.members[member].rank) + " does not go on";
-  } else {
-    text += (missing_count == 1 ? "rank " : "ranks ") + missing + " did not enter it";
+  return absent;
+}
+
+// Who is to blame as far as it can be seen here: a stopped process before one that does something
+// else, and either before one that is in the operation and waits itself.
+LongWait SharedGroup::long_wait(std::uint32_t member) {
+  LongWait wait;
+  wait.sequence = sequence_;
+  wait.waited = steady_clock::now() - deadline_->since();
+  wait.waits_for = rank_of(member);
+  const std::vector<std::uint32_t> absent = absent_members();
+  std::vector<std::uint32_t> suspects = absent;
+  if (absent.empty()) {
+    for (std::uint32_t other = 0; other < size_; ++other) {
+      if (other != self_) suspects.push_back(other);
+    }
   }
+  const auto stopped = std::find_if(suspects.begin(), suspects.end(), [&](std::uint32_t other) {
+    return is_stopped(options_.members[other].pid);
+  });
+  if (stopped == suspects.end() && absent.empty()) return wait;
+  const std::uint32_t culprit = stopped != suspects.end() ? *stopped : absent.front();
+  wait.culprit = rank_of(culprit);
+  wait.because = name_of(culprit) + (stopped != suspects.end() ? " is stopped" : "");
+  if (absent.empty()) return wait;
+  wait.because += stopped != suspects.end() ? " and did not enter it" : " did not enter it";
+  const std::uint64_t last = segment_->member(culprit).operation.load(std::memory_order_relaxed);
+  if (last > 0) wait.because += "; the last that it entered is operation " + std::to_string(last);
+  if (last > 0 && last + 1 == sequence_) wait.because += ", " + describe(previous_shape_);
+  if (absent.size() == 1) return wait;
+  std::string others;
+  for (std::size_t i = 0; i < absent.size() && i < kNamedMax; ++i) {
+    others += (i == 0 ? "" : ", ") + std::to_string(rank_of(absent[i]));
+  }
+  wait.because += "; ranks " + others + (absent.size() > kNamedMax ? ", ..." : "") + " are missing";
+  return wait;
+}
+
+// The time is over. False: the communicator is broken, now or before.
+bool SharedGroup::give_up(std::uint32_t member) {
+  const LongWait wait = long_wait(member);
+  std::uint32_t blamed = member;
+  std::string because = wait.because;
+  if (watch_ != nullptr) {
+    const std::optional<Suspicion> suspicion = watch_->time_is_over(wait);
+    if (suspicion && wait.culprit < 0) {
+      Failure failure = timeout_failure(member, suspicion->because);
+      failure.rank = watch_->world_rank(suspicion->rank);
+      failure.pid = 0;
+      break_with(failure);
+      return false;
+    }
+  }
+  for (std::uint32_t other = 0; other < size_; ++other) {
+    if (wait.culprit >= 0 && rank_of(other) == wait.culprit) blamed = other;
+  }
+  if (because.empty()) {
+    because = "every rank of this host is in it, and " + name_of(member) + " does not go on";
+  }
+  break_with(timeout_failure(blamed, because));
+  return false;
+}
+
+Failure SharedGroup::timeout_failure(std::uint32_t blamed, const std::string& because) const {
+  const std::string text = describe(shape_) + ", operation " + std::to_string(sequence_) +
+                           " of communicator " + options_.communicator + " on " + options_.host +
+                           ": no progress for " +
+                           seconds_text(steady_clock::now() - deadline_->since()) + "; " + because;
   Failure failure = make_failure(FailureKind::kTimeout, text);
-  failure.rank = options_.members[member].world_rank;
-  failure.pid = segment_->member(member).pid;
+  failure.rank = options_.members[blamed].world_rank;
+  failure.pid = options_.members[blamed].pid;
   failure.sequence = sequence_;
   set_host(failure, options_.host);
   set_operation(failure, comm_status::name_of(shape_.operation));

@@ -33,6 +33,7 @@
 #include "comm/fingerprint.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_segment.h"
+#include "comm/transports/wait_watch.h"
 
 namespace ivy::comm {
 
@@ -82,6 +83,15 @@ class SharedGroup {
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
+
+  // Null, as it begins: all ranks of the communicator are here. Before the first operation.
+  void set_watch(WaitWatch* watch) { watch_ = watch; }
+  // The communicator enters an operation, of which begin() starts one step or several.
+  void enter(const OperationShape& shape, std::uint64_t sequence) {
+    previous_shape_ = entered_shape_;
+    entered_shape_ = shape;
+    own().operation.store(sequence, std::memory_order_relaxed);
+  }
 
   // ---- One operation ----
   // Starts the next operation: afterwards this member may write its payload and its eager area.
@@ -166,7 +176,11 @@ class SharedGroup {
   bool may_go_on(std::uint32_t member);
   void ring_doorbells();
   void add_operation(Failure& failure) const;
-  Failure timeout_failure(std::uint32_t member) const;
+  std::string name_of(std::uint32_t member) const;
+  std::vector<std::uint32_t> absent_members() const;
+  LongWait long_wait(std::uint32_t member);
+  bool give_up(std::uint32_t member);
+  Failure timeout_failure(std::uint32_t blamed, const std::string& because) const;
   Failure mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
                            const Fingerprint& ours) const;
 
@@ -174,6 +188,7 @@ class SharedGroup {
   SegmentHeader& header_;
   const SharedGroupOptions options_;
   Alarm* const alarm_;
+  WaitWatch* watch_ = nullptr;
   const std::uint32_t size_;
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
@@ -182,6 +197,8 @@ class SharedGroup {
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
+  OperationShape entered_shape_;   // Of the communicator's operation, and of the one before it.
+  OperationShape previous_shape_;
   Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.

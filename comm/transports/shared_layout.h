@@ -20,7 +20,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 1;
+inline constexpr std::uint32_t kSegmentVersion = 2;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -64,6 +64,7 @@ struct MemberBlock {
   SleepLine mail;                                           // In messages; `asleep` counts threads.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
+  std::atomic<std::uint64_t> operation;  // Of the communicator: the last that was entered.
 };
 
 // Where the ring from one member to another is: entry [from][to].

@@ -25,6 +25,9 @@ constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
 constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kOwnHostTime{20};
+constexpr milliseconds kVerdictStep{2};
+// A connection that is awaited does not ring: whether there are news is asked so often.
+constexpr milliseconds kTakeSlice{5};
 constexpr milliseconds kDialTime{10'000};
 constexpr milliseconds kProbePause{300};
 constexpr milliseconds kComparePause{200};
@@ -54,7 +57,8 @@ TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
     : listener_(listener),
       options_(std::move(options)),
       alarm_(alarm),
-      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      interruption_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   connections_.resize(options_.peers.size());
 }
 
@@ -62,6 +66,7 @@ TcpMesh::~TcpMesh() {
   hang_up();
   listener_.forget(options_.communicator);
   close(interruption_);
+  close(bell_);
 }
 
 void TcpMesh::interrupt() {
@@ -106,13 +111,15 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
   const auto end = steady_clock::now() + (has_verdicts ? kVerdictTime : kOwnHostTime);
   Failure failure;
+  bool is_first = true;
   while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
-    const std::optional<Failure> known = alarm_->look();
+    const std::optional<Failure> known = is_first ? alarm_->look_closely() : alarm_->look();
+    is_first = false;
     if (known) {
       failure = *known;
       set_text(failure, std::string(known->text) + (known->sequence == 0 ? during : ""));
     } else {
-      poll(nullptr, 0, 5);
+      poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
     }
   }
   if (!failure.is_set()) {
@@ -136,38 +143,114 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
   channel.communicator = options_.communicator;
   channel.peer_rank = static_cast<std::uint32_t>(peer.world_rank);
   if (options_.self < rank) {
-    const Result<int> socket = listener_.dial(peer.address, channel, kDialTime);
+    // A peer that is stopped accepts, by its kernel, and greets nobody: that is its operation's
+    // timeout, and not the connection's.
+    const Result<int> socket = listener_.dial(peer.address, channel, kDialTime, [&] {
+      return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
+             (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
+    });
+    if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
+      if (socket.ok()) close(*socket);
+      return false;
+    }
     if (!socket.ok()) return fail(lost(rank, call, socket.error().message));
     place = std::make_unique<Connection>(*socket);
     return true;
   }
   auto probe_at = steady_clock::now() + kProbePause;
   while (true) {
-    const int socket = listener_.take(channel, kSleepSlice);
+    const int socket = listener_.take(channel, kTakeSlice);
     if (socket >= 0) {
       place = std::make_unique<Connection>(socket);
       return true;
     }
     if (group != nullptr && group->failure()) return false;
-    const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look() : std::nullopt;
+    const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
+    if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
     if (steady_clock::now() >= probe_at) {
       if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
       probe_at = steady_clock::now() + kProbePause;
     }
-    if (call.deadline.left() <= nanoseconds::zero()) {
-      Failure late = make_failure(
-          FailureKind::kTimeout,
-          describe(call.shape) + ", operation " + std::to_string(call.sequence) +
-              " of communicator " + options_.communicator + ": " +
-              name_of_rank(peer.world_rank, peer.host, peer.pid) + " did not enter it");
-      late.rank = peer.world_rank;
-      late.sequence = call.sequence;
-      return fail(late);
+    if (!may_wait_on(rank, call)) return false;
+  }
+}
+
+bool TcpMesh::is_interrupted() const {
+  pollfd interruption = {interruption_, POLLIN, 0};
+  return poll(&interruption, 1, 0) > 0;
+}
+
+// A wait for that rank lasts: others are told, and when its time is over the one to blame is named.
+bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
+  LongWait wait;
+  wait.sequence = call.sequence;
+  wait.waited = steady_clock::now() - call.deadline.since();
+  wait.waits_for = rank;
+  if (call.deadline.left() > nanoseconds::zero()) {
+    if (options_.watch != nullptr) options_.watch->waits(wait);
+    return true;
+  }
+  std::optional<Suspicion> suspicion;
+  if (options_.watch != nullptr) suspicion = options_.watch->time_is_over(wait);
+  const std::int32_t blamed = suspicion ? suspicion->rank : rank;
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(blamed)];
+  const std::string name = name_of_rank(peer.world_rank, peer.host, peer.pid);
+  const auto waited = std::chrono::duration_cast<milliseconds>(wait.waited).count() / 100;
+  Failure failure = make_failure(
+      FailureKind::kTimeout,
+      describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
+          options_.communicator + ": no progress for " + std::to_string(waited / 10) + "." +
+          std::to_string(waited % 10) + " s; " +
+          (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
+  failure.rank = peer.world_rank;
+  failure.pid = peer.pid;
+  failure.sequence = call.sequence;
+  set_host(failure, peer.host);
+  set_operation(failure, comm_status::name_of(call.shape.operation));
+  return fail(failure);
+}
+
+// `theirs` is what that rank has as operation `theirs_at` of the communicator. Shows the same
+// operation's two sides wherever both can be known.
+Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
+                            const OperationShape& theirs, const std::string& sizes) {
+  std::uint64_t number = call.sequence;
+  OperationShape ours = call.shape;
+  OperationShape shown = theirs;
+  std::string more = sizes;
+  const EnteredOperations* const own = options_.entered;
+  if (theirs_at < call.sequence && own != nullptr && own->has(theirs_at)) {
+    // It stood unread in the connection since an operation that did not need it here.
+    number = theirs_at;
+    ours = own->shape(theirs_at);
+  } else if (theirs_at > call.sequence || theirs == call.shape) {
+    const std::optional<EnteredOperations> other =
+        options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
+    const std::optional<std::uint64_t> first =
+        other && own != nullptr ? first_difference(*own, *other) : std::nullopt;
+    if (first) {
+      number = *first;
+      ours = own->shape(number);
+      shown = other->shape(number);
+    } else if (theirs_at != call.sequence) {
+      more = " as operation " + std::to_string(theirs_at) + more;
     }
   }
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  Failure failure = make_failure(
+      FailureKind::kMismatch, "operation " + std::to_string(number) + " of communicator " +
+                                  options_.communicator + " differs between ranks: rank " +
+                                  std::to_string(options_.self) + " calls " + describe(ours) +
+                                  ", rank " + std::to_string(rank) + " calls " + describe(shown) +
+                                  more);
+  failure.rank = peer.world_rank;
+  failure.sequence = number;
+  set_host(failure, peer.host);
+  set_operation(failure, comm_status::name_of(ours.operation));
+  return failure;
 }
 
 // ---- One exchange ------------------------------------------------------------------------------
@@ -337,25 +420,18 @@ class TcpMesh::Exchange {
         theirs.fingerprint[1] == ours.words[1] && theirs.bytes == receiving.bytes) {
       return true;
     }
-    const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(receiving.rank)];
-    std::string text = "operation " + std::to_string(call_.sequence) + " of communicator " +
-                       mesh_.options_.communicator + " differs between ranks: rank " +
-                       std::to_string(mesh_.options_.self) + " calls " + describe(call_.shape);
     if (theirs.magic != kHeaderMagic) {
-      text += ", rank " + std::to_string(receiving.rank) + " sent something that is no message";
-    } else {
-      text += ", rank " + std::to_string(receiving.rank) + " calls " +
-              describe(shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}})) +
-              " as operation " + std::to_string(theirs.sequence) + " with " +
-              std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
+      return mesh_.fail(mesh_.lost(receiving.rank, call_, "sent something that is no message"));
+    }
+    const OperationShape shape =
+        shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}});
+    std::string sizes;
+    if (theirs.bytes != receiving.bytes && theirs.sequence == call_.sequence) {
+      sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
               std::to_string(receiving.bytes);
     }
-    Failure failure = make_failure(FailureKind::kMismatch, text);
-    failure.rank = peer.world_rank;
-    failure.sequence = call_.sequence;
-    set_host(failure, peer.host);
-    set_operation(failure, comm_status::name_of(call_.shape.operation));
-    return mesh_.fail(failure);
+    return mesh_.fail(
+        mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
   }
 
   // Nothing moves: a short time of trying on, then sleep until a socket is ready.
@@ -363,7 +439,7 @@ class TcpMesh::Exchange {
     const auto now = steady_clock::now();
     if (!idle_since_) idle_since_ = now;
     if (now - *idle_since_ < mesh_.options_.spin) return true;
-    std::vector<pollfd> sockets = {{mesh_.interruption_, POLLIN, 0}};
+    std::vector<pollfd> sockets = {{mesh_.interruption_, POLLIN, 0}, {mesh_.bell_, POLLIN, 0}};
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       if (sends_[i].is_done || !is_next(sends_, i)) continue;
       sockets.push_back({mesh_.connection(sends_[i].rank)->socket, POLLOUT, 0});
@@ -374,7 +450,9 @@ class TcpMesh::Exchange {
     }
     if (poll(sockets.data(), sockets.size(), static_cast<int>(kSleepSlice.count())) > 0) {
       if (sockets[0].revents != 0) return false;
-      return true;
+      if (sockets[1].revents == 0) return true;
+      std::uint64_t rung = 0;
+      static_cast<void>(!read(mesh_.bell_, &rung, sizeof rung));
     }
     return may_go_on();
   }
@@ -388,23 +466,10 @@ class TcpMesh::Exchange {
     for (const Sending& sending : sends_) {
       if (!sending.is_done && waited_for < 0) waited_for = sending.rank;
     }
-    if (mesh_.alarm_ != nullptr && mesh_.alarm_->look()) {
+    if (mesh_.alarm_ != nullptr && mesh_.alarm_->look(waited_for)) {
       return mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
     }
-    if (mesh_.is_other_operation(call_)) return false;
-    if (call_.deadline.left() > nanoseconds::zero()) return true;
-    const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(waited_for)];
-    Failure failure = make_failure(FailureKind::kTimeout,
-                                   describe(call_.shape) + ", operation " +
-                                       std::to_string(call_.sequence) + " of communicator " +
-                                       mesh_.options_.communicator + ": no progress; waiting for " +
-                                       name_of_rank(peer.world_rank, peer.host, peer.pid));
-    failure.rank = peer.world_rank;
-    failure.pid = peer.pid;
-    failure.sequence = call_.sequence;
-    set_host(failure, peer.host);
-    set_operation(failure, comm_status::name_of(call_.shape.operation));
-    return mesh_.fail(failure);
+    return !mesh_.is_other_operation(call_) && mesh_.may_wait_on(waited_for, call_);
   }
 
   TcpMesh& mesh_;

@@ -29,6 +29,7 @@
 #include "comm/failure.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/peer_listener.h"
+#include "comm/transports/wait_watch.h"
 
 namespace ivy::comm {
 
@@ -62,6 +63,8 @@ struct TcpMeshOptions {
   // Asked now and then by a wait that lasts: has a rank of another host entered another operation
   // under the same number? Ranks that wait for different things may never send each other a header.
   std::function<std::optional<Failure>()> compare;
+  WaitWatch* watch = nullptr;                  // May be null; outlives the mesh.
+  const EnteredOperations* entered = nullptr;  // What this rank has entered; the same.
 };
 
 class TcpMesh {
@@ -83,6 +86,8 @@ class TcpMesh {
   void hang_up();
   // Ends an exchange that is under way in another thread, soon. Any thread.
   void interrupt();
+  // Written to when the alarm has news: ends the sleep of a wait, which then looks around.
+  int bell() const { return bell_; }
 
  private:
   struct Connection;
@@ -91,6 +96,10 @@ class TcpMesh {
   bool connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
   bool fail(const Failure& failure);
   bool is_other_operation(const OperationCall& call);
+  bool is_interrupted() const;
+  bool may_wait_on(std::int32_t rank, const OperationCall& call);
+  Failure difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
+                     const OperationShape& theirs, const std::string& sizes);
   Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;
@@ -101,6 +110,7 @@ class TcpMesh {
   std::chrono::steady_clock::time_point compared_at_;
   std::uint64_t compared_sequence_ = 0;
   const int interruption_;  // An eventfd, readable for ever once interrupt() was called.
+  const int bell_;          // An eventfd.
 };
 
 }  // namespace ivy::comm

@@ -79,6 +79,7 @@ class Store {
 
   const std::string& address() const { return address_; }
   const std::string& token_file() const { return token_file_; }
+  pid_t process() const { return child_; }
 
  private:
   pid_t child_ = -1;
@@ -101,6 +102,7 @@ void set_environment(const Hosts& hosts, int rank, const Store& store) {
   set("IVY_JOB_ID", kJobId);
   set("IVY_TOKEN_FILE", store.token_file());
   set("IVY_GENERATION", "0");
+  set("IVY_TEST_STORE_PID", std::to_string(store.process()));
   unsetenv("IVY_CONTROL");
 }
 

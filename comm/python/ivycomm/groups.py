@@ -119,9 +119,10 @@ def _begin(world):
 
 
 def finalize():
-    """Ends the world and every group; waits for nobody. Done by itself when the interpreter ends.
+    """Ends the world and every group. Done by itself when the interpreter ends.
 
-    Other threads must not be inside a call; abort() and Group.abort() wake them.
+    Waits for others only where the last operation was one that this rank could leave before they came (broadcast,
+    reduce, gather, scatter, scan), and raises what that operation would have raised then. Other threads must not be inside a call; abort() and Group.abort() wake them.
     """
     global _world
     if _world is None or _owner_pid != os.getpid():
@@ -131,8 +132,10 @@ def finalize():
                        code="FailedPrecondition")
     world, _world = _world, None
     handle, world._handle = world._handle, None
-    check(load().ivy_finalize(handle))
-    sweep(wait=True)  # Finalizing ended them all.
+    try:
+        check(load().ivy_finalize(handle))
+    finally:
+        sweep(wait=True)  # Finalizing ended them all.
 
 
 def _finalize_at_exit():

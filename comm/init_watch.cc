@@ -1,0 +1,79 @@
+#include "comm/init_watch.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <chrono>
+
+#include "comm/alarms.h"
+#include "comm/transports/futex.h"
+
+namespace ivy::comm {
+namespace {
+
+using comm_status::RankState;
+using comm_status::RankStatus;
+
+constexpr std::chrono::seconds kLookAround{10};
+
+}  // namespace
+
+InitWatch::InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank,
+                     store::Client& store)
+    : page_(page), own_rank_(own_rank), store_(store) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+InitWatch::~InitWatch() {
+  ending_.store(1);
+  futex_wake_all(ending_);
+  thread_.join();
+}
+
+std::optional<Failure> InitWatch::death() {
+  const std::lock_guard lock(mutex_);
+  return death_;
+}
+
+std::optional<Failure> InitWatch::look() const {
+  std::optional<Failure> first;
+  std::uint64_t first_ns = ~std::uint64_t{0};
+  if (page_.deaths() == 0) return first;
+  for (std::uint32_t rank = 0; rank < page_.shape().world_size; ++rank) {
+    const RankStatus status = page_.rank(rank);
+    const bool is_dead = status.state != RankState::kAlive && status.state != RankState::kLeft;
+    if (rank == own_rank_ || !is_dead || status.when_ns >= first_ns) continue;
+    Seat seat;
+    seat.world_rank = static_cast<std::int32_t>(rank);
+    seat.host_name = page_.host_name(status.host);
+    first = death_of(seat, status);
+    set_text(*first, std::string(first->text) + " before all ranks had called init");
+    set_operation(*first, comm_status::name_of(comm_status::Operation::kInit));
+    first_ns = status.when_ns;
+  }
+  return first;
+}
+
+void InitWatch::run() {
+  while (ending_.load() == 0) {
+    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const std::optional<Failure> found = look();
+    if (!found) {
+      futex_wait({&ending_, 0}, {&page_.news(), news}, kLookAround);
+      continue;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      death_ = found;
+    }
+    store_.cancel();
+    return;
+  }
+}
+
+}  // namespace ivy::comm

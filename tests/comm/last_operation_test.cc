@@ -1,0 +1,127 @@
+// A mismatch in the last operation, also in one that a rank can leave before the others come: every
+// rank errs, by the operation or by finalize, and shows both sides.
+#include <thread>
+
+#include "tests/comm/operations.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+struct Mismatch {
+  const char* name;
+  std::function<int(ivy_comm*, float*, float*)> first;   // All ranks but the last.
+  std::function<int(ivy_comm*, float*, float*)> second;  // The last.
+  std::vector<std::string> shown;
+};
+
+std::vector<std::size_t> counts_of(ivy_comm* comm, std::size_t each, std::size_t last) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(ivy_comm_size(comm)), each);
+  counts.back() = last;
+  return counts;
+}
+
+std::vector<Mismatch> mismatches() {
+  using F = float*;
+  const auto broadcast = [](int root, std::size_t count) {
+    return [=](ivy_comm* comm, F send, F) {
+      return ivy_broadcast(comm, send, count, IVY_F32, root, nullptr);
+    };
+  };
+  const auto reduce = [](int root) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      return ivy_reduce(comm, send, receive, 5, IVY_F32, IVY_SUM, root, nullptr);
+    };
+  };
+  const auto gather = [](int root) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      return ivy_gather(comm, send, receive, 5, IVY_F32, root, nullptr);
+    };
+  };
+  const auto scatter = [](int root) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      return ivy_scatter(comm, send, receive, 5, IVY_F32, root, nullptr);
+    };
+  };
+  const auto gather_v = [](std::size_t last) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      const std::vector<std::size_t> counts = counts_of(comm, 3, last);
+      return ivy_all_gather_v(comm, send, receive, counts.data(), nullptr, IVY_F32, nullptr);
+    };
+  };
+  const auto all_to_all_v = [](std::size_t receives) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      const std::vector<std::size_t> sent = counts_of(comm, 3, 3);
+      std::vector<std::size_t> received = sent;
+      received.front() = receives;
+      return ivy_all_to_all_v(comm, send, sent.data(), nullptr, receive, received.data(), nullptr,
+                              IVY_F32, nullptr);
+    };
+  };
+  return {
+      {"broadcast_root", broadcast(0, 5), broadcast(1, 5), {"rank 0", "rank 1", "broadcast"}},
+      {"broadcast_count", broadcast(0, 5), broadcast(0, 6), {"of 5", "of 6"}},
+      {"reduce_root", reduce(0), reduce(1), {"rank 0", "rank 1", "reduce(sum)"}},
+      {"gather_root", gather(0), gather(1), {"rank 0", "rank 1", "gather"}},
+      {"scatter_root", scatter(0), scatter(1), {"rank 0", "rank 1", "scatter"}},
+      {"broadcast_or_reduce", broadcast(0, 5), reduce(0), {"broadcast", "reduce(sum)"}},
+      {"all_gather_v", gather_v(3), gather_v(4), {"all_gatherv", "in all"}},
+      {"all_to_all_v", all_to_all_v(3), all_to_all_v(7), {"12", "28"}},
+  };
+}
+
+class LastOperationTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(LastOperationTest, MismatchIsAnErrorOfEveryRankThatShowsBothSides) {
+  for (const Mismatch& mismatch : mismatches()) {
+    SCOPED_TRACE(mismatch.name);
+    expect_well(run_world(GetParam(), [&](int rank) {
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.rank = -1;
+      options.world_size = -1;
+      options.timeout_ms = stretched(seconds(10)).count();
+      ivy_comm* world = nullptr;
+      ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+      std::vector<float> send(1000, 1);
+      std::vector<float> receive(1000);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      const bool is_last = rank == ivy_comm_size(world) - 1;
+      int code = (is_last ? mismatch.second : mismatch.first)(world, send.data(), receive.data());
+      std::string text = ivy_last_error();
+      const int finalized = ivy_finalize(world);
+      if (code == IVY_OK) {
+        code = finalized;
+        text = ivy_last_error();
+      }
+      EXPECT_EQ(code, IVY_ABORTED) << text;
+      for (const std::string& side : mismatch.shown) {
+        EXPECT_NE(text.find(side), std::string::npos) << side << " in: " << text;
+      }
+    }));
+    if (HasFailure()) return;
+  }
+}
+
+std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
+  return hosts_text(world.param);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LastOperationTest,
+                         ::testing::Values(one_host(2), one_host(3), host_each(2), host_each(3),
+                                           Hosts{2, 2}, Hosts{3, 1}),
+                         name_of_world);
+
+TEST(LastOperationsTest, FinalizeWaitsForTheLateOnesAndIsWell) {
+  expect_well(run_world(host_each(3), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    if (rank == 2) std::this_thread::sleep_for(milliseconds(200));
+    int value = rank;
+    EXPECT_EQ(ivy_broadcast(world, &value, 1, IVY_I32, 0, nullptr), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(value, 0);
+  }));
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

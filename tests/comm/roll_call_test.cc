@@ -1,0 +1,116 @@
+// Who is blamed at a timeout, from what ranks have said; and who has a processor of its own.
+#include "comm/roll_call.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "comm/processors.h"
+
+namespace ivy::comm {
+namespace {
+
+using Records = std::map<std::int32_t, WaitRecord>;
+
+WaitRecord waits_for(std::int32_t rank, std::uint64_t sequence = 5, std::uint32_t beat = 1) {
+  WaitRecord record;
+  record.entered.sequence = sequence;
+  record.waits_for = rank;
+  record.beat = beat;
+  return record;
+}
+
+WaitRecord sees(std::int32_t waited_for, std::int32_t culprit, const std::string& because) {
+  WaitRecord record = waits_for(waited_for);
+  record.culprit = culprit;
+  std::copy(because.begin(), because.end(), record.because);
+  return record;
+}
+
+FindRecord in(const Records& records) {
+  return [&records](std::int32_t rank) -> std::optional<WaitRecord> {
+    const auto found = records.find(rank);
+    return found != records.end() ? std::optional(found->second) : std::nullopt;
+  };
+}
+
+Suspect suspect_of(const Records& now, const Records& before = {}) {
+  return find_suspect(0, 5, in(before), in(now));
+}
+
+TEST(FindSuspectTest, TheEndOfTheChainIsToBlame) {
+  const Suspect suspect = suspect_of({{0, waits_for(2)}, {2, waits_for(3)}});
+  EXPECT_EQ(suspect.rank, 3);
+  EXPECT_FALSE(suspect.is_certain);
+  EXPECT_NE(suspect.because.find("rank 3"), std::string::npos);
+  // What it said of an earlier operation is no word on this one.
+  EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(3)}, {3, waits_for(0, 4)}}).rank, 3);
+}
+
+TEST(FindSuspectTest, WhoSawItKnowsBetter) {
+  const Suspect suspect =
+      suspect_of({{0, waits_for(2)}, {2, sees(4, 3, "rank 3 is stopped")}, {4, waits_for(0)}});
+  EXPECT_EQ(suspect.rank, 3);
+  EXPECT_TRUE(suspect.is_certain);
+  EXPECT_EQ(suspect.because, "rank 3 is stopped");
+}
+
+TEST(FindSuspectTest, WhoWaitsInARingButGivesNoSignOfLifeIsToBlame) {
+  const Records before = {{0, waits_for(1)}, {1, waits_for(2)}, {2, waits_for(0)}};
+  const Records now = {
+      {0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
+  EXPECT_EQ(suspect_of(now, before).rank, 2);
+  // Its time is over too, so it has said its last word.
+  Records over = now;
+  over[2].is_over = 1;
+  EXPECT_EQ(suspect_of(over, before).rank, -1);
+}
+
+TEST(FindSuspectTest, NobodyStandsOutInARingOfTheLiving) {
+  const Records now = {{0, waits_for(1)}, {1, waits_for(0)}};
+  EXPECT_EQ(suspect_of(now).rank, -1);
+  // Who is further owes nothing.
+  EXPECT_EQ(suspect_of({{0, waits_for(1)}, {1, waits_for(7, 6)}}).rank, -1);
+}
+
+TEST(EnteredOperationsTest, FindsTheFirstDifferenceThatBothKnow) {
+  EnteredOperations one;
+  EnteredOperations other;
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    one.enter(number, Fingerprint{{number, 0}});
+    other.enter(number, Fingerprint{{number == 15 ? 99 : number, 0}});
+  }
+  EXPECT_EQ(first_difference(one, other), 15U);
+  EXPECT_NE(one.hash, other.hash);
+  other = one;
+  other.enter(21, Fingerprint{{1, 1}});
+  EXPECT_FALSE(first_difference(one, other));
+  EXPECT_TRUE(one.has(13));
+  EXPECT_FALSE(one.has(12));
+  EXPECT_FALSE(one.has(21));
+}
+
+TEST(ProcessorsTest, TextThereAndBack) {
+  for (const char* const text : {"", "0", "0-3", "0-3,8", "1,3,5-6"}) {
+    EXPECT_EQ(processors_text(processors_from(text)), text);
+  }
+  for (const char* const text : {"x", "0-", "1,,2", "9999999", "-1"}) {
+    EXPECT_TRUE(processors_from(text).empty()) << text;
+  }
+  EXPECT_FALSE(own_processors().empty());
+}
+
+TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
+  EXPECT_TRUE(have_processor_each({{0, 1}, {0, 1}}));
+  EXPECT_FALSE(have_processor_each({{0, 1}, {0, 1}, {0, 1}}));
+  // Bound to one core each, and to the same one.
+  EXPECT_TRUE(have_processor_each({{0}, {1}}));
+  EXPECT_FALSE(have_processor_each({{0}, {0}}));
+  // Only when the first makes room.
+  EXPECT_TRUE(have_processor_each({{0, 1}, {0}, {1, 2}}));
+  EXPECT_FALSE(have_processor_each({{0, 1}, {0}, {1}}));
+  EXPECT_FALSE(have_processor_each({{0}, {}}));
+}
+
+}  // namespace
+}  // namespace ivy::comm
