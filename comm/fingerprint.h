@@ -17,12 +17,16 @@ namespace ivy::comm {
 
 using Operation = comm_status::Operation;
 
+// Where the buffers are.
+enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
+
 struct OperationShape {
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
   std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
   std::uint64_t count = 0;       // Elements of one rank; of *_v: a hash of all counts, or 0.
+  Place place = Place::kHost;
 };
 
 struct Fingerprint {
@@ -35,6 +39,8 @@ OperationShape shape_of(const Fingerprint& fingerprint);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
+// The same, and where its buffers are if those of `other` are elsewhere.
+std::string describe_beside(const OperationShape& shape, const OperationShape& other);
 
 // Stands for an array of counts in OperationShape::count (64-bit FNV-1a over the values).
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts);

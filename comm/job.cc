@@ -80,9 +80,12 @@ static_assert(std::is_trivially_copyable_v<EnteredOperations>);
 
 Failure difference(const std::string& communicator, const EnteredOperations& own,
                    const EnteredOperations& other, std::uint64_t sequence) {
+  const auto shape_by = [&](const EnteredOperations& by) {
+    return shape_of(by.fingerprints[sequence % EnteredOperations::kKept]);
+  };
   const auto called = [&](const EnteredOperations& by) {
     return "rank " + std::to_string(by.rank) + " calls " +
-           describe(shape_of(by.fingerprints[sequence % EnteredOperations::kKept]));
+           describe_beside(shape_by(by), shape_by(&by == &own ? other : own));
   };
   Failure failure =
       make_failure(FailureKind::kMismatch,

@@ -340,15 +340,18 @@ class TcpMesh::Exchange {
     const TcpPeer& peer = mesh_.options_.peers[static_cast<std::size_t>(receiving.rank)];
     std::string text = "operation " + std::to_string(call_.sequence) + " of communicator " +
                        mesh_.options_.communicator + " differs between ranks: rank " +
-                       std::to_string(mesh_.options_.self) + " calls " + describe(call_.shape);
+                       std::to_string(mesh_.options_.self) + " calls ";
+    const OperationShape shape =
+        shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}});
+    text +=
+        theirs.magic == kHeaderMagic ? describe_beside(call_.shape, shape) : describe(call_.shape);
     if (theirs.magic != kHeaderMagic) {
       text += ", rank " + std::to_string(receiving.rank) + " sent something that is no message";
     } else {
       text += ", rank " + std::to_string(receiving.rank) + " calls " +
-              describe(shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}})) +
-              " as operation " + std::to_string(theirs.sequence) + " with " +
-              std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
-              std::to_string(receiving.bytes);
+              describe_beside(shape, call_.shape) + " as operation " +
+              std::to_string(theirs.sequence) + " with " + std::to_string(theirs.bytes) +
+              " bytes for this rank, which expects " + std::to_string(receiving.bytes);
     }
     Failure failure = make_failure(FailureKind::kMismatch, text);
     failure.rank = peer.world_rank;
