@@ -13,12 +13,6 @@ namespace {
 using nccl::DeviceOperation;
 using nccl::Part;
 
-std::size_t span_of(const std::vector<Block>& blocks) {
-  std::size_t end = 0;
-  for (const Block& block : blocks) end = std::max(end, block.offset + block.bytes);
-  return end;
-}
-
 // A piece of device memory, and where it stands in the host's buffer.
 struct Piece {
   char* device = nullptr;
