@@ -168,6 +168,7 @@ class Communicator {
   bool fail_on_device(Failure failure, const OperationCall& call);
   void break_device();
   std::optional<Failure> device_trouble();
+  bool has_ended_well(const Failure& found) const;
   nccl::DeviceCommunicatorOptions device_options();
   nccl::DeviceCommunicator& device_communicator();
   Result<nccl::Stream> stream_behind(nccl::Stream stream, int device);

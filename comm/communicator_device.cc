@@ -16,6 +16,9 @@ namespace {
 
 using nccl::DeviceOperation;
 
+// How long an operation on the device may still run after a rank of it has left.
+constexpr std::chrono::seconds kLeftPatience{5};
+
 Called refused(const std::string& text) {
   Failure failure = make_failure(FailureKind::kOther, text);
   failure.code = 3;  // InvalidArgument; nothing was sent.
@@ -42,7 +45,24 @@ std::optional<Failure> Communicator::device_trouble() {
   if (is_broken_.load(std::memory_order_acquire)) return failure();
   const std::lock_guard lock(device_->alarm_mutex);
   if (device_->alarm == nullptr) device_->alarm = job_.make_alarm(name_, seats_, rank_);
-  return device_->alarm->look();
+  std::optional<Failure> found = device_->alarm->look();
+  if (!found || !has_ended_well(*found)) return found;
+  const auto now = std::chrono::steady_clock::now();
+  if (!device_->left_at) device_->left_at = now;
+  if (now - *device_->left_at < kLeftPatience) return std::nullopt;
+  return found;
+}
+
+// A rank may leave as soon as its own part of an operation is done, while others still wait for
+// theirs: on this host it says so before its process ends.
+bool Communicator::has_ended_well(const Failure& found) const {
+  if (found.kind != FailureKind::kRankDied || local_ == nullptr) return false;
+  for (std::size_t member = 0; member < local_ranks_.size(); ++member) {
+    if (world_rank(local_ranks_[member]) == found.rank) {
+      return local_->has_left(static_cast<std::uint32_t>(member));
+    }
+  }
+  return false;
 }
 
 nccl::DeviceCommunicatorOptions Communicator::device_options() {

@@ -3,8 +3,10 @@
 // Thread: any; the mutex guards what is named under it.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "comm/nccl/communicator.h"
 #include "comm/transports/alarm.h"
@@ -22,6 +24,8 @@ struct DeviceSide {
 
   std::mutex alarm_mutex;
   std::unique_ptr<Alarm> alarm;  // Its own: it is asked by threads outside the operation.
+
+  std::optional<std::chrono::steady_clock::time_point> left_at;  // First seen; also its mutex's.
 
   std::mutex mutex;
   nccl::Stream stream = nullptr;  // For asynchronous operations.

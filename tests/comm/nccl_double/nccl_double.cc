@@ -259,6 +259,7 @@ std::set<std::string>& own_files() {
   return *files;
 }
 void forget_files() {
+  const std::lock_guard lock(files_mutex);
   for (const std::string& file : own_files()) unlink(file.c_str());
 }
 
@@ -372,6 +373,7 @@ DOUBLE_API Status ncclCommDestroy(ncclComm* comm) {
 #if NCCL_DOUBLE_LACKS < 2
 DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
   count("ncclCommAbort");
+  forget_files();
   while (told("hang_abort") != nullptr) pause();
   comm->board->abort();
   end_thread(comm);
