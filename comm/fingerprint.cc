@@ -54,11 +54,10 @@ std::string root_text(const OperationShape& shape) {
 
 Fingerprint fingerprint_of(const OperationShape& shape) {
   Fingerprint fingerprint;
-  fingerprint.words[0] = static_cast<std::uint64_t>(shape.operation) |
-                         static_cast<std::uint64_t>(shape.dtype) << 8 |
-                         static_cast<std::uint64_t>(shape.op) << 16 |
-                         static_cast<std::uint64_t>(shape.place) << 24 |
-                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
+  fingerprint.words[0] =
+      static_cast<std::uint64_t>(shape.operation) | static_cast<std::uint64_t>(shape.dtype) << 8 |
+      static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.place) << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
   fingerprint.words[1] = shape.count;
   return fingerprint;
 }

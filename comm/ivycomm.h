@@ -15,8 +15,9 @@
  *
  * Buffers: dense memory, any alignment, all of a call on the host or all on one device. Device
  * memory is found by its address and travels by NCCL; see ivy_call.stream and "Device memory" in
- * comm/README.md. Where `send` and `recv` may not be the same they must not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it belongs in
- * `recv`. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
+ * comm/README.md. Where `send` and `recv` may not be the same they must not overlap. In place:
+ * `send` = IVY_IN_PLACE means that the input stands where it belongs in `recv`. A buffer of an
+ * asynchronous call belongs to the library until ivy_work_wait returned.
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's

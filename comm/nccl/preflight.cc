@@ -259,8 +259,8 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   if (found.empty()) {
     find_version_skew(ranks, found);
     find_shared_devices(ranks, found);
-    find_interfaces(ranks, found);
     find_limits(ranks, found);
+    find_interfaces(ranks, found);
     find_divergence(ranks, found);
   }
   std::stable_sort(found.begin(), found.end(), [](const Finding& left, const Finding& right) {

@@ -222,6 +222,15 @@ void compare_moves(ivy_comm* comm, Comparison& with, const DeviceCase& one, cons
                                 dtype, call);
       },
       how);
+}
+
+void compare_roots(ivy_comm* comm, Comparison& with, const DeviceCase& one, const ivy_call* how) {
+  const auto ranks = static_cast<std::size_t>(ivy_comm_size(comm));
+  const auto rank = static_cast<std::size_t>(ivy_comm_rank(comm));
+  const int dtype = one.dtype;
+  const std::size_t count = one.count;
+  const int root = static_cast<int>(ranks) - 1;
+  const Uneven gaps = uneven(count, ranks, true);
   with.check(
       "gather", count, count * ranks,
       [&](const void* send, void* recv, const ivy_call* call) {
@@ -279,6 +288,7 @@ void compare_with_host(ivy_comm* comm, Device& device, const DeviceCase& one, co
   Comparison with(comm, device, one);
   compare_reductions(comm, with, one, how);
   compare_moves(comm, with, one, how);
+  compare_roots(comm, with, one, how);
 }
 
 std::vector<DeviceCase> device_cases(std::size_t count) {

@@ -1,5 +1,7 @@
 // NCCL's part of libivycomm on the stand-ins (nccl_double/): real processes, real bytes, no device.
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -233,14 +235,37 @@ struct Refusal {
   int code = IVY_FAILED_PRECONDITION;
 };
 
+// From here on this process has mounts of its own.
+bool has_own_mounts() {
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+void shrink_shared_memory() {
+  EXPECT_TRUE(has_own_mounts());
+  EXPECT_EQ(mount("none", "/dev/shm", "tmpfs", 0, "size=1m"), 0);
+}
+
+// Another host by its boot id, with an InfiniBand adapter and little memory that may be locked.
+void pretend_infiniband() {
+  EXPECT_TRUE(has_own_mounts());
+  EXPECT_EQ(mount("none", "/sys/class", "tmpfs", 0, nullptr), 0);
+  std::filesystem::create_directories("/sys/class/infiniband/mlx5_0");
+  std::ofstream("/sys/class/boot_id") << "another\n";
+  EXPECT_EQ(
+      mount("/sys/class/boot_id", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr), 0);
+  const rlimit little = {64 << 10, 64 << 10};
+  setrlimit(RLIMIT_MEMLOCK, &little);
+}
+
 void expect_refusal(const Refusal& refusal) {
   SCOPED_TRACE(refusal.name);
   constexpr milliseconds kTimeout = seconds(5);
   expect_well(run_world(one_host(2), [&](int rank) {
     use_doubles();
-    refusal.before(rank);
     World world(kTimeout);
     if (!world) return;
+    refusal.before(rank);
     const auto began = monotonic_ms();
     EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), refusal.code);
     EXPECT_LE(monotonic_ms() - began, stretched(kTimeout + seconds(1)).count());
@@ -315,6 +340,26 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
+}
+
+TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounts of its own need root";
+  expect_refusal({"small /dev/shm",
+                  [](int rank) {
+                    if (rank == 1) shrink_shared_memory();
+                  },
+                  {"rank 1 (", "/dev/shm has", "2 ranks need 32 MiB", "--shm-size"}});
+  expect_refusal({"memlock",
+                  [](int rank) {
+                    if (rank == 1) pretend_infiniband();
+                  },
+                  {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
+  expect_refusal({"stack",
+                  [](int rank) {
+                    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+                    if (rank == 0) setrlimit(RLIMIT_STACK, &none);
+                  },
+                  {"rank 0 (", "stack limit is unlimited", "ulimit -s 8192"}});
 }
 
 TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {

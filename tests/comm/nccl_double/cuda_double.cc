@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #define DOUBLE_API extern "C" __attribute__((visibility("default")))
 
@@ -213,7 +214,12 @@ DOUBLE_API Result cuMemcpyDtoHAsync_v2(void* to, std::uintptr_t from, std::size_
 DOUBLE_API Result cuMemcpyHtoDAsync_v2(std::uintptr_t to, const void* from, std::size_t bytes,
                                        void* stream) {
   if (find_device(to, bytes) < 0) return kInvalidValue;
-  return copy(to, reinterpret_cast<std::uintptr_t>(from), bytes, stream);
+  // CUDA has read memory of the host that is not pinned when this returns.
+  const char* const begin = static_cast<const char*>(from);
+  stream_of(stream).push([to, data = std::vector<char>(begin, begin + bytes)] {
+    std::memcpy(reinterpret_cast<void*>(to), data.data(), data.size());
+  });
+  return 0;
 }
 
 DOUBLE_API Result cuMemcpyDtoDAsync_v2(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
