@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/c_interface.h"
+#include "comm/c_device.h"
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
@@ -87,6 +87,7 @@ int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_send(comm, buffer, count, dtype, to, tag));
+    IVY_CHECKED(expect_host("send", {buffer}));
     return run_message(comm, request_for(true, const_cast<void*>(buffer), count, dtype, to, tag),
                        nullptr, call);
   });
@@ -98,6 +99,7 @@ int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, in
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag));
+    IVY_CHECKED(expect_host("recv", {buffer}));
     return run_message(comm, request_for(false, buffer, count, dtype, from, tag), message, call);
   });
 }
@@ -110,6 +112,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag));
     IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag));
+    IVY_CHECKED(expect_host("sendrecv", {send, recv}));
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
     }

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/c_interface.h"
+#include "comm/c_device.h"
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
@@ -39,6 +39,61 @@ std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
   return blocks;
 }
 
+nccl::DeviceOperation reduction(Operation operation, std::vector<nccl::Part> parts, int dtype,
+                                int op, int root, const Placed& placed, const ivy_call* call) {
+  std::size_t total = 0;
+  for (const nccl::Part& part : parts) total += part.count;
+  OperationShape shape = shape_for(operation, dtype, total, root);
+  shape.op = static_cast<ReduceOp>(op);
+  nccl::DeviceOperation made = placed.operation(shape, call);
+  made.parts = std::move(parts);
+  return made;
+}
+
+// A buffer as blocks, or as this rank's bytes.
+struct Buffer {
+  const void* data;
+  std::vector<Block> blocks;
+  std::size_t bytes;
+};
+
+int on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+              const OperationShape& shape, Buffer send, Buffer receive) {
+  nccl::DeviceOperation operation = placed.operation(shape, call);
+  operation.send = send.data;
+  operation.send_blocks = std::move(send.blocks);
+  operation.send_bytes = send.bytes;
+  operation.receive = const_cast<void*>(receive.data);
+  operation.receive_blocks = std::move(receive.blocks);
+  operation.receive_bytes = receive.bytes;
+  return finish(comm, call, comm->communicator->on_device(std::move(operation), options_of(call)));
+}
+
+int scatter_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+                      const OperationShape& shape, const void* send, void* recv,
+                      std::vector<std::size_t> counts) {
+  nccl::DeviceOperation operation = placed.operation(shape, call);
+  operation.send = send;
+  operation.receive = recv;
+  operation.counts = std::move(counts);
+  return finish(comm, call, comm->communicator->on_device(std::move(operation), options_of(call)));
+}
+
+// All parts are in one place.
+int find_parts(const ivy_call* call, const std::vector<const void*>& from,
+               const std::vector<void*>& to, Placed& placed) {
+  for (std::size_t part = 0; part < from.size(); ++part) {
+    Placed own;
+    IVY_CHECKED(find_place(call, {from[part], to[part]}, own));
+    if (part > 0 && (own.is_device != placed.is_device || own.device != placed.device)) {
+      return invalid("the parts of one operation must be in one place: part " +
+                     std::to_string(part) + " is not where part 0 is");
+    }
+    placed = own;
+  }
+  return IVY_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -61,6 +116,15 @@ int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, i
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
     IVY_CHECKED(check_buffer(recv, count, "recv"));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return finish(
+          comm, call,
+          comm->communicator->on_device(
+              reduction(Operation::kAllReduce, {{send, recv, count}}, dtype, op, -1, placed, call),
+              options_of(call)));
+    }
     return finish(comm, call,
                   comm->communicator->all_reduce(or_nothing(send), or_nothing(recv), count,
                                                  static_cast<Dtype>(dtype),
@@ -80,6 +144,15 @@ int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int d
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
     if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
+    if (placed.is_device) {
+      return finish(
+          comm, call,
+          comm->communicator->on_device(
+              reduction(Operation::kReduce, {{send, recv, count}}, dtype, op, root, placed, call),
+              options_of(call)));
+    }
     return finish(comm, call,
                   comm->communicator->reduce(or_nothing(send), or_nothing(recv), count,
                                              static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
@@ -96,6 +169,16 @@ int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int roo
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(count, dtype, 1));
     IVY_CHECKED(check_buffer(buffer, count, "buffer"));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {buffer}, placed));
+    if (placed.is_device) {
+      nccl::DeviceOperation operation =
+          placed.operation(shape_for(Operation::kBroadcast, dtype, count, root), call);
+      operation.receive = buffer;
+      operation.receive_bytes = count * size_of(dtype);
+      return finish(comm, call,
+                    comm->communicator->on_device(std::move(operation), options_of(call)));
+    }
     return finish(comm, call,
                   comm->communicator->broadcast(or_nothing(buffer), count,
                                                 static_cast<Dtype>(dtype), root, options_of(call)));
@@ -117,9 +200,15 @@ int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, i
              static_cast<std::size_t>(comm->communicator->rank()) * bytes;
     }
     IVY_CHECKED(check_buffer(send, count, "send"));
+    const OperationShape shape = shape_for(Operation::kAllGather, dtype, count);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, {}, bytes},
+                       {recv, even_blocks(size, bytes), 0});
+    }
     return finish(comm, call,
-                  comm->communicator->all_gather(shape_for(Operation::kAllGather, dtype, count),
-                                                 or_nothing(send), or_nothing(recv),
+                  comm->communicator->all_gather(shape, or_nothing(send), or_nothing(recv),
                                                  even_blocks(size, bytes), options_of(call)));
   });
 }
@@ -141,9 +230,14 @@ int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t*
     if (send == IVY_IN_PLACE) send = static_cast<char*>(or_nothing(recv)) + blocks[rank].offset;
     IVY_CHECKED(check_buffer(send, counts[rank], "send"));
     const std::uint64_t hash = counts_fingerprint({counts, static_cast<std::size_t>(size)});
+    const OperationShape shape = shape_for(Operation::kAllGatherV, dtype, hash);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, {}, 0}, {recv, std::move(blocks), 0});
+    }
     return finish(comm, call,
-                  comm->communicator->all_gather(shape_for(Operation::kAllGatherV, dtype, hash),
-                                                 or_nothing(send), or_nothing(recv),
+                  comm->communicator->all_gather(shape, or_nothing(send), or_nothing(recv),
                                                  std::move(blocks), options_of(call)));
   });
 }
@@ -161,6 +255,12 @@ int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t coun
     IVY_CHECKED(check_buffer(recv, count, "recv"));
     OperationShape shape = shape_for(Operation::kReduceScatter, dtype, count);
     shape.op = static_cast<ReduceOp>(op);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return scatter_on_device(comm, call, placed, shape, send, recv,
+                               std::vector<std::size_t>(size, count));
+    }
     return finish(comm, call,
                   comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
                                                      std::vector<std::size_t>(size, count),
@@ -187,6 +287,11 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     OperationShape shape =
         shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
     shape.op = static_cast<ReduceOp>(op);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return scatter_on_device(comm, call, placed, shape, send, recv, std::move(list));
+    }
     return finish(comm, call,
                   comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
                                                      std::move(list), options_of(call)));
@@ -210,11 +315,16 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
       send = static_cast<char*>(or_nothing(recv)) + static_cast<std::size_t>(root) * bytes;
     }
     IVY_CHECKED(check_buffer(send, count, "send"));
+    const OperationShape shape = shape_for(Operation::kGather, dtype, count, root);
+    std::vector<Block> blocks = is_root ? even_blocks(size, bytes) : std::vector<Block>();
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, std::move(blocks), 0});
+    }
     return finish(comm, call,
-                  comm->communicator->gather(
-                      shape_for(Operation::kGather, dtype, count, root), or_nothing(send), bytes,
-                      or_nothing(recv), is_root ? even_blocks(size, bytes) : std::vector<Block>(),
-                      options_of(call)));
+                  comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
+                                             std::move(blocks), options_of(call)));
   });
 }
 
@@ -239,11 +349,16 @@ int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv
       send_count = counts[root];
     }
     IVY_CHECKED(check_buffer(send, send_count, "send"));
-    return finish(
-        comm, call,
-        comm->communicator->gather(shape_for(Operation::kGatherV, dtype, 0, root), or_nothing(send),
-                                   send_count * size_of(dtype), or_nothing(recv), std::move(blocks),
-                                   options_of(call)));
+    const OperationShape shape = shape_for(Operation::kGatherV, dtype, 0, root);
+    const std::size_t bytes = send_count * size_of(dtype);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, std::move(blocks), 0});
+    }
+    return finish(comm, call,
+                  comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
+                                             std::move(blocks), options_of(call)));
   });
 }
 
@@ -265,11 +380,16 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
              static_cast<std::size_t>(root) * bytes;
     }
     IVY_CHECKED(check_buffer(recv, count, "recv"));
+    const OperationShape shape = shape_for(Operation::kScatter, dtype, count, root);
+    std::vector<Block> blocks = is_root ? even_blocks(size, bytes) : std::vector<Block>();
+    Placed placed;
+    IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, std::move(blocks), 0}, {recv, {}, bytes});
+    }
     return finish(comm, call,
-                  comm->communicator->scatter(
-                      shape_for(Operation::kScatter, dtype, count, root), or_nothing(send),
-                      is_root ? even_blocks(size, bytes) : std::vector<Block>(), or_nothing(recv),
-                      bytes, options_of(call)));
+                  comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
+                                              or_nothing(recv), bytes, options_of(call)));
   });
 }
 
@@ -295,10 +415,16 @@ int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
       recv_count = counts[root];
     }
     IVY_CHECKED(check_buffer(recv, recv_count, "recv"));
+    const OperationShape shape = shape_for(Operation::kScatterV, dtype, 0, root);
+    const std::size_t bytes = recv_count * size_of(dtype);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, std::move(blocks), 0}, {recv, {}, bytes});
+    }
     return finish(comm, call,
-                  comm->communicator->scatter(shape_for(Operation::kScatterV, dtype, 0, root),
-                                              or_nothing(send), std::move(blocks), or_nothing(recv),
-                                              recv_count * size_of(dtype), options_of(call)));
+                  comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
+                                              or_nothing(recv), bytes, options_of(call)));
   });
 }
 
@@ -314,10 +440,18 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
     IVY_CHECKED(check_buffer(send, count, "send"));
     IVY_CHECKED(check_buffer(recv, count, "recv"));
     const std::vector<Block> blocks = even_blocks(size, count * size_of(dtype));
+    const OperationShape shape = shape_for(Operation::kAllToAll, dtype, count);
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      if (send == recv && count != 0) {
+        return invalid("all_to_all of device memory cannot work in place; give another recv");
+      }
+      return on_device(comm, call, placed, shape, {send, blocks, 0}, {recv, blocks, 0});
+    }
     return finish(comm, call,
-                  comm->communicator->all_to_all(shape_for(Operation::kAllToAll, dtype, count),
-                                                 or_nothing(send), blocks, or_nothing(recv), blocks,
-                                                 options_of(call)));
+                  comm->communicator->all_to_all(shape, or_nothing(send), blocks, or_nothing(recv),
+                                                 blocks, options_of(call)));
   });
 }
 
@@ -331,13 +465,19 @@ int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts
     if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
     if (send_counts == nullptr || recv_counts == nullptr) return invalid("a counts array is NULL");
     const std::int32_t size = comm->communicator->size();
+    const OperationShape shape = shape_for(Operation::kAllToAllV, dtype, 0);
+    std::vector<Block> from = uneven_blocks(size, send_counts, send_displacements, size_of(dtype));
+    std::vector<Block> to = uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return on_device(comm, call, placed, shape, {send, std::move(from), 0},
+                       {recv, std::move(to), 0});
+    }
     return finish(
         comm, call,
-        comm->communicator->all_to_all(
-            shape_for(Operation::kAllToAllV, dtype, 0), or_nothing(send),
-            uneven_blocks(size, send_counts, send_displacements, size_of(dtype)), or_nothing(recv),
-            uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype)),
-            options_of(call)));
+        comm->communicator->all_to_all(shape, or_nothing(send), std::move(from), or_nothing(recv),
+                                       std::move(to), options_of(call)));
   });
 }
 
@@ -351,6 +491,14 @@ int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dty
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
     IVY_CHECKED(check_buffer(recv, count, "recv"));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      return finish(comm, call,
+                    comm->communicator->on_device(reduction(Operation::kScan, {{send, recv, count}},
+                                                            dtype, op, -1, placed, call),
+                                                  options_of(call)));
+    }
     return finish(comm, call,
                   comm->communicator->scan(or_nothing(send), or_nothing(recv), count,
                                            static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
@@ -379,6 +527,18 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
       from.push_back(input);
       to.push_back(recv[part]);
       list.push_back(counts[part]);
+    }
+    Placed placed;
+    IVY_CHECKED(find_parts(call, from, to, placed));
+    if (placed.is_device) {
+      std::vector<nccl::Part> all;
+      for (std::size_t part = 0; part < parts; ++part) {
+        all.push_back({from[part], to[part], list[part]});
+      }
+      return finish(comm, call,
+                    comm->communicator->on_device(reduction(Operation::kAllReduce, std::move(all),
+                                                            dtype, op, -1, placed, call),
+                                                  options_of(call)));
     }
     return finish(comm, call,
                   comm->communicator->all_reduce_coalesced(

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "comm/device_side.h"
 #include "comm/ivycomm_types.h"
 #include "comm/job.h"
 #include "comm/message_board.h"
@@ -80,7 +81,8 @@ Communicator::Communicator(Job& job, std::string name, std::vector<Seat> seats, 
       alarm_(std::move(alarm)),
       local_(std::move(local)),
       status_row_(job.take_row(name_)),
-      name_hash_(comm_status::communicator_hash(name_)) {
+      name_hash_(comm_status::communicator_hash(name_)),
+      device_(std::make_unique<DeviceSide>()) {
   if (status_row_) slot_.emplace(job_.control()->page().slot(job_.control()->slot()));
   const auto place = std::find(local_ranks_.begin(), local_ranks_.end(), rank_);
   local_rank_ = static_cast<std::int32_t>(place - local_ranks_.begin());
@@ -203,6 +205,11 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
   return {*work->wait(std::chrono::milliseconds(-1)), nullptr};
 }
 
+Called Communicator::run_any(const OperationShape& shape, const CallOptions& options,
+                             std::function<bool(const OperationCall&)> body) {
+  return run(shape, options, std::move(body));
+}
+
 template <class Body>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
   if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
@@ -265,7 +272,8 @@ Outcome Communicator::broken(const Failure& found) {
     // Last: a store that hangs must not keep those from waking who can be woken without it.
     if (is_own_abort) job_.agree(failure, name_);
   }
-  return Outcome(failure);
+  break_device();
+  return Outcome(*this->failure());
 }
 
 Outcome Communicator::part() {
@@ -637,11 +645,17 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     }
   }
   std::unique_ptr<SharedSegment> segment = IVY_TRY(share_segment(local));
-  if (place == ranks.end()) return std::unique_ptr<Communicator>();
   const auto self = static_cast<std::int32_t>(place - ranks.begin());
+  const bool is_member = place != ranks.end();
+  // The group's first rank stands for it: all colours of a split differ.
+  std::unique_ptr<nccl::DeviceCommunicator> device =
+      IVY_TRY(split_device(is_member ? ranks.front() : -1, self));
+  if (!is_member) return std::unique_ptr<Communicator>();
   LocalPart part = make_local_part(job_, name, seats, self, std::move(segment));
-  return std::make_unique<Communicator>(job_, name, std::move(seats), self, std::move(part.alarm),
-                                        std::move(part.group), timeout_);
+  auto child = std::make_unique<Communicator>(
+      job_, name, std::move(seats), self, std::move(part.alarm), std::move(part.group), timeout_);
+  child->adopt_device(std::move(device));
+  return child;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make_group(

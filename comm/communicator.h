@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "comm/failure.h"
 #include "comm/fast_clock.h"
 #include "comm/fingerprint.h"
+#include "comm/nccl/operation.h"
 #include "comm/point_to_point.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_group.h"
@@ -37,7 +39,12 @@ namespace ivy::comm {
 
 class Job;
 class RollCall;
+struct DeviceSide;
 struct EnteredOperations;
+namespace nccl {
+class DeviceCommunicator;
+struct DeviceCommunicatorOptions;
+}  // namespace nccl
 
 // Where a rank of the communicator is.
 struct Seat {
@@ -108,6 +115,11 @@ class Communicator {
                               std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
                               const CallOptions& options);
 
+  // ---- Device memory (communicator_device.cc) ----
+  Called on_device(nccl::DeviceOperation operation, const CallOptions& options);
+  // Makes what the first operation on device memory would make.
+  Called prepare_device(int device, const CallOptions& options);
+
   // ---- Messages. Not in order with the collectives. ----
   // Blocks until all are done.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
@@ -149,6 +161,25 @@ class Communicator {
   Result<std::unique_ptr<SharedSegment>> share_segment(
       const std::vector<std::int32_t>& local_ranks);
   std::string child_name(std::int32_t color);
+  Called run_any(const OperationShape& shape, const CallOptions& options,
+                 std::function<bool(const OperationCall&)> body);
+
+  bool carry_out_on_device(const OperationCall& call, const nccl::DeviceOperation& operation);
+  bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
+  bool carry_out_on_host(const OperationCall& call, const nccl::DeviceOperation& operation,
+                         char* send, char* receive);
+  bool move_on_host(const OperationCall& call, const nccl::DeviceOperation& operation, char* send,
+                    char* receive);
+  bool fail_on_device(Failure failure, const OperationCall& call);
+  void break_device();
+  std::optional<Failure> device_trouble();
+  bool has_ended_well(const Failure& found) const;
+  nccl::DeviceCommunicatorOptions device_options();
+  nccl::DeviceCommunicator& device_communicator();
+  Result<nccl::Stream> stream_behind(nccl::Stream stream, int device);
+  Result<std::unique_ptr<nccl::DeviceCommunicator>> split_device(std::int32_t color,
+                                                                 std::int32_t key);
+  void adopt_device(std::unique_ptr<nccl::DeviceCommunicator> device);
 
   Job& job_;
   const std::string name_;
@@ -182,6 +213,8 @@ class Communicator {
   std::mutex messages_mutex_;
   std::optional<std::uint32_t> message_row_;  // Of the supervisor's page. Both guarded by it.
   std::unique_ptr<PointToPoint> messages_;    // Null: never used.
+
+  const std::unique_ptr<DeviceSide> device_;
 
   WorkQueue queue_;  // Last: ends first.
 };

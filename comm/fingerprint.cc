@@ -66,10 +66,10 @@ std::uint64_t elements_of(const OperationShape& shape) {
 
 Fingerprint fingerprint_of(const OperationShape& shape) {
   Fingerprint fingerprint;
-  fingerprint.words[0] = static_cast<std::uint64_t>(shape.operation) |
-                         static_cast<std::uint64_t>(shape.dtype) << 8 |
-                         static_cast<std::uint64_t>(shape.op) << 16 |
-                         static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
+  fingerprint.words[0] =
+      static_cast<std::uint64_t>(shape.operation) | static_cast<std::uint64_t>(shape.dtype) << 8 |
+      static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.place) << 24 |
+      static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
   fingerprint.words[1] = shape.count;
   return fingerprint;
 }
@@ -79,6 +79,7 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
   shape.operation = static_cast<Operation>(fingerprint.words[0] & 0xff);
   shape.dtype = static_cast<Dtype>(fingerprint.words[0] >> 8 & 0xff);
   shape.op = static_cast<ReduceOp>(fingerprint.words[0] >> 16 & 0xff);
+  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 0xff);
   shape.root = static_cast<std::int32_t>(fingerprint.words[0] >> 32);
   shape.count = fingerprint.words[1];
   return shape;
@@ -98,6 +99,12 @@ std::string describe(const OperationShape& shape) {
     text += " of " + std::to_string(shape.count) + " " + std::string(dtype_name(shape.dtype));
   }
   return text + root_text(shape);
+}
+
+std::string describe_beside(const OperationShape& shape, const OperationShape& other) {
+  if (shape.place == other.place) return describe(shape);
+  return describe(shape) +
+         (shape.place == Place::kDevice ? " in device memory" : " in host memory");
 }
 
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts) {

@@ -17,12 +17,16 @@ namespace ivy::comm {
 
 using Operation = comm_status::Operation;
 
+// Where the buffers are.
+enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
+
 struct OperationShape {
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
   std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
   std::uint64_t count = 0;       // Elements of one rank; of *_v: counts_fingerprint(), or 0.
+  Place place = Place::kHost;
 
   bool operator==(const OperationShape&) const = default;
 };
@@ -42,6 +46,8 @@ std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
+// The same, and where its buffers are if those of `other` are elsewhere.
+std::string describe_beside(const OperationShape& shape, const OperationShape& other);
 
 // Stands for an array of counts in OperationShape::count: their sum (40 bits, or the most that they
 // hold) and 24 bits of FNV-1a over the values.

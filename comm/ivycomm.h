@@ -13,9 +13,11 @@
  * communicators are independent. Point-to-point calls are ordered only among themselves (pair and
  * tag).
  *
- * Buffers: dense host memory, any alignment. Where `send` and `recv` may not be the same they must
- * not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it belongs in
- * `recv`. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
+ * Buffers: dense memory, any alignment, all of a call on the host or all on one device. Device
+ * memory is found by its address and travels by NCCL; see ivy_call.stream and "Device memory" in
+ * comm/README.md. Where `send` and `recv` may not be the same they must not overlap. In place:
+ * `send` = IVY_IN_PLACE means that the input stands where it belongs in `recv`. A buffer of an
+ * asynchronous call belongs to the library until ivy_work_wait returned.
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's
@@ -86,6 +88,11 @@ IVY_API int ivy_comm_free(ivy_comm* group);
 
 /* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Any thread. */
 IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
+
+/* Makes NCCL's part of a communicator ahead of its first collective on device memory, which would
+ * make it. Every rank calls it. `device`: as the process numbers them; -1: the current one. What
+ * keeps NCCL from working on any rank is told on every rank, with what to do. */
+IVY_API int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 

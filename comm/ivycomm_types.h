@@ -100,12 +100,20 @@ typedef struct ivy_options {
       timeout_ms; /* Of ivy_init and every operation that names none; 0: 600,000; IVY_FOREVER. */
 } ivy_options;
 
+/* Flags of a call on device memory. */
+#define IVY_ENQUEUE                                                            \
+  1u /* Return once the operation is on the stream: what the caller puts there \
+        later finds the result. What fails after that is told by the next call. */
+#define IVY_DEVICE_MEMORY 2u /* The buffers are device memory: for ranks that give none. */
+
 /* How one call is made; NULL = all zero. */
 typedef struct ivy_call {
   size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
   int64_t timeout_ms;  /* 0: the communicator's. */
   ivy_work** work;     /* Not NULL: return at once; the operation's handle is put here. */
   double factor;       /* Of IVY_PREMUL_SUM. */
+  void* stream;   /* Of device memory: cudaStream_t or hipStream_t; NULL: the default stream. */
+  uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY. */
 } ivy_call;
 
 typedef struct ivy_message {

@@ -82,7 +82,9 @@ std::string encode_seat(const std::string& host_key, const std::string& address)
 Failure difference(const std::string& communicator, const EnteredOperations& own,
                    const EnteredOperations& other, std::uint64_t sequence) {
   const auto called = [&](const EnteredOperations& by) {
-    return "rank " + std::to_string(by.rank) + " calls " + describe(by.shape(sequence));
+    const OperationShape shape = by.shape(sequence);
+    return "rank " + std::to_string(by.rank) + " calls " +
+           describe_beside(shape, (&by == &own ? other : own).shape(sequence));
   };
   Failure failure =
       make_failure(FailureKind::kMismatch,

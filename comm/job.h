@@ -65,6 +65,8 @@ class Job {
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);
+  // A name in the store that is this world's alone.
+  std::string key(const std::string& name) const;
 
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
@@ -76,7 +78,6 @@ class Job {
   std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
       const std::vector<std::int32_t>& local);
-  std::string key(const std::string& name) const;
 
   const Identity identity_;
   const std::chrono::milliseconds timeout_;

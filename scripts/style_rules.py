@@ -61,6 +61,7 @@ PURE = {
         "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "
         "native_dialect torch_dialect pmi_dialect",
         "comm": "identity launchers meeting_note fingerprint selector",
+        "comm/nccl": "preflight reduction_plan",
     }.items()
     for name in names.split()
 }

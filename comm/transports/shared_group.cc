@@ -368,11 +368,12 @@ Failure SharedGroup::timeout_failure(std::uint32_t blamed, const std::string& be
 
 Failure SharedGroup::mismatch_failure(std::uint32_t member, const Fingerprint& theirs,
                                       const Fingerprint& ours) const {
-  const std::string text =
-      "operation " + std::to_string(sequence_) + " of communicator " + options_.communicator +
-      " differs between ranks: rank " + std::to_string(options_.members[self_].rank) + " calls " +
-      describe(shape_of(ours)) + ", rank " + std::to_string(options_.members[member].rank) +
-      " calls " + describe(shape_of(theirs));
+  const std::string text = "operation " + std::to_string(sequence_) + " of communicator " +
+                           options_.communicator + " differs between ranks: rank " +
+                           std::to_string(options_.members[self_].rank) + " calls " +
+                           describe_beside(shape_of(ours), shape_of(theirs)) + ", rank " +
+                           std::to_string(options_.members[member].rank) + " calls " +
+                           describe_beside(shape_of(theirs), shape_of(ours));
   Failure failure = make_failure(FailureKind::kMismatch, text);
   failure.rank = options_.members[member].world_rank;
   failure.sequence = sequence_;

@@ -243,8 +243,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
   Failure failure = make_failure(
       FailureKind::kMismatch, "operation " + std::to_string(number) + " of communicator " +
                                   options_.communicator + " differs between ranks: rank " +
-                                  std::to_string(options_.self) + " calls " + describe(ours) +
-                                  ", rank " + std::to_string(rank) + " calls " + describe(shown) +
+                                  std::to_string(options_.self) + " calls " + describe_beside(ours, shown) +
+                                  ", rank " + std::to_string(rank) + " calls " + describe_beside(shown, ours) +
                                   more);
   failure.rank = peer.world_rank;
   failure.sequence = number;

@@ -21,7 +21,8 @@ from .objects import all_gather_object, broadcast_object, gather_object, scatter
 from .job_store import store
 from .work import Message, Timing, Work
 from .groups import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
-                    local_world_size, new_group, node_rank, num_nodes, rank, source, split, world, world_size)
+                    local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, source, split, world,
+                     world_size)
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,6 @@ __all__ = [
     "all_reduce_", "all_reduce_coalesced", "all_to_all", "all_to_all_", "barrier", "broadcast", "broadcast_",
     "broadcast_object", "finalize", "gather", "gather_object", "init", "irecv", "is_initialized",
     "is_main_process", "isend", "local_rank", "local_world_size", "new_group", "node_rank", "num_nodes",
-    "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "scan", "scan_", "scatter",
+    "prepare_device", "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "scan", "scan_", "scatter",
     "scatter_object", "send", "sendrecv", "source", "split", "store", "world", "world_size",
 ]

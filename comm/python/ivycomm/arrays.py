@@ -5,19 +5,26 @@ Nothing here imports a framework that the caller has not imported, but NumPy for
 Another framework is another class with the same methods, in `_KINDS`.
 """
 
+import ctypes
 import sys
 
 from .element_types import dtype_number
 
 
 class Memory:
-    """Dense memory of an array: what the C interface needs, and who keeps it alive."""
+    """Dense memory of an array: what the C interface needs, and who keeps it alive.
 
-    __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes")
+    stream: None for host memory; of a device's memory the stream (a number) on which it is used.
+    """
 
-    def __init__(self, owner, pointer, count, dtype, item_bytes):
+    __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream")
+    any_on_device = False  # Has this process ever sent a device's memory?
+
+    def __init__(self, owner, pointer, count, dtype, item_bytes, stream=None):
         self.owner, self.pointer, self.count, self.dtype = owner, pointer, count, dtype
-        self.item_bytes = item_bytes
+        self.item_bytes, self.stream = item_bytes, stream
+        if stream is not None:
+            Memory.any_on_device = True
 
     @property
     def bytes(self):
@@ -25,6 +32,21 @@ class Memory:
 
     def overlaps(self, other):
         return (self.pointer < other.pointer + other.bytes and other.pointer < self.pointer + self.bytes)
+
+
+def find_stream(kept):
+    """The stream of the first device memory among what an operation keeps; None: host memory."""
+    if not Memory.any_on_device:
+        return None
+    for part in kept if isinstance(kept, (tuple, list)) else (kept,):
+        if isinstance(part, Memory):
+            found = part.stream
+        else:
+            part = getattr(part, "keep", part)  # _Operands
+            found = find_stream(part) if isinstance(part, (tuple, list)) else None
+        if found is not None:
+            return found
+    return None
 
 
 class NumpyArrays:
@@ -80,7 +102,17 @@ class NumpyArrays:
         return numpy.empty(shape, dtype)
 
     @classmethod
-    def by_name(cls, name, shape):
+    def place(cls, x):
+        """Where the array is, for by_name on another rank."""
+        return "cpu"
+
+    @classmethod
+    def copy(cls, to, from_):
+        """Contents of one Memory to another of the same size."""
+        ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
+
+    @classmethod
+    def by_name(cls, name, shape, place):
         """A new array by the type's name, for a rank that has none to show."""
         import numpy
         try:
@@ -126,15 +158,18 @@ class TorchArrays:
     @classmethod
     def _dense(cls, x):
         torch = cls.module()
-        if x.device.type != "cpu":
-            raise TypeError(f"the tensor is on {x.device}; only tensors on the CPU can be sent so far: x.cpu()")
+        if x.device.type not in ("cpu", "cuda"):
+            raise TypeError(f"the tensor is on {x.device}; only tensors on the CPU and on GPUs can be sent: x.cpu()")
         if x.layout != torch.strided or x.is_quantized:
             raise TypeError(f"a tensor of layout {x.layout} is not dense memory: x.to_dense()")
         return x.detach()
 
     @classmethod
     def _memory(cls, x):
-        return Memory(x, x.data_ptr(), x.numel(), dtype_number(cls.dtype_name(x)), x.element_size())
+        stream = None
+        if x.device.type == "cuda":
+            stream = cls.module().cuda.current_stream(x.device).cuda_stream
+        return Memory(x, x.data_ptr(), x.numel(), dtype_number(cls.dtype_name(x)), x.element_size(), stream)
 
     @classmethod
     def input(cls, x):
@@ -154,12 +189,20 @@ class TorchArrays:
 
     @classmethod
     def empty(cls, shape, like):
-        return cls.module().empty(shape, dtype=like.dtype)
+        return cls.module().empty(shape, dtype=like.dtype, device=like.device)
 
     @classmethod
-    def by_name(cls, name, shape):
+    def place(cls, x):
+        return x.device.type
+
+    @classmethod
+    def copy(cls, to, from_):
+        to.owner.view(-1).copy_(from_.owner.view(-1))
+
+    @classmethod
+    def by_name(cls, name, shape, place):
         import torch
-        return torch.empty(shape, dtype=getattr(torch, name))
+        return torch.empty(shape, dtype=getattr(torch, name), device=place)
 
     @classmethod
     def concatenate(cls, parts, axis):
@@ -179,7 +222,69 @@ class TorchArrays:
         x.detach().reshape(-1)[:0].zero_()
 
 
-_KINDS = (TorchArrays, NumpyArrays)
+class CudaArrays:
+    """What shows `__cuda_array_interface__` (CuPy, Numba): in place or with `out=`, because only its
+    own framework can make another. Not JAX's, which nobody may write into."""
+
+    name = "cuda"
+    _TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+              "b1": "bool", **{f"{sign}{bytes_}": f"{word}int{8 * bytes_}".replace("sint", "int")
+                               for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}
+
+    @classmethod
+    def owns(cls, x):
+        try:  # JAX's arrays have it too, and raise where they are no GPU's.
+            return x.__cuda_array_interface__ is not None
+        except Exception:  # noqa: B902: whatever a framework raises there.
+            return False
+
+    @classmethod
+    def dtype_name(cls, x):
+        text = x.__cuda_array_interface__["typestr"]
+        if text[0] == ">" or text[1:] not in cls._TYPES:
+            raise TypeError(f"arrays of type {text} cannot be sent")
+        return cls._TYPES[text[1:]]
+
+    @classmethod
+    def input(cls, x):
+        shown = x.__cuda_array_interface__
+        count, item_bytes = 1, int(shown["typestr"][2:])
+        dense = []
+        for length in reversed(shown["shape"]):
+            dense.insert(0, count * item_bytes)
+            count *= length
+        strides = shown.get("strides")
+        if strides is not None and count and tuple(strides) != tuple(dense):
+            raise ValueError(f"the array is not contiguous (strides {tuple(strides)} of shape {shown['shape']})")
+        # 1 and 2 stand for the default streams; None: nothing has to be waited for.
+        stream = shown.get("stream") or 0
+        return Memory(x, shown["data"][0], count, dtype_number(cls.dtype_name(x)), item_bytes, stream)
+
+    @classmethod
+    def output(cls, x, what):
+        if not cls.owns(x):
+            raise TypeError(f"{what} must be an array on a device, not a {type(x).__name__}")
+        if x.__cuda_array_interface__["data"][1]:
+            raise ValueError(f"{what} is read-only")
+        return cls.input(x)
+
+    @classmethod
+    def empty(cls, shape, like):
+        raise TypeError(f"ivycomm cannot make another {type(like).__name__}: give out=, or use the function with "
+                        "a trailing underscore")
+
+    @classmethod
+    def place(cls, x):
+        return "cuda"
+
+    by_name = copy = concatenate = move_axis_first = move_axis_back = empty
+
+    @staticmethod
+    def changed(x):
+        """These arrays keep no count of changes."""
+
+
+_KINDS = (TorchArrays, NumpyArrays, CudaArrays)
 _BY_NAME = {kind.name: kind for kind in _KINDS}
 
 

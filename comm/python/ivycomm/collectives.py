@@ -1,7 +1,9 @@
 """Collectives on arrays.
 
-Everywhere: `x` is a NumPy array, a torch tensor on the CPU, or what NumPy can make an array of; the
-result is of the same kind and type. Functions leave `x` alone; those with a trailing underscore write
+Everywhere: `x` is a NumPy array, a torch tensor, an array with `__cuda_array_interface__` (only in place or
+with `out`), or what NumPy can make an array of; the result is of the same kind and type. Memory of a GPU
+travels by NCCL on the current stream: a call returns when the operation is on the stream, as torch's own
+operations do, and the stream has the result. Functions leave `x` alone; those with a trailing underscore write
 into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
 returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
 seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
@@ -71,7 +73,7 @@ class _Operands:
         """Input and output may not share memory: a copy where they do."""
         if self.is_given and self.input.overlaps(self.output):
             copy = self.kind.input(self.kind.empty(_shape(self.array), self.array))
-            ctypes.memmove(copy.pointer, self.input.pointer, copy.bytes)
+            self.kind.copy(copy, self.input)
             self.input = copy
         return self
 
@@ -265,7 +267,7 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     _root(group, src)
     with_ = _Operands(x, out, lambda shape: shape)
     if group.rank == src and with_.input.pointer != with_.output.pointer:
-        ctypes.memmove(with_.output.pointer, with_.input.pointer, with_.input.bytes)
+        with_.kind.copy(with_.output, with_.input)
     return start(load().ivy_broadcast, (group.handle, with_.recv, with_.output.count, with_.output.dtype, src),
                  with_.keep, with_.finish(), async_op, timeout)
 
@@ -388,12 +390,12 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
             raise ValueError("rank src has to give x")
         rows = _rows(_shape(array), split, group, "scatter")
         input_ = kind.input(array)
-        header = (kind.name, kind.dtype_name(array), _shape(array), rows)
-    kind_name, dtype_name, shape, rows = broadcast_object(header, src, group=group, timeout=timeout)
+        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array))
+    kind_name, dtype_name, shape, rows, place = broadcast_object(header, src, group=group, timeout=timeout)
     shape = (rows[group.rank], *shape[1:])
     if out is None:
         kind = kind or arrays.kind_by_name(kind_name)
-        result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape)
+        result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape, place)
     else:
         kind, result = arrays.adopt(out)
         if _shape(result) != shape or kind.dtype_name(result) != dtype_name:

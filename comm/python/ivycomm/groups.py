@@ -3,10 +3,11 @@
 import atexit
 import ctypes
 import os
+import sys
 from ctypes import byref, c_int32, c_void_p
 
 from .errors import IvyError, NotInitialized, check
-from .library import Options, load
+from .library import Call, Options, load
 from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
@@ -116,6 +117,24 @@ _owner_pid = None
 def _begin(world):
     global _world, _owner_pid
     _world, _owner_pid = world, os.getpid()
+
+
+def prepare_device(device=None, *, group=None, timeout=None):
+    """Makes what the first collective on memory of a GPU would make: NCCL's part of the group.
+
+    device: its number; None: the current one. Every rank of the group calls it; what keeps NCCL from
+    working on any of them is raised on all, with what to do.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return
+    if device is None:
+        torch = sys.modules.get("torch")
+        device = torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else -1
+    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
+    with calling():
+        call_in_slices(lambda: check(load().ivy_prepare_device(group.handle, device, byref(call))),
+                       lambda: group.abort("interrupted"))
 
 
 def finalize():

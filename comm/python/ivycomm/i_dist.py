@@ -34,16 +34,20 @@ def init_dist(backend=None, **options):
     """Joins the job; a second call changes nothing. Returns the ParallelContext.
 
     backend: None or one of the original's names. Data goes through ivycomm whatever it says: shared memory
-    inside a host, TCP between hosts. "nccl" is refused, because ivycomm moves memory of the CPU only.
+    inside a host, TCP between hosts, NCCL for memory of GPUs. "nccl" makes the latter at once, on the current
+    device, and raises on every rank what keeps it from working on any.
     """
     global _backend
     name = (backend or "auto").lower()
-    if name == "nccl":
-        raise NotImplementedError('init_dist(backend="nccl"): ivycomm moves memory of the CPU only so far; '
-                                  "leave the backend out and pass x.cpu()")
-    if name not in _OURS + ("gloo", "mpi"):
+    if name not in _OURS + ("nccl", "gloo", "mpi"):
         raise ValueError(f"backend {backend!r} is not known; leave it out")
     world = groups.init(**options)
+    if name == "nccl" and _backend != "nccl":
+        try:
+            groups.prepare_device(timeout=options.get("timeout"))
+        except Exception:
+            groups.finalize()  # Every rank has been told the same: there is no world to go on with.
+            raise
     if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
         print(f'ivycomm: backend "{name}" is served by ivycomm itself', file=sys.stderr)
     _backend = _backend or name
@@ -51,7 +55,7 @@ def init_dist(backend=None, **options):
 
 
 def _device():
-    return "cpu"
+    return "cuda" if _backend == "nccl" else "cpu"
 
 
 class ParallelContext:

@@ -13,6 +13,7 @@ ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
 FOREVER = -1
 ANY = -1  # IVY_ANY_SOURCE, IVY_ANY_TAG
+ENQUEUE, DEVICE_MEMORY = 1, 2  # ivy_call.flags
 
 
 class Failure(ctypes.Structure):
@@ -28,7 +29,7 @@ class Options(ctypes.Structure):
 
 class Call(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
-                ("factor", c_double)]
+                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64)]
 
 
 class MessageHeader(ctypes.Structure):
@@ -59,6 +60,7 @@ _PROTOTYPES = {
     "ivy_comm_split": (c_int, [_comm, c_int32, c_int32, POINTER(c_void_p)]),
     "ivy_comm_free": (c_int, [_comm]),
     "ivy_comm_abort": (c_int, [_comm, c_char_p]),
+    "ivy_prepare_device": (c_int, [_comm, c_int, _call]),
     "ivy_all_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
     "ivy_all_reduce_coalesced": (c_int, [_comm, c_size_t, POINTER(c_void_p), POINTER(c_void_p), _counts,
                                          c_int, c_int, _call]),

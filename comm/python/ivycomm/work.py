@@ -6,8 +6,9 @@ import time
 from collections import namedtuple
 from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
+from .arrays import find_stream
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
-from .library import FOREVER, Call, MessageHeader, load
+from .library import DEVICE_MEMORY, ENQUEUE, FOREVER, Call, MessageHeader, load
 from .waiting import SLICE_MS, inside, must_slice
 
 Timing = namedtuple("Timing", "queued ran")
@@ -178,7 +179,11 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     """
     sweep()
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout), factor=factor)
-    if not (async_op or has_message or must_slice()):
+    stream = find_stream(keep)
+    if stream is not None:
+        call.stream, call.flags = stream, DEVICE_MEMORY | ENQUEUE
+    # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
+    if not (async_op or has_message or (stream is None and must_slice())):
         inside.append(None)  # As `calling`, which costs more than a small operation.
         try:
             check(function(*arguments, byref(call)))

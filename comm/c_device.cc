@@ -1,0 +1,100 @@
+#include "comm/c_device.h"
+
+#include <cstddef>
+#include <cstdio>
+
+namespace ivy::comm::c_interface {
+namespace {
+
+// A caller that was built before the field was there has not set it.
+bool has_device_fields(const ivy_call* call) {
+  return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
+}
+
+std::string name_of(const void* buffer, const std::optional<nccl::DeviceMemory>& memory) {
+  char text[64];
+  if (memory) {
+    std::snprintf(text, sizeof text, "%p is memory of device %d", buffer, memory->device);
+  } else {
+    std::snprintf(text, sizeof text, "%p is host memory", buffer);
+  }
+  return text;
+}
+
+int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*> buffers,
+                   bool is_told, Placed& placed) {
+  const void* first = nullptr;
+  std::optional<nccl::DeviceMemory> first_memory;
+  for (const void* const buffer : buffers) {
+    if (buffer == nullptr) continue;
+    const std::optional<nccl::DeviceMemory> memory = driver.device_memory(buffer);
+    if (first == nullptr) {
+      first = buffer;
+      first_memory = memory;
+    } else if (memory.has_value() != first_memory.has_value() ||
+               (memory && memory->device != first_memory->device)) {
+      return invalid("the buffers of one call must be in one place: " +
+                     name_of(first, first_memory) + ", " + name_of(buffer, memory));
+    }
+  }
+  if (is_told && first != nullptr && !first_memory) {
+    return invalid("IVY_DEVICE_MEMORY is set, but " + name_of(first, first_memory));
+  }
+  placed.is_device = first_memory.has_value() || is_told;
+  placed.device = first_memory ? first_memory->device : driver.current_device();
+  return IVY_OK;
+}
+
+}  // namespace
+
+int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
+  const bool is_told = has_device_fields(call) && (call->flags & IVY_DEVICE_MEMORY) != 0;
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver != nullptr) return find_by_driver(*driver, buffers, is_told, placed);
+  if (!is_told) return IVY_OK;
+  const Result<const nccl::Driver*> loaded = nccl::Driver::load();
+  if (!loaded.ok()) return fail(loaded.error());
+  return find_by_driver(**loaded, buffers, is_told, placed);
+}
+
+int expect_host(const char* operation, std::initializer_list<const void*> buffers) {
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver == nullptr) return IVY_OK;
+  for (const void* const buffer : buffers) {
+    const std::optional<nccl::DeviceMemory> memory = driver->device_memory(buffer);
+    if (!memory) continue;
+    return invalid(std::string(operation) + ": " + name_of(buffer, memory) +
+                   "; messages go through host memory only: copy it, or use broadcast or "
+                   "all_to_all");
+  }
+  return IVY_OK;
+}
+
+nccl::DeviceOperation Placed::operation(const OperationShape& shape, const ivy_call* call) const {
+  nccl::DeviceOperation operation;
+  operation.shape = shape;
+  operation.device = device;
+  if (has_device_fields(call)) {
+    operation.stream = call->stream;
+    operation.is_enqueued = (call->flags & IVY_ENQUEUE) != 0;
+  }
+  return operation;
+}
+
+}  // namespace ivy::comm::c_interface
+
+using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm::c_interface;  // NOLINT
+
+extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    if (device < 0) {
+      const ivy::Result<const nccl::Driver*> driver = nccl::Driver::load();
+      // Where there is none, all ranks hear of it when they meet.
+      device = driver.ok() ? (*driver)->current_device() : 0;
+    }
+    return finish(comm, call, comm->communicator->prepare_device(device, options_of(call)));
+  });
+}

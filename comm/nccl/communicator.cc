@@ -1,0 +1,473 @@
+#include "comm/nccl/communicator.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "comm/nccl/operation_calls.h"
+#include "comm/nccl/own_facts.h"
+#include "comm/nccl/ready.h"
+#include "comm/transports/relax.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// A wait spins for the time of a small operation, then sleeps, longer and longer: NCCL is asked
+// every millisecond at first and every five in the end.
+constexpr microseconds kSpin{100};
+constexpr microseconds kFirstSleep{20};
+constexpr microseconds kLongestSleep{5'000};
+constexpr milliseconds kAskNccl{1};
+
+// An error of NCCL is a hint: for so long the alarm is asked who died.
+constexpr milliseconds kVerdictTime{200};
+// An abort waits so long for a call that puts something on a stream; those do not block.
+constexpr milliseconds kCallPatience{50};
+
+std::atomic<bool> tainted{false};
+
+// Signals are the program's: its handlers run in its own threads.
+template <class Body>
+std::thread quiet_thread(Body body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+class Pause {
+ public:
+  // One more look has found nothing.
+  void rest(microseconds longest) {
+    if (steady_clock::now() - began_ < kSpin) return relax();
+    std::this_thread::sleep_for(std::min(next_, longest));
+    next_ = std::min(next_ * 2, kLongestSleep);
+  }
+
+ private:
+  const steady_clock::time_point began_ = steady_clock::now();
+  microseconds next_ = kFirstSleep;
+};
+
+std::string seconds_text(nanoseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+bool shows_times() {
+  const char* const wanted = std::getenv("IVY_NCCL_TIMES");
+  return wanted != nullptr && *wanted == '1';
+}
+
+}  // namespace
+
+bool is_tainted() { return tainted.load(); }
+
+DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
+    : options_(std::move(options)), driver_(Driver::in_use()) {}
+
+DeviceCommunicator::~DeviceCommunicator() {
+  {
+    const std::lock_guard lock(pending_mutex_);
+    is_ending_ = true;
+    has_news_.notify_all();
+  }
+  if (watcher_.joinable()) watcher_.join();
+  if (handle_ != nullptr && (is_broken_ || !finalize())) break_with();
+  if (driver_ == nullptr || tainted) return;
+  for (const Pending& pending : pending_) driver_->free_event(pending.event);
+  for (const Event event : free_events_) driver_->free_event(event);
+}
+
+void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what) const {
+  std::string text = "NCCL of communicator " + options_.name + ": " + what + ": " +
+                     library_->name_of_error(status);
+  const char* const last = library_->functions().get_last_error(nullptr);
+  if (last != nullptr && *last != '\0') text += ": " + std::string(last);
+  // Told to all ranks, as a lost connection is.
+  Failure failure = make_failure(FailureKind::kTransport, text);
+  set_host(failure, options_.host);
+  return failure;
+}
+
+Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::string& why) const {
+  return make_failure(FailureKind::kTimeout,
+                      "NCCL of communicator " + options_.name + ": " + what + ": " + why);
+}
+
+Failure DeviceCommunicator::explained(const Failure& failure) {
+  const auto end = steady_clock::now() + kVerdictTime;
+  while (steady_clock::now() < end) {
+    if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return failure;
+}
+
+std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
+  if (const std::optional<Failure> trouble = options_.trouble()) return trouble;
+  if (is_broken_) return make_failure(FailureKind::kAborted, "the communicator was aborted");
+  if (!asks_nccl) return std::nullopt;
+  Status status = kSuccess;
+  {
+    const std::lock_guard lock(handle_mutex_);
+    if (handle_ == nullptr) return std::nullopt;
+    const Status asked = library_->functions().get_async_error(handle_, &status);
+    if (asked != kSuccess) status = asked;
+  }
+  if (status == kSuccess || status == kInProgress) return std::nullopt;
+  return explained(nccl_failure(status, "reported while an operation ran"));
+}
+
+std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
+                                                      const std::string& what) {
+  Pause pause;
+  deadline.since();
+  auto looked_at = steady_clock::now();
+  while (true) {
+    Status status = kSuccess;
+    {
+      const std::lock_guard lock(handle_mutex_);
+      if (!is_broken_) {
+        const Status asked = library_->functions().get_async_error(handle, &status);
+        if (asked != kSuccess) status = asked;
+      }
+    }
+    if (is_broken_) return look_for_trouble(false);
+    if (status == kSuccess) return std::nullopt;
+    if (status != kInProgress) return explained(nccl_failure(status, what));
+    const auto now = steady_clock::now();
+    if (now - looked_at >= kAskNccl) {
+      looked_at = now;
+      if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
+      if (deadline.left() <= nanoseconds::zero()) {
+        return timeout_failure(what, "no end after " + seconds_text(now - deadline.since()) +
+                                         "; NCCL_DEBUG=INFO tells how far it came");
+      }
+    }
+    pause.rest(kLongestSleep);
+  }
+}
+
+std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& deadline,
+                                                       const std::string& what) {
+  Pause pause;
+  deadline.since();
+  auto looked_at = steady_clock::now();
+  while (true) {
+    const Result<bool> is_done = driver_->is_done(event);
+    if (!is_done.ok()) {
+      return make_failure(FailureKind::kTransport, what + " of communicator " + options_.name +
+                                                       ": " + is_done.error().message);
+    }
+    if (*is_done) return std::nullopt;
+    const auto now = steady_clock::now();
+    if (now - looked_at >= kAskNccl) {
+      looked_at = now;
+      if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
+      if (deadline.left() <= nanoseconds::zero()) {
+        return timeout_failure(
+            what, "not done on the device after " + seconds_text(now - deadline.since()) +
+                      "; all ranks have called it: is something before it on a stream stuck?");
+      }
+    }
+    // The end of an operation must not be seen late.
+    pause.rest(microseconds(200));
+  }
+}
+
+std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, Deadline& deadline) {
+  const Result<Event> event = take_event();
+  const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
+  if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
+  std::optional<Failure> failure = await_event(*event, deadline, "a copy");
+  const std::lock_guard lock(pending_mutex_);
+  free_events_.push_back(*event);
+  return failure;
+}
+
+Result<Event> DeviceCommunicator::take_event() {
+  const std::lock_guard lock(pending_mutex_);
+  if (free_events_.empty()) return driver_->make_event();
+  const Event event = free_events_.back();
+  free_events_.pop_back();
+  return event;
+}
+
+// ---- Making -------------------------------------------------------------------------------------
+
+std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadline) {
+  if (device_ >= 0) return std::nullopt;
+  if (is_tainted()) {
+    return make_failure(FailureKind::kOther,
+                        "an abort of NCCL has never returned in this process: end it");
+  }
+  const auto began = steady_clock::now();
+  const RankFacts facts = own_facts(options_.rank, options_.host, device);
+  const auto known = steady_clock::now();
+  ReadyOptions options;
+  options.communicator = options_.name;
+  options.key = options_.key;
+  options.store = options_.store;
+  options.rank_names = options_.rank_names;
+  options.rank = options_.rank;
+  options.trouble = [this] { return look_for_trouble(false); };
+  options.deadline = steady_clock::now() + deadline.left();
+  if (facts.trouble.empty()) {
+    library_ = *Library::load();
+    driver_ = *Driver::load();
+    options.can_scale = library_->functions().init_rank_scalable != nullptr;
+  }
+  options.make_id = [this]() -> Result<UniqueId> {
+    UniqueId id = {};
+    const Status status = library_->functions().get_unique_id(&id);
+    if (status != kSuccess) return Error{Code::kInternal, library_->name_of_error(status)};
+    return id;
+  };
+  Ready ready = get_ready(options, facts);
+  if (ready.failure) return ready.failure;
+  const auto met = steady_clock::now();
+  if (ready.is_shared) {
+    is_shared_ = true;
+  } else {
+    const Driver::Current current(*driver_, device);
+    if (!current.result().ok()) {
+      return make_failure(FailureKind::kOther, current.result().error().message);
+    }
+    if (std::optional<Failure> failure = connect(ready.ids, deadline)) return failure;
+  }
+  device_ = device;
+  if (shows_times()) {
+    const auto text = [](auto from, auto to) {
+      return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
+    };
+    const std::string line = "ivycomm: NCCL of communicator " + options_.name + ", rank " +
+                             std::to_string(options_.rank) + ": libraries " + text(began, known) +
+                             ", ready and id " + text(known, met) + ", init " +
+                             text(met, steady_clock::now()) + "\n";
+    std::fputs(line.c_str(), stderr);
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids,
+                                                   Deadline& deadline) {
+  const Functions& nccl = library_->functions();
+  const auto size = static_cast<int>(options_.rank_names.size());
+  Config config;
+  if (library_->version() >= kNamedFrom) config.set_name(options_.name.c_str());
+  Handle made = nullptr;
+  Status status = kSuccess;
+  if (ids.size() > 1) {
+    std::vector<UniqueId> all = ids;
+    status = nccl.init_rank_scalable(&made, size, options_.rank, static_cast<int>(all.size()),
+                                     all.data(), &config);
+  } else {
+    status = nccl.init_rank_config(&made, size, ids.at(0), options_.rank, &config);
+  }
+  {
+    const std::lock_guard lock(handle_mutex_);
+    handle_ = made;
+  }
+  if (status != kSuccess && status != kInProgress) return nccl_failure(status, "init");
+  return await_nccl(made, deadline, "init");
+}
+
+std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& deadline,
+                                                 std::unique_ptr<DeviceCommunicator>& child) {
+  child = nullptr;
+  const Functions& nccl = library_->functions();
+  if (nccl.split == nullptr) return std::nullopt;
+  const Driver::Current current(*driver_, device_);
+  Config config;
+  Handle made = nullptr;
+  const Status status = nccl.split(handle_, color, key, &made, &config);
+  if (status != kSuccess && status != kInProgress) return nccl_failure(status, "split");
+  // The child's handle is there once the parent is idle again.
+  if (std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) return failure;
+  if (color == kNoColor || made == nullptr) return std::nullopt;
+  child = std::make_unique<DeviceCommunicator>(options_);
+  child->library_ = library_;
+  child->driver_ = driver_;
+  child->handle_ = made;
+  if (std::optional<Failure> failure = child->await_nccl(made, deadline, "split")) return failure;
+  child->device_ = device_;
+  return std::nullopt;
+}
+
+// ---- Operations ---------------------------------------------------------------------------------
+
+std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operation,
+                                                   Deadline& deadline) {
+  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
+                      static_cast<std::int32_t>(options_.rank_names.size())};
+  const std::string what(comm_status::name_of(operation.shape.operation));
+  int premul_sum = -1;
+  CallResult called;
+  {
+    const std::lock_guard lock(calls_);
+    if (is_broken_) return look_for_trouble(false);
+    called = start_calls(caller, operation, premul_sum);
+  }
+  if (called.status != kSuccess && called.status != kInProgress) {
+    return nccl_failure(called.status, what);
+  }
+  // Only when NCCL is idle again does its kernel stand on the stream.
+  if (called.status == kInProgress) {
+    if (std::optional<Failure> failure = await_nccl(handle_, deadline, what)) return failure;
+  }
+  const std::lock_guard lock(calls_);
+  if (is_broken_) return look_for_trouble(false);
+  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle_);
+  const CallResult finished = finish_calls(caller, operation);
+  if (finished.error.empty()) return std::nullopt;
+  return make_failure(FailureKind::kTransport, what + ": " + finished.error);
+}
+
+std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& operation,
+                                                     std::uint64_t sequence, Deadline& deadline) {
+  const Driver::Current current(*driver_, device_);
+  if (!current.result().ok()) {
+    return make_failure(FailureKind::kOther, current.result().error().message);
+  }
+  if (std::optional<Failure> failure = enqueue(operation, deadline)) return failure;
+  const std::string what = describe(operation.shape) + ", operation " + std::to_string(sequence);
+  const Result<Event> event = take_event();
+  const Result<void> recorded =
+      event.ok() ? driver_->record(*event, operation.stream) : event.error();
+  if (!recorded.ok()) return make_failure(FailureKind::kTransport, recorded.error().message);
+  if (operation.is_enqueued) {
+    watch({*event, sequence, what,
+           steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left())});
+    return std::nullopt;
+  }
+  std::optional<Failure> failure = await_event(*event, deadline, what);
+  if (!failure) {
+    const std::lock_guard lock(pending_mutex_);
+    free_events_.push_back(*event);
+  }
+  return failure;
+}
+
+// ---- What was left on streams -------------------------------------------------------------------
+
+void DeviceCommunicator::watch(Pending pending) {
+  const std::lock_guard lock(pending_mutex_);
+  pending_.push_back(std::move(pending));
+  if (!watcher_.joinable()) watcher_ = quiet_thread([this] { run_watcher(); });
+  has_news_.notify_all();
+}
+
+std::optional<Failure> DeviceCommunicator::look_at(const Pending& pending) {
+  if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
+  if (steady_clock::now() < pending.deadline) return std::nullopt;
+  Failure failure =
+      timeout_failure(pending.what,
+                      "not done on the device in time; all ranks have called it: is something "
+                      "before it on a stream stuck?");
+  failure.sequence = pending.sequence;
+  return failure;
+}
+
+// Looks at the oldest only: operations of a communicator end in the order of their calls.
+void DeviceCommunicator::run_watcher() {
+  std::unique_lock lock(pending_mutex_);
+  microseconds sleep = kAskNccl;
+  while (true) {
+    has_news_.wait(lock, [this] { return is_ending_ || !pending_.empty(); });
+    if (is_ending_) return;
+    const Pending oldest = pending_.front();
+    lock.unlock();
+    const Result<bool> is_done = driver_->is_done(oldest.event);
+    std::optional<Failure> failure;
+    if (!is_done.ok()) {
+      failure = make_failure(FailureKind::kTransport, oldest.what + ": " + is_done.error().message);
+    } else if (!*is_done) {
+      failure = look_at(oldest);
+    }
+    if (failure) {
+      options_.found(*failure);
+      return;
+    }
+    lock.lock();
+    if (*is_done) {
+      free_events_.push_back(pending_.front().event);
+      pending_.pop_front();
+      sleep = kAskNccl;
+    } else {
+      has_news_.wait_for(lock, sleep, [this] { return is_ending_; });
+      sleep = std::min(sleep * 2, kLongestSleep);
+    }
+  }
+}
+
+// ---- Ending -------------------------------------------------------------------------------------
+
+bool DeviceCommunicator::finalize() {
+  const Driver::Current current(*driver_, device_);
+  const Functions& nccl = library_->functions();
+  const Status status = nccl.finalize(handle_);
+  if (status != kSuccess && status != kInProgress) return false;
+  const auto deadline = steady_clock::now() + kFinalizePatience;
+  Pause pause;
+  while (true) {
+    Status now = kSuccess;
+    if (nccl.get_async_error(handle_, &now) != kSuccess) return false;
+    if (now == kSuccess) break;
+    if (now != kInProgress || steady_clock::now() >= deadline) return false;
+    pause.rest(kLongestSleep);
+  }
+  const bool is_well = nccl.destroy(handle_) == kSuccess;
+  handle_ = nullptr;
+  return is_well;
+}
+
+std::optional<std::string> DeviceCommunicator::break_with() {
+  is_broken_ = true;
+  const std::unique_lock calls(calls_, kCallPatience);
+  const std::lock_guard lock(handle_mutex_);
+  if (handle_ == nullptr) return taint_;
+  struct Attempt {
+    std::mutex mutex;
+    std::condition_variable has_returned;
+    bool is_done = false;
+  };
+  const auto attempt = std::make_shared<Attempt>();
+  std::thread aborting = quiet_thread([attempt, abort = library_->functions().abort,
+                                       handle = handle_, driver = driver_, device = device_] {
+    const Driver::Current current(*driver, std::max(0, device));
+    abort(handle);
+    const std::lock_guard done(attempt->mutex);
+    attempt->is_done = true;
+    attempt->has_returned.notify_all();
+  });
+  aborting.detach();
+  handle_ = nullptr;
+  std::unique_lock waiting(attempt->mutex);
+  if (!attempt->has_returned.wait_for(waiting, kAbortPatience, [&] { return attempt->is_done; })) {
+    tainted = true;
+    taint_ = "ncclCommAbort did not return within " + std::to_string(kAbortPatience.count()) +
+             " s: end this process";
+  }
+  return taint_;
+}
+
+}  // namespace ivy::comm::nccl

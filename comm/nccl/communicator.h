@@ -1,0 +1,131 @@
+// NCCL's part of one communicator: made when its ranks first need it, by all of them in the same
+// operation, and used for collectives on device memory. Every wait in here ends: by its deadline,
+// by the death of a rank (`trouble`), by an error that NCCL reports on its own, or by break_with().
+//
+// Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig without
+// blocking, polled. A communicator that was split from one which had NCCL already gets it by
+// ncclCommSplit. Ending: Finalize, polled, Destroy; where anything failed, ncclCommAbort on a
+// thread of its own, because NCCL may never return from it: after kAbortPatience the process is
+// tainted.
+//
+// Thread: one at a time (the communicator's lock), but break_with(): any. Lifetime: ends before
+// what its callbacks refer to.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/failure.h"
+#include "comm/nccl/abi.h"
+#include "comm/nccl/driver.h"
+#include "comm/nccl/library.h"
+#include "comm/nccl/operation.h"
+#include "comm/transports/shared_group.h"
+#include "rendezvous/client.h"
+
+namespace ivy::comm::nccl {
+
+inline constexpr std::chrono::seconds kAbortPatience{5};
+// Of the last step, which is for NCCL to say that everybody is done; else it is aborted.
+inline constexpr std::chrono::seconds kFinalizePatience{2};
+
+struct DeviceCommunicatorOptions {
+  std::string name;
+  std::string key;                      // Prefix of its keys in the store.
+  store::Client* store = nullptr;       // Null: a world of one.
+  std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  std::int32_t rank = 0;
+  std::string host;
+  std::chrono::nanoseconds timeout{0};  // Of what is enqueued.
+  // Why waiting is in vain: a death, another rank's finding. Any thread.
+  std::function<std::optional<Failure>()> trouble;
+  // What was found while no call was under way. By a thread of this object, which may not end it.
+  std::function<void(const Failure&)> found;
+};
+
+class DeviceCommunicator {
+ public:
+  explicit DeviceCommunicator(DeviceCommunicatorOptions options);
+  ~DeviceCommunicator();
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+
+  // Collective. Nothing: it is there, or is_shared(). Later calls cost a comparison.
+  std::optional<Failure> prepare(int device, Deadline& deadline);
+  // Ranks share devices on purpose: use host memory instead.
+  bool is_shared() const { return is_shared_; }
+  bool is_prepared() const { return handle_ != nullptr; }
+  int device() const { return device_; }
+
+  // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
+  std::optional<Failure> carry_out(const DeviceOperation& operation, std::uint64_t sequence,
+                                   Deadline& deadline);
+  // Until everything on the stream is done.
+  std::optional<Failure> await_stream(Stream stream, Deadline& deadline);
+
+  // Collective over the ranks of this communicator, which has to be prepared. `child` is null on
+  // ranks with kNoColor, and where NCCL cannot split: then the group makes its own.
+  std::optional<Failure> split(int color, int key, Deadline& deadline,
+                               std::unique_ptr<DeviceCommunicator>& child);
+  // Of a child, before its first use.
+  void join(DeviceCommunicatorOptions options);
+
+  // Ends everything that is under way, on the device too, and returns when it has ended, at the
+  // latest after kAbortPatience. The text: the process is tainted, its device does not come back.
+  std::optional<std::string> break_with();
+
+ private:
+  struct Pending {
+    Event event = nullptr;
+    std::uint64_t sequence = 0;
+    std::string what;
+    std::chrono::steady_clock::time_point deadline;
+  };
+  std::optional<Failure> connect(const std::vector<UniqueId>& ids, Deadline& deadline);
+  std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
+  std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);
+  std::optional<Failure> look_for_trouble(bool asks_nccl);
+  std::optional<Failure> await_event(Event event, Deadline& deadline, const std::string& what);
+  Failure nccl_failure(Status status, const std::string& what) const;
+  Failure explained(const Failure& failure);
+  Failure timeout_failure(const std::string& what, const std::string& why) const;
+  void watch(Pending pending);
+  void run_watcher();
+  std::optional<Failure> look_at(const Pending& pending);
+  bool finalize();
+  Result<Event> take_event();
+
+  DeviceCommunicatorOptions options_;
+  const Library* library_ = nullptr;
+  const Driver* driver_ = nullptr;
+  int device_ = -1;
+  bool is_shared_ = false;
+
+  std::timed_mutex calls_;   // Held while NCCL is called to put something on a stream.
+  std::mutex handle_mutex_;  // Held while the handle is asked or freed.
+  Handle handle_ = nullptr;  // Null: not made, or aborted.
+  std::atomic<bool> is_broken_{false};
+  std::optional<std::string> taint_;  // Guarded by handle_mutex_.
+
+  std::mutex pending_mutex_;
+  std::condition_variable has_news_;
+  std::deque<Pending> pending_;     // Guarded by pending_mutex_.
+  std::vector<Event> free_events_;  // Guarded by pending_mutex_.
+  bool is_ending_ = false;          // Guarded by pending_mutex_.
+  std::thread watcher_;
+};
+
+// Has an abort not returned in this process?
+bool is_tainted();
+
+}  // namespace ivy::comm::nccl

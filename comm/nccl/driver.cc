@@ -1,0 +1,325 @@
+#include "comm/nccl/driver.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "comm/fast_clock.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+constexpr int kNotReady = 600;
+constexpr int kNotInitialized = 3;
+constexpr int kNoDevice = 100;
+constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
+// CU_POINTER_ATTRIBUTE_*
+constexpr int kMemoryType = 2;
+constexpr int kIsManaged = 8;
+constexpr int kDeviceOrdinal = 9;
+constexpr unsigned kDeviceType = 2;  // CU_MEMORYTYPE_DEVICE
+constexpr unsigned kUnifiedType = 4;
+// HIP's own number for managed memory.
+constexpr unsigned kManagedType = 3;
+
+constexpr std::uint64_t kLookAgainNs = 1'000'000;
+
+}  // namespace
+
+struct Driver::Functions {
+  int (*init)(unsigned) = nullptr;
+  int (*get_version)(int*) = nullptr;
+  int (*get_count)(int*) = nullptr;
+  int (*get_device)(int*, int) = nullptr;
+  int (*get_uuid)(unsigned char*, int) = nullptr;
+  int (*get_bus)(char*, int, int) = nullptr;
+  int (*get_current)(Context*) = nullptr;
+  int (*set_current)(Context) = nullptr;
+  int (*get_context_device)(int*) = nullptr;
+  int (*retain_primary)(Context*, int) = nullptr;
+  int (*get_attributes)(unsigned, int*, void**, std::uintptr_t) = nullptr;
+  int (*make_event)(Event*, unsigned) = nullptr;
+  int (*free_event)(Event) = nullptr;
+  int (*record)(Event, Stream) = nullptr;
+  int (*query)(Event) = nullptr;
+  int (*make_stream)(Stream*, unsigned) = nullptr;
+  int (*free_stream)(Stream) = nullptr;
+  int (*wait)(Stream, Event, unsigned) = nullptr;
+  int (*copy_to_host)(void*, std::uintptr_t, std::size_t, Stream) = nullptr;
+  int (*copy_to_device)(std::uintptr_t, const void*, std::size_t, Stream) = nullptr;
+  int (*copy_on_device)(std::uintptr_t, std::uintptr_t, std::size_t, Stream) = nullptr;
+  int (*get_error_text)(int, const char**) = nullptr;
+
+  // The first name that is missing, or null.
+  const char* take(void* library, std::size_t column);
+};
+
+namespace {
+
+template <class Function>
+const char* take_one(void* library, std::size_t column, Function& function, const char* cuda,
+                     const char* hip) {
+  const char* const name = column == 0 ? cuda : hip;
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function == nullptr ? name : nullptr;
+}
+
+std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+const char* library_name(std::size_t column) {
+  return column == 0 ? "libcuda.so.1" : "libamdhip64.so.6";
+}
+
+// Why a driver that is installed finds no device; what every container without devices comes to.
+std::string missing_device_files() {
+  if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) return "";
+  return "; the device files (/dev/nvidia0, /dev/nvidiactl) are not there";
+}
+
+Error no_driver(const std::string& what) {
+  return Error{Code::kFailedPrecondition, what,
+               "start the worker where nvidia-smi works; in a container: --gpus all"};
+}
+
+std::atomic<const Driver*> started{nullptr};
+std::atomic<std::uint64_t> look_again_ns{0};
+std::mutex opening;
+const Driver* mapped = nullptr;  // Guarded by `opening`, as is_refused.
+bool is_refused = false;         // What is mapped is no driver; load() says why.
+
+}  // namespace
+
+const char* Driver::Functions::take(void* library, std::size_t column) {
+  const char* missing = nullptr;
+  const auto want = [&](auto& function, const char* cuda, const char* hip) {
+    if (missing == nullptr) missing = take_one(library, column, function, cuda, hip);
+  };
+  want(init, "cuInit", "hipInit");
+  want(get_version, "cuDriverGetVersion", "hipDriverGetVersion");
+  want(get_count, "cuDeviceGetCount", "hipGetDeviceCount");
+  want(get_device, "cuDeviceGet", "hipDeviceGet");
+  // The second version tells the slices of one device apart; drivers before 11.4 lack it.
+  take_one(library, column, get_uuid, "cuDeviceGetUuid_v2", "hipDeviceGetUuid");
+  if (get_uuid == nullptr) want(get_uuid, "cuDeviceGetUuid", "hipDeviceGetUuid");
+  want(get_bus, "cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId");
+  want(get_current, "cuCtxGetCurrent", "hipCtxGetCurrent");
+  want(set_current, "cuCtxSetCurrent", "hipCtxSetCurrent");
+  want(get_context_device, "cuCtxGetDevice", "hipCtxGetDevice");
+  want(retain_primary, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain");
+  want(get_attributes, "cuPointerGetAttributes", "hipDrvPointerGetAttributes");
+  want(make_event, "cuEventCreate", "hipEventCreateWithFlags");
+  want(free_event, "cuEventDestroy_v2", "hipEventDestroy");
+  want(record, "cuEventRecord", "hipEventRecord");
+  want(query, "cuEventQuery", "hipEventQuery");
+  want(make_stream, "cuStreamCreate", "hipStreamCreateWithFlags");
+  want(free_stream, "cuStreamDestroy_v2", "hipStreamDestroy");
+  want(wait, "cuStreamWaitEvent", "hipStreamWaitEvent");
+  want(copy_to_host, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync");
+  want(copy_to_device, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync");
+  want(copy_on_device, "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync");
+  want(get_error_text, "cuGetErrorString", "hipDrvGetErrorString");
+  return missing;
+}
+
+Error Driver::error(const char* what, int status) const {
+  const char* text = nullptr;
+  if (functions_->get_error_text(status, &text) != 0 || text == nullptr) text = "unknown error";
+  return Error{Code::kInternal,
+               std::string(what) + ": " + text + " (" + std::to_string(status) + ")"};
+}
+
+Result<Driver*> Driver::take(void* library, const std::string& path) {
+  std::unique_ptr<Driver> driver(new Driver());
+  driver->path_ = path;
+  if (dlsym(library, "cuInit") == nullptr && dlsym(library, "hipInit") != nullptr) {
+    driver->column_ = 1;
+  }
+  auto functions = std::make_unique<Functions>();
+  if (const char* const missing = functions->take(library, driver->column_); missing != nullptr) {
+    return no_driver(path + " is no driver of GPUs: it lacks " + missing);
+  }
+  driver->functions_ = functions.release();  // Until the process ends.
+  driver->functions_->get_version(&driver->version_);
+  return driver.release();  // Until the process ends.
+}
+
+Result<Driver*> Driver::open(bool only_if_mapped) {
+  const int mode = RTLD_NOW | RTLD_LOCAL | (only_if_mapped ? RTLD_NOLOAD : 0);
+  if (const char* const named = std::getenv("IVY_CUDA_LIB"); named != nullptr && *named != '\0') {
+    void* const library = dlopen(named, mode);
+    if (library != nullptr) return take(library, named);
+    if (only_if_mapped) return nullptr;
+    return no_driver(std::string("IVY_CUDA_LIB: ") + dlerror());
+  }
+  std::string reason;
+  for (const std::size_t column : {0U, 1U}) {
+    void* const library = dlopen(library_name(column), mode);
+    if (library != nullptr) return take(library, library_name(column));
+    if (reason.empty() && !only_if_mapped) reason = dlerror();
+  }
+  if (only_if_mapped) return nullptr;
+  return no_driver("there is no GPU driver on this host: " + reason);
+}
+
+// Starting the driver is the program's business: a process that has started it cannot hand it to
+// the children it forks.
+bool Driver::is_started() const {
+  int count = 0;
+  return functions_->get_count(&count) != kNotInitialized;
+}
+
+const Driver* Driver::in_use() {
+  if (const Driver* const driver = started.load(std::memory_order_acquire)) return driver;
+  thread_local FastClock clock;
+  const std::uint64_t now_ns = clock.now_ns();
+  if (now_ns < look_again_ns.load(std::memory_order_relaxed)) return nullptr;
+  const std::lock_guard lock(opening);
+  look_again_ns.store(now_ns + kLookAgainNs, std::memory_order_relaxed);
+  if (mapped == nullptr && !is_refused) {
+    Result<Driver*> driver = open(true);
+    is_refused = !driver.ok();
+    if (driver.ok()) mapped = *driver;
+  }
+  if (mapped == nullptr || !mapped->is_started()) return nullptr;
+  started.store(mapped, std::memory_order_release);
+  return mapped;
+}
+
+Result<const Driver*> Driver::load() {
+  if (const Driver* const driver = in_use()) return driver;
+  const std::lock_guard lock(opening);
+  if (mapped == nullptr) mapped = IVY_TRY(open(false));
+  const int status = mapped->functions_->init(0);
+  if (status != 0) {
+    return no_driver("the GPU driver (" + mapped->path_ +
+                     ") does not start: " + mapped->error("cuInit", status).message +
+                     (status == kNoDevice ? missing_device_files() : ""));
+  }
+  started.store(mapped, std::memory_order_release);
+  return static_cast<const Driver*>(mapped);
+}
+
+std::optional<DeviceMemory> Driver::device_memory(const void* pointer) const {
+  unsigned type = 0;
+  unsigned is_managed = 0;
+  int device = 0;
+  int wanted[3] = {kMemoryType, kIsManaged, kDeviceOrdinal};
+  void* values[3] = {&type, &is_managed, &device};
+  // Memory that the driver has never heard of has type 0.
+  if (functions_->get_attributes(3, wanted, values, address(pointer)) != 0) return std::nullopt;
+  const bool is_device = type == kDeviceType || type == kUnifiedType || is_managed != 0 ||
+                         (column_ == 1 && type == kManagedType);
+  if (!is_device) return std::nullopt;
+  return DeviceMemory{device};
+}
+
+Result<int> Driver::device_count() const {
+  int count = 0;
+  const int status = functions_->get_count(&count);
+  if (status != 0) return error("count the devices", status);
+  return count;
+}
+
+Result<DeviceFacts> Driver::facts_of(int device) const {
+  int handle = 0;
+  int status = functions_->get_device(&handle, device);
+  unsigned char uuid[16] = {};
+  if (status == 0) status = functions_->get_uuid(uuid, handle);
+  char bus[32] = {};
+  if (status == 0) status = functions_->get_bus(bus, sizeof bus, handle);
+  if (status != 0) return error(("ask device " + std::to_string(device)).c_str(), status);
+  DeviceFacts facts;
+  constexpr char kDigits[] = "0123456789abcdef";
+  for (const unsigned char byte : uuid) {
+    facts.uuid += kDigits[byte >> 4];
+    facts.uuid += kDigits[byte & 15];
+  }
+  facts.bus = bus;
+  return facts;
+}
+
+int Driver::current_device() const {
+  int device = 0;
+  return functions_->get_context_device(&device) == 0 ? device : 0;
+}
+
+Result<Event> Driver::make_event() const {
+  Event event = nullptr;
+  const int status = functions_->make_event(&event, kNoTiming);
+  if (status != 0) return error("make an event", status);
+  return event;
+}
+
+void Driver::free_event(Event event) const { functions_->free_event(event); }
+
+Result<void> Driver::record(Event event, Stream stream) const {
+  const int status = functions_->record(event, stream);
+  if (status != 0) return error("record an event", status);
+  return {};
+}
+
+Result<bool> Driver::is_done(Event event) const {
+  const int status = functions_->query(event);
+  if (status == 0) return true;
+  if (status == kNotReady) return false;
+  return error("the device", status);
+}
+
+Result<Stream> Driver::make_stream() const {
+  Stream stream = nullptr;
+  const int status = functions_->make_stream(&stream, kNonBlocking);
+  if (status != 0) return error("make a stream", status);
+  return stream;
+}
+
+void Driver::free_stream(Stream stream) const { functions_->free_stream(stream); }
+
+Result<void> Driver::wait(Stream stream, Event event) const {
+  const int status = functions_->wait(stream, event, 0);
+  if (status != 0) return error("let a stream wait", status);
+  return {};
+}
+
+Result<void> Driver::copy_to_host(void* to, const void* from, std::size_t bytes,
+                                  Stream stream) const {
+  if (bytes == 0) return {};
+  const int status = functions_->copy_to_host(to, address(from), bytes, stream);
+  if (status != 0) return error("copy from the device", status);
+  return {};
+}
+
+Result<void> Driver::copy_to_device(void* to, const void* from, std::size_t bytes,
+                                    Stream stream) const {
+  if (bytes == 0) return {};
+  const int status = functions_->copy_to_device(address(to), from, bytes, stream);
+  if (status != 0) return error("copy to the device", status);
+  return {};
+}
+
+Result<void> Driver::copy_on_device(void* to, const void* from, std::size_t bytes,
+                                    Stream stream) const {
+  if (bytes == 0 || to == from) return {};
+  const int status = functions_->copy_on_device(address(to), address(from), bytes, stream);
+  if (status != 0) return error("copy on the device", status);
+  return {};
+}
+
+Driver::Current::Current(const Driver& driver, int device) : driver_(driver) {
+  Context context = nullptr;
+  int handle = 0;
+  driver.functions_->get_current(&before_);
+  int status = driver.functions_->get_device(&handle, device);
+  // Retained once and for the process: frameworks keep the same one.
+  if (status == 0) status = driver.functions_->retain_primary(&context, handle);
+  if (status == 0 && context != before_) status = driver.functions_->set_current(context);
+  if (status != 0) result_ = driver.error("choose the device", status);
+}
+
+Driver::Current::~Current() { driver_.functions_->set_current(before_); }
+
+}  // namespace ivy::comm::nccl

@@ -1,0 +1,92 @@
+// The accelerator's driver of this process (libcuda; HIP's runtime has the same functions under its
+// own names), by dlopen: is this memory a device's, streams, events, copies, who the device is.
+// Only the driver's library is needed: it is what every runtime, CUDA's own and torch's, stands on.
+//
+// IVY_CUDA_LIB names another library (a path).
+//
+// Thread: any; CUDA's "current device" is per thread, see Current. Lifetime: the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/status.h"
+
+namespace ivy::comm::nccl {
+
+using Stream = void*;  // cudaStream_t, hipStream_t. Null: the default stream.
+using Event = void*;
+using Context = void*;
+
+struct DeviceMemory {
+  int device = 0;  // As the process numbers them.
+};
+
+struct DeviceFacts {
+  std::string uuid;  // 32 hexadecimal digits.
+  std::string bus;   // "0000:3b:00.0"
+};
+
+class Driver {
+ public:
+  // The driver, if the program has loaded and started it; null: it has not, and no pointer can be a
+  // device's. Cheap enough for every call: it looks again at most every millisecond, while making
+  // the first context takes longer.
+  static const Driver* in_use();
+  // Loads and starts it. FailedPrecondition: there is none, or it finds no device; says why.
+  static Result<const Driver*> load();
+
+  // Nothing: host memory, pinned or not.
+  std::optional<DeviceMemory> device_memory(const void* pointer) const;
+  int version() const { return version_; }  // 13000
+  const std::string& path() const { return path_; }
+  Result<int> device_count() const;
+  Result<DeviceFacts> facts_of(int device) const;
+  // Of this thread; 0 where none was chosen.
+  int current_device() const;
+
+  Result<Event> make_event() const;
+  void free_event(Event event) const;
+  Result<void> record(Event event, Stream stream) const;
+  // True: everything recorded before is done. An error is the device's: it sticks.
+  Result<bool> is_done(Event event) const;
+  Result<Stream> make_stream() const;
+  void free_stream(Stream stream) const;
+  Result<void> wait(Stream stream, Event event) const;
+  // All three in the order of the stream.
+  Result<void> copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) const;
+  Result<void> copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
+  Result<void> copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
+
+  // Makes a device this thread's until the end of the scope.
+  class Current {
+   public:
+    Current(const Driver& driver, int device);
+    ~Current();
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+    const Result<void>& result() const { return result_; }
+
+   private:
+    const Driver& driver_;
+    Context before_ = nullptr;
+    Result<void> result_;
+  };
+
+ private:
+  struct Functions;
+  Driver() = default;
+  static Result<Driver*> open(bool only_if_mapped);
+  static Result<Driver*> take(void* library, const std::string& path);
+  bool is_started() const;
+  Error error(const char* what, int status) const;
+
+  const Functions* functions_ = nullptr;
+  int version_ = 0;
+  std::string path_;
+  std::size_t column_ = 0;  // Whose names: 0 CUDA's, 1 HIP's.
+};
+
+}  // namespace ivy::comm::nccl

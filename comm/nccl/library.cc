@@ -1,0 +1,200 @@
+#include "comm/nccl/library.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace ivy::comm::nccl {
+namespace {
+
+constexpr const char* kInstall =
+    "pip install nvidia-nccl-cu12, or set IVY_NCCL_LIB to libnccl.so.2";
+
+// The file of a library that is mapped under any name that begins like this.
+std::string mapped_file(std::string_view name) {
+  struct Search {
+    std::string_view name;
+    std::string found;
+  };
+  Search search{name, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* one, std::size_t, void* where) {
+        auto* const wanted = static_cast<Search*>(where);
+        const std::string_view path = one->dlpi_name != nullptr ? one->dlpi_name : "";
+        const std::string_view file = path.substr(path.rfind('/') + 1);
+        if (!file.starts_with(wanted->name)) return 0;
+        wanted->found = path;
+        return 1;
+      },
+      &search);
+  return search.found;
+}
+
+// pip puts NVIDIA's libraries beside the packages that use them, and those are mapped:
+// .../site-packages/numpy/x.so has them in .../site-packages/nvidia/nccl/lib.
+std::vector<std::string> pip_files() {
+  std::vector<std::string> folders;
+  dl_iterate_phdr(
+      [](dl_phdr_info* one, std::size_t, void* where) {
+        const std::string path = one->dlpi_name != nullptr ? one->dlpi_name : "";
+        const std::size_t packages = path.find("/site-packages/");
+        if (packages == std::string::npos) return 0;
+        static_cast<std::vector<std::string>*>(where)->push_back(path.substr(0, packages) +
+                                                                 "/site-packages");
+        return 1;  // One is enough: an environment has one such folder.
+      },
+      &folders);
+  const char* const paths = std::getenv("PYTHONPATH");
+  std::string_view left = paths != nullptr ? paths : "";
+  while (!left.empty()) {
+    const std::size_t end = left.find(':');
+    if (end != 0) folders.emplace_back(left.substr(0, end));
+    left = end == std::string_view::npos ? "" : left.substr(end + 1);
+  }
+  for (std::string& folder : folders) folder += "/nvidia/nccl/lib/libnccl.so.2";
+  return folders;
+}
+
+void* open_quietly(const std::string& file) { return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); }
+
+struct Opened {
+  void* library = nullptr;
+  std::string reason;  // Why there is none.
+};
+
+Opened find_library() {
+  Opened opened;
+  if (const char* const named = std::getenv("IVY_NCCL_LIB"); named != nullptr && *named != '\0') {
+    opened.library = open_quietly(named);
+    if (opened.library == nullptr) opened.reason = std::string("IVY_NCCL_LIB: ") + dlerror();
+    return opened;
+  }
+  for (const char* const name : {"libnccl.so.2", "librccl.so.1"}) {
+    opened.library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    if (opened.library != nullptr) return opened;
+  }
+  const std::string mapped = mapped_file("libnccl");
+  if (!mapped.empty()) opened.library = open_quietly(mapped);
+  for (const std::string& file : pip_files()) {
+    if (opened.library == nullptr && access(file.c_str(), R_OK) == 0) {
+      opened.library = open_quietly(file);
+    }
+  }
+  for (const char* const name : {"libnccl.so.2", "librccl.so.1"}) {
+    if (opened.library != nullptr) return opened;
+    opened.library = open_quietly(name);
+    if (opened.library == nullptr) {
+      opened.reason += (opened.reason.empty() ? "" : "; ") + std::string(dlerror());
+    }
+  }
+  return opened;
+}
+
+std::string file_of(void* address) {
+  Dl_info info = {};
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "?";
+  char resolved[PATH_MAX];
+  return realpath(info.dli_fname, resolved) != nullptr ? resolved : info.dli_fname;
+}
+
+template <class Function>
+bool take(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+Error unusable(const std::string& what, const std::string& fix) {
+  return Error{Code::kFailedPrecondition, what, fix};
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  // Two digits for the minor number since 2.9.
+  const int major = version >= 10'000 ? version / 10'000 : version / 1'000;
+  const int minor = version >= 10'000 ? version / 100 % 100 : version / 100 % 10;
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
+}
+
+Result<void> Library::fill(void* library) {
+  Functions& f = functions_;
+  if (!take(library, "ncclGetVersion", f.get_version) || f.get_version(&version_) != kSuccess) {
+    return unusable(path_ + " is no NCCL: it has no working ncclGetVersion", kInstall);
+  }
+  path_ = file_of(reinterpret_cast<void*>(f.get_version));
+  // The age first: it explains what is missing.
+  IVY_CHECK(check());
+  struct Wanted {
+    const char* name;
+    bool is_there;
+  };
+  const Wanted wanted[] = {
+      {"ncclGetUniqueId", take(library, "ncclGetUniqueId", f.get_unique_id)},
+      {"ncclCommInitRankConfig", take(library, "ncclCommInitRankConfig", f.init_rank_config)},
+      {"ncclCommFinalize", take(library, "ncclCommFinalize", f.finalize)},
+      {"ncclCommDestroy", take(library, "ncclCommDestroy", f.destroy)},
+      {"ncclCommAbort", take(library, "ncclCommAbort", f.abort)},
+      {"ncclCommGetAsyncError", take(library, "ncclCommGetAsyncError", f.get_async_error)},
+      {"ncclGetErrorString", take(library, "ncclGetErrorString", f.get_error_string)},
+      {"ncclGetLastError", take(library, "ncclGetLastError", f.get_last_error)},
+      {"ncclGroupStart", take(library, "ncclGroupStart", f.group_start)},
+      {"ncclGroupEnd", take(library, "ncclGroupEnd", f.group_end)},
+      {"ncclAllReduce", take(library, "ncclAllReduce", f.all_reduce)},
+      {"ncclReduce", take(library, "ncclReduce", f.reduce)},
+      {"ncclBroadcast", take(library, "ncclBroadcast", f.broadcast)},
+      {"ncclAllGather", take(library, "ncclAllGather", f.all_gather)},
+      {"ncclReduceScatter", take(library, "ncclReduceScatter", f.reduce_scatter)},
+      {"ncclSend", take(library, "ncclSend", f.send)},
+      {"ncclRecv", take(library, "ncclRecv", f.receive)},
+      {"ncclRedOpCreatePreMulSum", take(library, "ncclRedOpCreatePreMulSum", f.make_premul_sum)},
+      {"ncclRedOpDestroy", take(library, "ncclRedOpDestroy", f.free_op)},
+  };
+  for (const Wanted& one : wanted) {
+    if (one.is_there) continue;
+    return unusable("NCCL " + version_text(version_) + " (" + path_ + ") lacks " + one.name,
+                    kInstall);
+  }
+  take(library, "ncclCommSplit", f.split);
+  take(library, "ncclCommInitRankScalable", f.init_rank_scalable);
+  take(library, "ncclAlltoAll", f.all_to_all);
+  take(library, "ncclGather", f.gather);
+  take(library, "ncclScatter", f.scatter);
+  return {};
+}
+
+Result<void> Library::check() const {
+  if (version_ >= kOldest) return {};
+  return unusable("NCCL " + version_text(version_) + " (" + path_ +
+                      ") is older than 2.14: its init cannot be given up when a rank is missing",
+                  kInstall);
+}
+
+Result<const Library*> Library::open() {
+  const Opened opened = find_library();
+  if (opened.library == nullptr) {
+    return unusable("NCCL cannot be loaded: " + opened.reason, kInstall);
+  }
+  auto library = std::unique_ptr<Library>(new Library());
+  const char* const named = std::getenv("IVY_NCCL_LIB");
+  library->path_ = named != nullptr ? named : "libnccl.so.2";
+  IVY_CHECK(library->fill(opened.library));
+  return static_cast<const Library*>(library.release());  // Until the process ends.
+}
+
+Result<const Library*> Library::load() {
+  static const Result<const Library*> loaded = open();
+  return loaded;
+}
+
+std::string Library::name_of_error(Status status) const {
+  const char* const name = functions_.get_error_string(status);
+  return name != nullptr ? name : "error " + std::to_string(status);
+}
+
+}  // namespace ivy::comm::nccl

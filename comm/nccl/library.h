@@ -1,0 +1,47 @@
+// libnccl (or librccl) of this process, opened when it is first wanted. The library in which a
+// framework already computes is taken, so that there is one NCCL in a process. In this order:
+//   IVY_NCCL_LIB              a path; nothing else is tried
+//   what is mapped already    libnccl.so.2, by its name or by its file (torch's own copy)
+//   pip's                     nvidia/nccl/lib/libnccl.so.2 beside an installed package
+//   the system's              libnccl.so.2, then librccl.so.1
+//
+// Thread: any. Lifetime: the process; a library is never closed.
+#pragma once
+
+#include <string>
+
+#include "comm/nccl/abi.h"
+#include "proto/status.h"
+
+namespace ivy::comm::nccl {
+
+inline constexpr int kOldest = 21400;     // The first with ncclCommInitRankConfig.
+inline constexpr int kMultiRank = 23000;  // NCCL_MULTI_RANK_GPU_ENABLE.
+inline constexpr int kNamedFrom = 22700;  // Config::name.
+
+class Library {
+ public:
+  // FailedPrecondition: no library, the wrong one, one that is too old or lacks a function; the
+  // text names its path, `fix` what to do. The answer is kept: the same for the whole process.
+  static Result<const Library*> load();
+
+  const Functions& functions() const { return functions_; }
+  int version() const { return version_; }           // 22809
+  const std::string& path() const { return path_; }  // As the loader resolved it.
+  std::string name_of_error(Status status) const;    // "unhandled system error"
+
+ private:
+  Library() = default;
+  static Result<const Library*> open();
+  Result<void> fill(void* library);
+  Result<void> check() const;
+
+  Functions functions_;
+  int version_ = 0;
+  std::string path_;
+};
+
+// 22809 -> "2.28.9". Pure.
+std::string version_text(int version);
+
+}  // namespace ivy::comm::nccl

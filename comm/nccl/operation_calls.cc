@@ -1,0 +1,270 @@
+#include "comm/nccl/operation_calls.h"
+
+#include <algorithm>
+
+#include "comm/nccl/reduction_plan.h"
+#include "proto/status.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+using comm_status::Operation;
+
+const char* at(const void* buffer, std::size_t bytes) {
+  return static_cast<const char*>(buffer) + bytes;
+}
+char* at(void* buffer, std::size_t bytes) { return static_cast<char*>(buffer) + bytes; }
+
+bool are_even(const std::vector<Block>& blocks) {
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+    if (blocks[rank].bytes != blocks[0].bytes || blocks[rank].offset != rank * blocks[0].bytes) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// One operation under way: its calls, in a group, until the first that fails.
+class Calls {
+ public:
+  Calls(const Caller& caller, const DeviceOperation& operation)
+      : caller_(caller), nccl_(caller.nccl), operation_(operation), stream_(operation.stream) {}
+
+  CallResult run(int& premul_sum) {
+    if (!make_op(premul_sum)) return result_;
+    check(nccl_.group_start());
+    if (result_.status != kSuccess) return result_;
+    call();
+    const Status ended = nccl_.group_end();
+    if (result_.status == kSuccess) result_.status = ended;
+    return result_;
+  }
+
+ private:
+  std::size_t rank() const { return static_cast<std::size_t>(caller_.rank); }
+  std::int32_t root() const { return operation_.shape.root; }
+
+  // Inside a group a call of a communicator that does not block is "in progress" when it is well.
+  void check(Status status) {
+    if (result_.status == kSuccess && status != kInProgress) result_.status = status;
+  }
+
+  bool make_op(int& premul_sum) {
+    const OperationShape& shape = operation_.shape;
+    const bool reduces = !operation_.parts.empty() || !operation_.counts.empty();
+    if (!reduces) return true;
+    plan_ = plan_reduction(shape.operation, shape.dtype, shape.op);
+    IVY_ASSERT(!plan_.is_staged);
+    op_ = static_cast<int>(plan_.reduce);
+    if (!plan_.is_premultiplied) return true;
+    auto single = static_cast<float>(operation_.factor);
+    double twice = operation_.factor;
+    void* const factor = plan_.element == Element::kF32 ? static_cast<void*>(&single) : &twice;
+    constexpr int kHostImmediate = 1;
+    check(
+        nccl_.make_premul_sum(&premul_sum, factor, plan_.element, kHostImmediate, caller_.handle));
+    op_ = premul_sum;
+    return result_.status == kSuccess;
+  }
+
+  void call() {
+    switch (operation_.shape.operation) {
+      case Operation::kAllReduce:
+        for (const Part& part : operation_.parts) {
+          check(nccl_.all_reduce(part.send, part.receive, part.count * plan_.multiplicity,
+                                 plan_.element, op_, caller_.handle, stream_));
+        }
+        break;
+      case Operation::kReduce:
+        reduce(operation_.parts[0].send, operation_.parts[0].receive, operation_.parts[0].count,
+               root());
+        break;
+      case Operation::kReduceScatter:
+      case Operation::kReduceScatterV:
+        reduce_scatter();
+        break;
+      case Operation::kBroadcast:
+        check(nccl_.broadcast(operation_.receive, operation_.receive, operation_.receive_bytes,
+                              Element::kU8, root(), caller_.handle, stream_));
+        break;
+      case Operation::kAllGather:
+      case Operation::kAllGatherV:
+        all_gather();
+        break;
+      case Operation::kGather:
+      case Operation::kGatherV:
+        gather();
+        break;
+      case Operation::kScatter:
+      case Operation::kScatterV:
+        scatter();
+        break;
+      case Operation::kAllToAll:
+      case Operation::kAllToAllV:
+        all_to_all();
+        break;
+      default:
+        IVY_ASSERT(!"an operation on device memory");
+    }
+  }
+
+  void reduce(const void* send, void* receive, std::size_t count, std::int32_t to) {
+    check(nccl_.reduce(send, receive, count * plan_.multiplicity, plan_.element, op_, to,
+                       caller_.handle, stream_));
+  }
+
+  // In place NCCL wants each result where its input stands; finish_calls() moves it.
+  void reduce_scatter() {
+    const std::vector<std::size_t>& counts = operation_.counts;
+    const std::size_t element = element_bytes(operation_.shape.dtype);
+    const bool is_even = std::all_of(counts.begin(), counts.end(),
+                                     [&](std::size_t count) { return count == counts[0]; });
+    const bool is_in_place = operation_.send == operation_.receive;
+    std::size_t begin = 0;
+    for (std::size_t r = 0; r < rank(); ++r) begin += counts[r];
+    void* const own = at(operation_.receive, is_in_place ? begin * element : 0);
+    if (is_even) {
+      check(nccl_.reduce_scatter(operation_.send, own, counts[0] * plan_.multiplicity,
+                                 plan_.element, op_, caller_.handle, stream_));
+      return;
+    }
+    std::size_t next = 0;
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      if (counts[r] > 0) {
+        reduce(at(operation_.send, next * element), own, counts[r], static_cast<std::int32_t>(r));
+      }
+      next += counts[r];
+    }
+  }
+
+  void all_gather() {
+    const std::vector<Block>& blocks = operation_.receive_blocks;
+    if (are_even(blocks)) {
+      check(nccl_.all_gather(operation_.send, operation_.receive, blocks[0].bytes, Element::kU8,
+                             caller_.handle, stream_));
+      return;
+    }
+    for (std::size_t r = 0; r < blocks.size(); ++r) {
+      if (blocks[r].bytes == 0) continue;
+      void* const to = at(operation_.receive, blocks[r].offset);
+      check(nccl_.broadcast(r == rank() ? operation_.send : to, to, blocks[r].bytes, Element::kU8,
+                            static_cast<int>(r), caller_.handle, stream_));
+    }
+  }
+
+  void send(const void* from, std::size_t bytes, std::size_t to) {
+    if (bytes == 0 || to == rank()) return;  // Its own part is copied by finish_calls().
+    check(nccl_.send(from, bytes, Element::kU8, static_cast<int>(to), caller_.handle, stream_));
+  }
+  void receive(void* into, std::size_t bytes, std::size_t from) {
+    if (bytes == 0 || from == rank()) return;
+    check(
+        nccl_.receive(into, bytes, Element::kU8, static_cast<int>(from), caller_.handle, stream_));
+  }
+
+  // By messages also where NCCL 2.28 has the operation itself: only the root knows how many bytes
+  // the others send, and in an even gather NCCL's own does the same.
+  void gather() {
+    send(operation_.send, operation_.send_bytes, static_cast<std::size_t>(root()));
+    for (std::size_t r = 0; r < operation_.receive_blocks.size(); ++r) {
+      const Block& block = operation_.receive_blocks[r];
+      receive(at(operation_.receive, block.offset), block.bytes, r);
+    }
+  }
+
+  void scatter() {
+    receive(operation_.receive, operation_.receive_bytes, static_cast<std::size_t>(root()));
+    for (std::size_t r = 0; r < operation_.send_blocks.size(); ++r) {
+      const Block& block = operation_.send_blocks[r];
+      send(at(operation_.send, block.offset), block.bytes, r);
+    }
+  }
+
+  void all_to_all() {
+    const std::vector<Block>& to = operation_.send_blocks;
+    const std::vector<Block>& from = operation_.receive_blocks;
+    if (nccl_.all_to_all != nullptr && operation_.shape.operation == Operation::kAllToAll) {
+      check(nccl_.all_to_all(operation_.send, operation_.receive, to[0].bytes, Element::kU8,
+                             caller_.handle, stream_));
+      return;
+    }
+    for (std::size_t r = 0; r < to.size(); ++r) {
+      send(at(operation_.send, to[r].offset), to[r].bytes, r);
+      receive(at(operation_.receive, from[r].offset), from[r].bytes, r);
+    }
+  }
+
+  const Caller& caller_;
+  const Functions& nccl_;
+  const DeviceOperation& operation_;
+  const Stream stream_;
+  ReductionPlan plan_;
+  int op_ = 0;
+  CallResult result_;
+};
+
+// This rank's own part of a gather, scatter or all_to_all, which NCCL is not asked for.
+struct OwnPart {
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+};
+
+OwnPart own_part(const Caller& caller, const DeviceOperation& operation) {
+  const auto rank = static_cast<std::size_t>(caller.rank);
+  switch (operation.shape.operation) {
+    case Operation::kGather:
+    case Operation::kGatherV:
+      if (operation.shape.root != caller.rank) return {};
+      return {operation.send, at(operation.receive, operation.receive_blocks[rank].offset),
+              operation.send_bytes};
+    case Operation::kScatter:
+    case Operation::kScatterV:
+      if (operation.shape.root != caller.rank) return {};
+      return {at(operation.send, operation.send_blocks[rank].offset), operation.receive,
+              operation.receive_bytes};
+    case Operation::kAllToAll:
+      if (caller.nccl.all_to_all != nullptr) return {};
+      [[fallthrough]];
+    case Operation::kAllToAllV:
+      return {at(operation.send, operation.send_blocks[rank].offset),
+              at(operation.receive, operation.receive_blocks[rank].offset),
+              operation.send_blocks[rank].bytes};
+    case Operation::kReduceScatter:
+    case Operation::kReduceScatterV: {
+      if (operation.send != operation.receive) return {};
+      std::size_t begin = 0;
+      for (std::size_t r = 0; r < rank; ++r) begin += operation.counts[r];
+      const std::size_t element = element_bytes(operation.shape.dtype);
+      return {at(operation.send, begin * element), operation.receive,
+              operation.counts[rank] * element};
+    }
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+CallResult start_calls(const Caller& caller, const DeviceOperation& operation, int& premul_sum) {
+  return Calls(caller, operation).run(premul_sum);
+}
+
+CallResult finish_calls(const Caller& caller, const DeviceOperation& operation) {
+  CallResult result;
+  const OwnPart own = own_part(caller, operation);
+  if (own.bytes == 0 || own.from == own.to) return result;
+  const auto* const from = static_cast<const char*>(own.from);
+  auto* const to = static_cast<char*>(own.to);
+  // Only a reduce_scatter in place can overlap, towards its beginning: then in pieces that do not.
+  const bool overlaps = to < from && from < to + own.bytes;
+  const std::size_t piece = overlaps ? static_cast<std::size_t>(from - to) : own.bytes;
+  for (std::size_t done = 0; done < own.bytes; done += piece) {
+    const Result<void> copied = caller.driver.copy_on_device(
+        to + done, from + done, std::min(piece, own.bytes - done), operation.stream);
+    if (!copied.ok()) result.error = copied.error().message;
+  }
+  return result;
+}
+
+}  // namespace ivy::comm::nccl

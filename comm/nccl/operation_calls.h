@@ -1,0 +1,33 @@
+// A collective as NCCL's calls. Nothing here waits: everything is put on the stream.
+// Thread: the communicator's.
+#pragma once
+
+#include <string>
+
+#include "comm/nccl/abi.h"
+#include "comm/nccl/driver.h"
+#include "comm/nccl/operation.h"
+
+namespace ivy::comm::nccl {
+
+struct Caller {
+  const Functions& nccl;
+  const Driver& driver;
+  Handle handle = nullptr;
+  std::int32_t rank = 0;
+  std::int32_t size = 1;
+};
+
+// What a call gave. `error` is the driver's; else `status` is NCCL's (kInProgress is no error).
+struct CallResult {
+  Status status = kSuccess;
+  std::string error;
+};
+
+// First part. Between this and the second the communicator must have become idle: NCCL launches a
+// group on its own thread.
+CallResult start_calls(const Caller& caller, const DeviceOperation& operation, int& premul_sum);
+// What is left to do when NCCL has put its part on the stream.
+CallResult finish_calls(const Caller& caller, const DeviceOperation& operation);
+
+}  // namespace ivy::comm::nccl

@@ -1,0 +1,129 @@
+#include "comm/nccl/own_facts.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "comm/nccl/driver.h"
+#include "comm/nccl/library.h"
+
+extern char** environ;
+
+namespace ivy::comm::nccl {
+namespace {
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Interfaces that are up, with their first address that is not link-local, as NCCL looks at them.
+std::vector<Interface> interfaces() {
+  std::vector<Interface> found;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (one->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in address = {};
+      std::memcpy(&address, one->ifa_addr, sizeof address);
+      inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+    } else if (one->ifa_addr->sa_family == AF_INET6) {
+      sockaddr_in6 address = {};
+      std::memcpy(&address, one->ifa_addr, sizeof address);
+      if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) continue;
+      inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
+    } else {
+      continue;
+    }
+    bool is_known = false;
+    for (const Interface& known : found) is_known = is_known || known.name == one->ifa_name;
+    if (!is_known) found.push_back({one->ifa_name, text});
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+std::uint64_t limit_of(decltype(RLIMIT_STACK) which) {
+  rlimit limit = {};
+  if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return ~0ULL;
+  return limit.rlim_cur;
+}
+
+std::map<std::string, std::string> nccl_variables() {
+  std::map<std::string, std::string> variables;
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view text = *one;
+    const std::size_t equals = text.find('=');
+    if (!text.starts_with("NCCL_") || equals == std::string_view::npos) continue;
+    variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+void add_host(RankFacts& facts) {
+  facts.machine = first_line_of("/proc/sys/kernel/random/boot_id");
+  facts.interfaces = interfaces();
+  facts.variables = nccl_variables();
+  const char* const shares = std::getenv("IVY_OVERSUBSCRIBE");
+  facts.shares_devices = shares != nullptr && std::string_view(shares) == "1";
+  std::error_code ignored;
+  const std::filesystem::directory_iterator adapters("/sys/class/infiniband", ignored);
+  facts.has_infiniband = !ignored && adapters != std::filesystem::directory_iterator();
+  struct statvfs space = {};
+  if (statvfs("/dev/shm", &space) == 0) {
+    facts.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+  }
+  facts.locked_memory_limit = limit_of(RLIMIT_MEMLOCK);
+  facts.stack_limit = limit_of(RLIMIT_STACK);
+}
+
+void add_trouble(RankFacts& facts, const Error& error) {
+  facts.trouble = error.message;
+  facts.trouble_fix = error.fix;
+}
+
+}  // namespace
+
+RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
+  RankFacts facts;
+  facts.rank = rank;
+  facts.host = host;
+  facts.pid = getpid();
+  add_host(facts);
+  const Result<const Driver*> driver = Driver::load();
+  if (!driver.ok()) {
+    add_trouble(facts, driver.error());
+    return facts;
+  }
+  facts.driver_version = (*driver)->version();
+  const Result<DeviceFacts> described = (*driver)->facts_of(device);
+  if (!described.ok()) {
+    add_trouble(facts, described.error());
+    return facts;
+  }
+  facts.uuid = described->uuid;
+  facts.bus = described->bus;
+  const Result<const Library*> library = Library::load();
+  if (!library.ok()) {
+    add_trouble(facts, library.error());
+    return facts;
+  }
+  facts.nccl_version = (*library)->version();
+  facts.nccl_path = (*library)->path();
+  return facts;
+}
+
+}  // namespace ivy::comm::nccl

@@ -1,0 +1,392 @@
+#include "comm/nccl/preflight.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <sstream>
+
+#include "comm/nccl/library.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+using Ranks = std::vector<RankFacts>;
+
+// Per rank on one host: NCCL's segments for its local connections take some MiB each.
+constexpr std::uint64_t kSharedMemoryEach = 16ULL << 20;
+// Less than this and verbs cannot register NCCL's buffers.
+constexpr std::uint64_t kLockedMemoryLeast = 64ULL << 20;
+// The messages that NCCL's bootstrap sends before it compares versions changed with these.
+constexpr int kBootstrapChanges[] = {22300, 22900};
+
+std::string name_of(const RankFacts& rank) {
+  return "rank " + std::to_string(rank.rank) + " (" + rank.host + ", pid " +
+         std::to_string(rank.pid) + ")";
+}
+
+std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+Finding finding_about(const RankFacts& rank, const std::string& text, const std::string& fix) {
+  Finding finding;
+  finding.rank = rank.rank;
+  finding.text = name_of(rank) + ": " + text;
+  finding.fix = fix;
+  return finding;
+}
+
+std::string variable(const RankFacts& rank, const std::string& name) {
+  const auto found = rank.variables.find(name);
+  return found != rank.variables.end() ? found->second : "";
+}
+
+void find_troubles(const Ranks& ranks, std::vector<Finding>& found) {
+  for (const RankFacts& rank : ranks) {
+    if (!rank.trouble.empty()) {
+      found.push_back(finding_about(rank, rank.trouble, rank.trouble_fix));
+    }
+  }
+}
+
+// What most ranks have; of two that are as many, the first rank's.
+template <class Key>
+auto most_frequent(const Ranks& ranks, Key key) {
+  std::map<decltype(key(ranks[0])), std::size_t> counts;
+  for (const RankFacts& rank : ranks) ++counts[key(rank)];
+  auto best = key(ranks[0]);
+  for (const auto& [value, count] : counts) {
+    if (count > counts[best]) best = value;
+  }
+  return best;
+}
+
+int bootstrap_of(int version) {
+  int generation = 0;
+  for (const int change : kBootstrapChanges) generation += version >= change ? 1 : 0;
+  return generation;
+}
+
+void find_version_skew(const Ranks& ranks, std::vector<Finding>& found) {
+  const auto version_of = [](const RankFacts& rank) { return rank.nccl_version; };
+  const int usual = most_frequent(ranks, version_of);
+  const auto other = std::find_if(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
+    return rank.nccl_version == usual;
+  });
+  for (const RankFacts& rank : ranks) {
+    if (rank.nccl_version == usual || rank.nccl_version == 0 || usual == 0) continue;
+    std::string text = "has NCCL " + version_text(rank.nccl_version) + " (" + rank.nccl_path +
+                       "), " + name_of(*other) + " has " + version_text(usual) + " (" +
+                       other->nccl_path + ")";
+    if (bootstrap_of(rank.nccl_version) != bootstrap_of(usual)) {
+      text += ", which greets in another way: its init would hang";
+    }
+    found.push_back(finding_about(
+        rank, text, "install one version on all hosts, or set IVY_NCCL_LIB to the same one"));
+  }
+}
+
+bool may_share(const std::vector<const RankFacts*>& sharing) {
+  bool is_allowed = true;
+  std::set<std::string> host_ids;
+  for (const RankFacts* rank : sharing) {
+    is_allowed = is_allowed && rank->nccl_version >= kMultiRank &&
+                 variable(*rank, "NCCL_MULTI_RANK_GPU_ENABLE") == "1";
+    const std::string id = variable(*rank, "NCCL_HOSTID");
+    if (!id.empty()) host_ids.insert(id);
+  }
+  return is_allowed || host_ids.size() == sharing.size();
+}
+
+void find_shared_devices(const Ranks& ranks, std::vector<Finding>& found) {
+  std::map<std::string, std::vector<const RankFacts*>> by_device;
+  for (const RankFacts& rank : ranks) {
+    if (!rank.uuid.empty()) by_device[rank.uuid].push_back(&rank);
+  }
+  for (const auto& [uuid, sharing] : by_device) {
+    if (sharing.size() < 2 || may_share(sharing)) continue;
+    const RankFacts& first = *sharing[0];
+    std::string others;
+    for (std::size_t i = 1; i < sharing.size() && i < 4; ++i) {
+      others += (i > 1 ? ", " : "") + name_of(*sharing[i]);
+    }
+    if (sharing.size() > 4) others += " and " + std::to_string(sharing.size() - 4) + " more";
+    const bool is_new = std::all_of(sharing.begin(), sharing.end(), [](const RankFacts* rank) {
+      return rank->nccl_version >= kMultiRank;
+    });
+    Finding finding = finding_about(
+        first, "uses the same GPU " + first.bus + " as " + others,
+        std::string("choose the device by the local rank; to share it on purpose set ") +
+            (is_new ? "NCCL_MULTI_RANK_GPU_ENABLE=1"
+                    : "NCCL_HOSTID to another value on each rank (NCCL 2.30 has "
+                      "NCCL_MULTI_RANK_GPU_ENABLE for it)"));
+    if (std::all_of(sharing.begin(), sharing.end(),
+                    [](const RankFacts* rank) { return rank->shares_devices; })) {
+      finding.kind = Finding::Kind::kSharedDevice;
+    }
+    found.push_back(std::move(finding));
+  }
+}
+
+std::string names_of(const std::vector<Interface>& interfaces) {
+  std::string names;
+  for (const Interface& one : interfaces) names += (names.empty() ? "" : ", ") + one.name;
+  return names.empty() ? "none" : names;
+}
+
+bool spans_machines(const Ranks& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const RankFacts& rank) { return rank.machine != ranks[0].machine; });
+}
+
+void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
+  for (const RankFacts& rank : ranks) {
+    const std::string wanted = variable(rank, "NCCL_SOCKET_IFNAME");
+    const std::optional<Interface> chosen = choose_interface(rank.interfaces, wanted);
+    if (!chosen) {
+      found.push_back(finding_about(
+          rank,
+          wanted.empty() ? "has no network interface that NCCL can use"
+                         : "NCCL_SOCKET_IFNAME=" + wanted + " names none of its interfaces",
+          "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
+    } else if (spans_machines(ranks) &&
+               (chosen->name == "lo" || chosen->name.starts_with("docker"))) {
+      found.push_back(
+          finding_about(rank,
+                        "NCCL takes interface " + chosen->name + " (" + chosen->address +
+                            "), which other hosts cannot reach",
+                        "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
+    }
+  }
+}
+
+// What may differ from rank to rank without harm.
+bool is_own_matter(std::string_view name) {
+  for (const std::string_view prefix :
+       {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",
+        "NCCL_GRAPH_DUMP", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT", "NCCL_HOME",
+        "NCCL_VERSION", "NCCL_INCLUDE", "NCCL_DOUBLE"}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
+  std::set<std::string> names;
+  for (const RankFacts& rank : ranks) {
+    for (const auto& [name, value] : rank.variables) {
+      if (!is_own_matter(name)) names.insert(name);
+    }
+  }
+  for (const std::string& name : names) {
+    const auto value_of = [&](const RankFacts& rank) { return variable(rank, name); };
+    const std::string usual = most_frequent(ranks, value_of);
+    for (const RankFacts& rank : ranks) {
+      const std::string value = value_of(rank);
+      if (value == usual) continue;
+      const auto shown = [&](const std::string& text) {
+        return text.empty() ? name + " unset" : name + "=" + text;
+      };
+      found.push_back(finding_about(rank, "has " + shown(value) + ", others have " + shown(usual),
+                                    "set it alike on all ranks (ivyrun -x " + name + ")"));
+      break;  // One rank shows it.
+    }
+  }
+}
+
+void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
+  std::map<std::string, std::uint64_t> on_machine;
+  for (const RankFacts& rank : ranks) ++on_machine[rank.machine];
+  std::set<std::string> told;
+  for (const RankFacts& rank : ranks) {
+    const std::uint64_t neighbours = on_machine[rank.machine];
+    const std::uint64_t needed = neighbours * kSharedMemoryEach;
+    if (neighbours > 1 && rank.shared_memory_free < needed && told.insert(rank.machine).second) {
+      found.push_back(finding_about(
+          rank,
+          "/dev/shm has " + mebibytes(rank.shared_memory_free) + " free, " +
+              std::to_string(neighbours) + " ranks need " + mebibytes(needed),
+          "empty it or make it larger (in a container: --shm-size=1g or --ipc=host)"));
+    }
+    if (rank.has_infiniband && spans_machines(ranks) && variable(rank, "NCCL_IB_DISABLE") != "1" &&
+        rank.locked_memory_limit < kLockedMemoryLeast) {
+      found.push_back(finding_about(
+          rank,
+          "may lock only " + std::to_string(rank.locked_memory_limit >> 10) +
+              " KiB of memory, too little for InfiniBand",
+          "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity (in a container: --ulimit "
+          "memlock=-1)"));
+    }
+    if (rank.stack_limit == ~0ULL) {
+      found.push_back(finding_about(
+          rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
+          "ulimit -s 8192 before the job"));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
+                                          std::string_view wanted) {
+  const auto first_of = [&](std::string_view list) -> std::optional<Interface> {
+    const bool is_not = list.starts_with('^');
+    if (is_not) list.remove_prefix(1);
+    const bool is_exact = list.starts_with('=');
+    if (is_exact) list.remove_prefix(1);
+    for (const Interface& one : interfaces) {
+      bool is_listed = false;
+      for (std::string_view left = list; !left.empty();) {
+        const std::size_t end = left.find(',');
+        const std::string_view name = left.substr(0, end);
+        is_listed = is_listed || (is_exact ? one.name == name : one.name.starts_with(name));
+        left = end == std::string_view::npos ? "" : left.substr(end + 1);
+      }
+      if (is_listed != is_not) return one;
+    }
+    return std::nullopt;
+  };
+  if (!wanted.empty()) return first_of(wanted);
+  for (const std::string_view list : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
+    if (std::optional<Interface> found = first_of(list)) return found;
+  }
+  return std::nullopt;
+}
+
+std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
+  std::vector<Finding> found;
+  if (ranks.empty()) return found;
+  find_troubles(ranks, found);
+  // The rest would only say the same in other words.
+  if (found.empty()) {
+    find_version_skew(ranks, found);
+    find_shared_devices(ranks, found);
+    find_limits(ranks, found);
+    find_interfaces(ranks, found);
+    find_divergence(ranks, found);
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Finding& left, const Finding& right) {
+    return left.kind == Finding::Kind::kError && right.kind != Finding::Kind::kError;
+  });
+  if (found.size() > kFindingsMax) found.resize(kFindingsMax);
+  return found;
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+namespace {
+
+// Lines "name value"; a value has its newlines and backslashes escaped.
+class Lines {
+ public:
+  void add(std::string_view name, std::string_view value) {
+    text_ += std::string(name) + " ";
+    for (const char c : value) {
+      if (c == '\n') {
+        text_ += "\\n";
+      } else if (c == '\\') {
+        text_ += "\\\\";
+      } else {
+        text_ += c;
+      }
+    }
+    text_ += '\n';
+  }
+  void add(std::string_view name, std::uint64_t value) { add(name, std::to_string(value)); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string unescaped(std::string_view value) {
+  std::string text;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const bool is_escape = value[i] == '\\' && i + 1 < value.size();
+    if (is_escape) ++i;
+    text += is_escape && value[i] == 'n' ? '\n' : value[i];
+  }
+  return text;
+}
+
+template <class Number>
+bool read_number(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, number);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+// A "name=value" pair, cut at the first '='.
+std::pair<std::string, std::string> cut(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos) return {text, ""};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
+  std::map<std::string_view, std::string*> texts = {
+      {"host", &facts.host},       {"machine", &facts.machine},     {"trouble", &facts.trouble},
+      {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path}, {"uuid", &facts.uuid},
+      {"bus", &facts.bus}};
+  if (const auto text = texts.find(name); text != texts.end()) {
+    *text->second = value;
+    return true;
+  }
+  if (name == "rank") return read_number(value, facts.rank);
+  if (name == "pid") return read_number(value, facts.pid);
+  if (name == "nccl_version") return read_number(value, facts.nccl_version);
+  if (name == "driver_version") return read_number(value, facts.driver_version);
+  if (name == "shm") return read_number(value, facts.shared_memory_free);
+  if (name == "memlock") return read_number(value, facts.locked_memory_limit);
+  if (name == "stack") return read_number(value, facts.stack_limit);
+  if (name == "infiniband") facts.has_infiniband = value == "1";
+  if (name == "shares") facts.shares_devices = value == "1";
+  if (name == "interface") facts.interfaces.push_back({cut(value).first, cut(value).second});
+  if (name == "variable") facts.variables.insert(cut(value));
+  return true;  // A newer version's field.
+}
+
+}  // namespace
+
+std::string encode(const RankFacts& facts) {
+  Lines lines;
+  lines.add("rank", static_cast<std::uint64_t>(facts.rank));
+  lines.add("host", facts.host);
+  lines.add("pid", static_cast<std::uint64_t>(facts.pid));
+  lines.add("machine", facts.machine);
+  lines.add("trouble", facts.trouble);
+  lines.add("fix", facts.trouble_fix);
+  lines.add("nccl_version", static_cast<std::uint64_t>(facts.nccl_version));
+  lines.add("nccl_path", facts.nccl_path);
+  lines.add("driver_version", static_cast<std::uint64_t>(facts.driver_version));
+  lines.add("uuid", facts.uuid);
+  lines.add("bus", facts.bus);
+  for (const Interface& one : facts.interfaces) {
+    lines.add("interface", one.name + "=" + one.address);
+  }
+  for (const auto& [name, value] : facts.variables) lines.add("variable", name + "=" + value);
+  lines.add("shares", facts.shares_devices ? "1" : "0");
+  lines.add("infiniband", facts.has_infiniband ? "1" : "0");
+  lines.add("shm", facts.shared_memory_free);
+  lines.add("memlock", facts.locked_memory_limit);
+  lines.add("stack", facts.stack_limit);
+  return lines.text();
+}
+
+std::optional<RankFacts> decode(const std::string& bytes) {
+  RankFacts facts;
+  std::istringstream lines(bytes);
+  std::string line;
+  bool has_rank = false;
+  while (std::getline(lines, line)) {
+    const std::size_t space = line.find(' ');
+    if (space == std::string::npos) return std::nullopt;
+    const std::string name = line.substr(0, space);
+    if (!read_field(name, unescaped(std::string_view(line).substr(space + 1)), facts)) {
+      return std::nullopt;
+    }
+    has_rank = has_rank || name == "rank";
+  }
+  if (!has_rank) return std::nullopt;
+  return facts;
+}
+
+}  // namespace ivy::comm::nccl

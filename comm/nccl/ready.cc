@@ -1,0 +1,255 @@
+#include "comm/nccl/ready.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ivy::comm::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Rank 0 gives up before the others do, so that they hear from it who is missing.
+constexpr milliseconds kHeadStart{300};
+constexpr std::string_view kGo = "go ";
+constexpr std::string_view kShare = "share";
+
+Failure refusal(FailureKind kind, int code, const std::string& text) {
+  Failure failure = make_failure(kind, text);
+  failure.code = code;
+  return failure;
+}
+
+Failure failure_of(const Error& error) {
+  const std::string fix = error.fix.empty() ? "" : "; " + error.fix;
+  return refusal(FailureKind::kOther, static_cast<int>(error.code), error.message + fix);
+}
+
+// What a refusal looks like in the store: "refuse CODE RANK TEXT".
+std::string encode_refusal(const Failure& failure) {
+  return "refuse " + std::to_string(failure.code) + " " + std::to_string(failure.rank) + " " +
+         std::to_string(static_cast<unsigned>(failure.kind)) + " " + failure.text;
+}
+
+Failure decode_refusal(const std::string& word) {
+  int code = 13;
+  int rank = -1;
+  unsigned kind = 0;
+  int read = 0;
+  if (std::sscanf(word.c_str(), "refuse %d %d %u %n", &code, &rank, &kind, &read) < 3) {
+    return make_failure(FailureKind::kOther,
+                        "rank 0 says something that is not understood: " + word);
+  }
+  Failure failure =
+      refusal(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
+  failure.rank = rank;
+  return failure;
+}
+
+class Meeting {
+ public:
+  explicit Meeting(const ReadyOptions& options) : options_(options), store_(*options.store) {}
+
+  Ready run(const RankFacts& own) {
+    // set, not set_once: a lost answer may be asked for again, and the value is the same.
+    const Result<void> told =
+        store_.set(key("facts/" + std::to_string(options_.rank)), encode(own));
+    if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
+    if (options_.rank == 0) {
+      decide();
+      if (ready_.failure) say(encode_refusal(*ready_.failure));
+    }
+    if (!ready_.failure && !ready_.is_shared) follow();
+    return std::move(ready_);
+  }
+
+ private:
+  std::int32_t size() const { return static_cast<std::int32_t>(options_.rank_names.size()); }
+  std::string key(const std::string& name) const { return options_.key + "/" + name; }
+  std::string prefix() const { return "NCCL of communicator " + options_.communicator + ": "; }
+
+  static Ready failed(const Failure& failure) {
+    Ready ready;
+    ready.failure = failure;
+    return ready;
+  }
+  void fail(const Failure& failure) { ready_.failure = failure; }
+
+  void say(const std::string& word) {
+    const Result<void> said = store_.set(key("go"), word);
+    if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
+  }
+
+  // Until all keys are there. False: `ready_.failure` says why not, or it is empty at the deadline.
+  bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+      if (left <= milliseconds(0)) return false;
+      const Result<void> came = store_.wait(keys, std::min(left, kSlice));
+      if (came.ok()) return true;
+      if (came.error().code != Code::kDeadlineExceeded) {
+        fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
+        return false;
+      }
+      if (const std::optional<Failure> trouble = options_.trouble()) {
+        fail(*trouble);
+        return false;
+      }
+    }
+  }
+
+  std::vector<std::string> all_facts() const {
+    std::vector<std::string> keys;
+    for (std::int32_t rank = 0; rank < size(); ++rank) {
+      keys.push_back(key("facts/" + std::to_string(rank)));
+    }
+    return keys;
+  }
+
+  // "rank 3 (node2, pid 77) and 2 more did not come"
+  Failure who_is_missing(const std::string& what) {
+    std::string missing;
+    std::int32_t first = -1;
+    int more = 0;
+    for (std::int32_t rank = 0; rank < size(); ++rank) {
+      const Result<bool> is_there = store_.check({key("facts/" + std::to_string(rank))});
+      if (is_there.ok() && *is_there) continue;
+      if (first < 0) first = rank;
+      if (missing.size() > 160) {
+        ++more;
+        continue;
+      }
+      missing +=
+          (missing.empty() ? "" : ", ") + options_.rank_names[static_cast<std::size_t>(rank)];
+    }
+    if (more > 0) missing += " and " + std::to_string(more) + " more";
+    const std::string text = missing.empty() ? "all ranks are ready, but rank 0 does not say so"
+                                             : missing + " did not become ready in time";
+    Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
+    failure.rank = first;
+    return failure;
+  }
+
+  void decide() {
+    const auto deadline = options_.deadline - kHeadStart;
+    if (!await(all_facts(), deadline)) {
+      if (!ready_.failure) fail(who_is_missing("ready barrier"));
+      return;
+    }
+    const Result<std::vector<std::string>> texts = store_.multi_get(all_facts());
+    if (!texts.ok()) return fail(failure_of(texts.error().context(prefix() + "read the facts")));
+    std::vector<RankFacts> ranks;
+    for (const std::string& text : *texts) {
+      std::optional<RankFacts> facts = decode(text);
+      if (!facts)
+        return fail(make_failure(FailureKind::kOther, prefix() + "facts of a rank are broken"));
+      ranks.push_back(std::move(*facts));
+    }
+    judge(ranks);
+  }
+
+  void judge(const std::vector<RankFacts>& ranks) {
+    const std::vector<Finding> findings = compare_ranks(ranks);
+    bool can_scale = options_.can_scale;
+    for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
+    if (findings.empty()) {
+      return say(std::string(kGo) + std::to_string(root_count(size(), can_scale)));
+    }
+    const Finding& first = findings.front();
+    if (first.kind == Finding::Kind::kSharedDevice) {
+      ready_.is_shared = true;
+      return say(std::string(kShare));
+    }
+    const std::string more =
+        findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
+    Failure failure = refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
+                              prefix() + first.text + "; " + first.fix + more);
+    failure.rank = first.rank;
+    fail(failure);
+  }
+
+  void follow() {
+    if (!await({key("go")}, options_.deadline)) {
+      if (!ready_.failure) fail(who_is_missing("rank 0's word"));
+      return;
+    }
+    const Result<std::string> word = store_.get(key("go"));
+    if (!word.ok()) return fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
+    if (*word == kShare) {
+      ready_.is_shared = true;
+    } else if (!word->starts_with(kGo)) {
+      fail(decode_refusal(*word));
+    } else {
+      exchange_ids(std::atoi(word->c_str() + kGo.size()));
+    }
+  }
+
+  void exchange_ids(std::int32_t roots) {
+    std::vector<std::string> keys;
+    for (std::int32_t root = 0; root < roots; ++root) {
+      keys.push_back(key("id/" + std::to_string(root)));
+      if (rank_of_root(root, roots, size()) != options_.rank) continue;
+      const Result<UniqueId> id = options_.make_id();
+      if (!id.ok()) return fail(failure_of(id.error().context(prefix() + "make the unique id")));
+      const Result<void> told =
+          store_.set(keys.back(), std::string_view(id->bytes, sizeof id->bytes));
+      if (!told.ok())
+        return fail(failure_of(told.error().context(prefix() + "tell the unique id")));
+    }
+    if (!await(keys, options_.deadline)) {
+      if (!ready_.failure) {
+        fail(make_failure(FailureKind::kTimeout, prefix() + "the unique id did not come in time"));
+      }
+      return;
+    }
+    const Result<std::vector<std::string>> texts = store_.multi_get(keys);
+    if (!texts.ok())
+      return fail(failure_of(texts.error().context(prefix() + "read the unique id")));
+    for (const std::string& text : *texts) {
+      UniqueId id = {};
+      std::memcpy(id.bytes, text.data(), std::min(text.size(), sizeof id.bytes));
+      ready_.ids.push_back(id);
+    }
+  }
+
+  const ReadyOptions& options_;
+  store::Client& store_;
+  Ready ready_;
+};
+
+Ready get_ready_alone(const ReadyOptions& options, const RankFacts& own) {
+  Ready ready;
+  const std::vector<Finding> findings = compare_ranks({own});
+  if (!findings.empty()) {
+    ready.failure = refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
+                            "NCCL of communicator " + options.communicator + ": " +
+                                findings[0].text + "; " + findings[0].fix);
+    return ready;
+  }
+  const Result<UniqueId> id = options.make_id();
+  if (id.ok()) {
+    ready.ids.push_back(*id);
+  } else {
+    ready.failure = failure_of(id.error());
+  }
+  return ready;
+}
+
+}  // namespace
+
+std::int32_t root_count(std::int32_t ranks, bool can_scale) {
+  return can_scale ? std::max(1, ranks / kRanksPerRoot) : 1;
+}
+
+// The first rank of each of `roots` runs of ranks, the first of which are one longer.
+std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks) {
+  const std::int32_t each = ranks / roots;
+  return root * each + std::min(root, ranks % roots);
+}
+
+Ready get_ready(const ReadyOptions& options, const RankFacts& own) {
+  if (options.store == nullptr) return get_ready_alone(options, own);
+  return Meeting(options).run(own);
+}
+
+}  // namespace ivy::comm::nccl

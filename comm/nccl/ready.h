@@ -1,0 +1,59 @@
+// The ranks of a communicator meet in the job's store before NCCL is asked for anything: everyone
+// says who it is (preflight.h), rank 0 compares, and either everybody goes on with the same unique
+// ids, or everybody gets the same refusal. Only when all have come is an id made: NCCL's root
+// listens for ever for a rank that does not come.
+//
+//   <key>/facts/R     rank R is ready, and what it is
+//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), or how many ids
+//   <key>/id/K        the unique id of root K
+//
+// All are written once, so a store's leaf fetches each but once for its host.
+//
+// Thread: one at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/failure.h"
+#include "comm/nccl/abi.h"
+#include "comm/nccl/preflight.h"
+#include "proto/status.h"
+#include "rendezvous/client.h"
+
+namespace ivy::comm::nccl {
+
+struct ReadyOptions {
+  std::string communicator;
+  std::string key;                      // Prefix of the keys.
+  store::Client* store = nullptr;       // Null: a world of one.
+  std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  std::int32_t rank = 0;
+  bool can_scale = false;  // This rank's NCCL takes several ids.
+  std::function<Result<UniqueId>()> make_id;
+  // Asked every kSlice: why waiting is in vain.
+  std::function<std::optional<Failure>()> trouble;
+  std::chrono::steady_clock::time_point deadline;
+};
+
+struct Ready {
+  std::optional<Failure> failure;
+  bool is_shared = false;  // Devices are shared: NCCL is not to be used.
+  std::vector<UniqueId> ids;
+};
+
+inline constexpr std::chrono::milliseconds kSlice{50};
+// One root serves so many ranks: it accepts their connections one by one.
+inline constexpr std::int32_t kRanksPerRoot = 128;
+
+Ready get_ready(const ReadyOptions& options, const RankFacts& own);
+
+// How many ids a communicator has, and which rank makes number K. Pure.
+std::int32_t root_count(std::int32_t ranks, bool can_scale);
+std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks);
+
+}  // namespace ivy::comm::nccl

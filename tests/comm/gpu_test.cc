@@ -1,0 +1,251 @@
+// NCCL's part of libivycomm on a real GPU. Where there is none, every test is skipped with its
+// reason. Ranks that share a GPU take turns on it: right or wrong shows, speed does not.
+//
+// CUDA is never started in the test's own process: a forked child could not use it.
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "comm/nccl/abi.h"
+#include "comm/nccl/library.h"
+#include "tests/comm/device.h"
+#include "tests/comm/device_operations.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+constexpr const char* kDriver = "libcuda.so.1";
+
+// Why nothing can be tested here; empty: it can.
+std::string what_is_missing() {
+  if (access("/dev/nvidiactl", F_OK) != 0) return "there is no GPU: no /dev/nvidiactl";
+  void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return std::string("there is no driver: ") + dlerror();
+  const Result<const nccl::Library*> library = nccl::Library::load();
+  return library.ok() ? "" : library.error().message;
+}
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = what_is_missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+// Two ranks on one GPU, as this NCCL allows it.
+void share_gpu(int rank) {
+  setenv("NCCL_MAX_CTAS", "2", 1);
+  if ((*nccl::Library::load())->version() >= nccl::kMultiRank) {
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  } else {
+    setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
+  }
+}
+
+ivy_call call_with_factor(double factor) {
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.factor = factor;
+  return call;
+}
+
+WorldOptions patient() {
+  WorldOptions options;
+  options.deadline = seconds(180);  // The first context and NCCL's kernels take many seconds.
+  return options;
+}
+
+TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
+  expect_well(run_world(
+      one_host(1),
+      [](int) {
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        const ivy_call how = call_with_factor(2);
+        for (const std::size_t count : {1, 35, 100'003}) {
+          for (const DeviceCase& one : device_cases(count)) {
+            compare_with_host(world, device, one, &how);
+          }
+        }
+      },
+      patient()));
+}
+
+TEST_F(GpuTest, TwoRanksOnOneGpuGiveWhatTheHostGives) {
+  for (const bool is_enqueued : {false, true}) {
+    expect_well(run_world(
+        one_host(2),
+        [&](int rank) {
+          share_gpu(rank);
+          Device device(kDriver, 0);
+          ASSERT_TRUE(device.is_there());
+          World world(seconds(120));
+          if (!world) return;
+          ivy_call how = call_with_factor(rank + 1);
+          if (is_enqueued) {
+            how.flags = IVY_ENQUEUE;
+            how.stream = device.make_stream();
+          }
+          for (const DeviceCase& one : device_cases(35)) {
+            compare_with_host(world, device, one, &how);
+          }
+          ivy_comm* group = nullptr;
+          ASSERT_EQ(ivy_comm_split(world, 0, -rank, &group), IVY_OK) << ivy_last_error();
+          compare_with_host(group, device, {IVY_F32, IVY_SUM, 1000}, &how);
+        },
+        patient()));
+  }
+}
+
+struct Board {
+  std::atomic<std::int64_t> died_ms{0};
+};
+
+TEST_F(GpuTest, AKilledRankIsNamedAndTheGpuIsFreed) {
+  const Shared<Board> board;
+  expect_well(run_world(
+                  one_host(2),
+                  [&](int rank) {
+                    share_gpu(rank);
+                    Device device(kDriver, 0);
+                    ASSERT_TRUE(device.is_there());
+                    World world(seconds(120));
+                    if (!world) return;
+                    const DeviceArray on(device, std::vector<char>(64 << 20));
+                    const ivy_call how = call_with_factor(1);
+                    ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+                    std::thread killer;
+                    if (rank == 1) {
+                      killer = std::thread([&] {
+                        std::this_thread::sleep_for(milliseconds(300));
+                        board->died_ms = monotonic_ms();
+                        kill(getpid(), SIGKILL);
+                      });
+                    }
+                    int code = IVY_OK;
+                    while (code == IVY_OK) {
+                      code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 16 << 20, IVY_F32,
+                                            IVY_SUM, &how);
+                    }
+                    EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+                    EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+                    std::printf("told after %lld ms\n",
+                                static_cast<long long>(monotonic_ms() - board->died_ms));
+                    EXPECT_EQ(device.synchronize(nullptr), 0);
+                  },
+                  patient()),
+              1);
+}
+
+TEST_F(GpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
+  expect_well(run_world(
+      one_host(2),
+      [](int rank) {
+        share_gpu(rank);
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+        const DeviceArray on(device, std::vector<char>(64 << 20));
+        std::thread other;
+        if (rank == 0) {
+          other = std::thread([&] {
+            std::this_thread::sleep_for(milliseconds(300));
+            ivy_comm_abort(world, "enough");
+          });
+        }
+        int code = IVY_OK;
+        while (code == IVY_OK) {
+          code =
+              ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 16 << 20, IVY_F32, IVY_SUM, nullptr);
+        }
+        EXPECT_EQ(code, IVY_CANCELLED) << ivy_last_error();
+        if (other.joinable()) other.join();
+        EXPECT_EQ(device.synchronize(nullptr), 0);
+      },
+      patient()));
+}
+
+// ---- Figures ------------------------------------------------------------------------------------
+
+double microseconds_each(int calls, const std::function<void()>& call) {
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+  return took.count() / calls;
+}
+
+double median_of_nine(const std::function<double()>& measure) {
+  std::vector<double> all;
+  for (int i = 0; i < 9; ++i) all.push_back(measure());
+  std::nth_element(all.begin(), all.begin() + 4, all.end());
+  return all[4];
+}
+
+// A communicator of one, made as libivycomm makes its own.
+nccl::Handle make_alone(const nccl::Functions& functions) {
+  nccl::UniqueId id = {};
+  nccl::Config config;
+  nccl::Handle handle = nullptr;
+  EXPECT_EQ(functions.get_unique_id(&id), nccl::kSuccess);
+  nccl::Status status = functions.init_rank_config(&handle, 1, id, 0, &config);
+  while (status == nccl::kInProgress) functions.get_async_error(handle, &status);
+  EXPECT_EQ(status, nccl::kSuccess);
+  return handle;
+}
+
+TEST_F(GpuTest, CallsCostLittleMoreThanNcclsOwn) {
+  const std::vector<RankEnd> ends = run_world(
+      one_host(1),
+      [](int) {
+        setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+        const nccl::Functions& functions = (*nccl::Library::load())->functions();
+        const nccl::Handle alone = make_alone(functions);
+        const DeviceArray on(device, std::vector<char>(4096));
+        ivy_call how = call_with_factor(1);
+        how.flags = IVY_ENQUEUE;
+        how.stream = device.make_stream();
+        constexpr int kCalls = 500;
+        const double ours = median_of_nine([&] {
+          const double each = microseconds_each(kCalls, [&] {
+            ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1024, IVY_F32, IVY_SUM, &how);
+          });
+          device.synchronize(how.stream);
+          return each;
+        });
+        const double theirs = median_of_nine([&] {
+          const double each = microseconds_each(kCalls, [&] {
+            nccl::Status status = functions.all_reduce(on.data(), on.data(), 1024,
+                                                       nccl::Element::kF32, 0, alone, how.stream);
+            while (status == nccl::kInProgress) functions.get_async_error(alone, &status);
+          });
+          device.synchronize(how.stream);
+          return each;
+        });
+        std::printf(
+            "all_reduce of 4 KiB, world of one: ours %.2f us, NCCL's own %.2f us, "
+            "difference %.2f us\n",
+            ours, theirs, ours - theirs);
+        functions.abort(alone);
+      },
+      patient());
+  expect_well(ends);
+  std::printf("%s", ends[0].output.c_str());
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

@@ -1,0 +1,304 @@
+// A stand-in for libcuda.so.1, for tests of what is built on it: devices, contexts, memory, streams
+// and events that behave as CUDA's do as far as libivycomm and the stand-in of NCCL look. Its
+// devices' memory is this process's, known by its address; a stream is a thread that does one thing
+// after the other. Nothing of this is an accelerator, and no figure that it gives means anything.
+//
+// CUDA_DOUBLE in the environment, separated by commas:
+//   no_device    cuInit finds no device
+//   devices=N    how many there are (64)
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#define DOUBLE_API extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using Result = int;
+constexpr Result kInvalidValue = 1;
+constexpr Result kNotInitialized = 3;
+constexpr Result kNoDevice = 100;
+constexpr Result kInvalidDevice = 101;
+constexpr Result kInvalidContext = 201;
+constexpr Result kNotReady = 600;
+constexpr int kDevicesMax = 256;
+
+bool is_told(const char* word) {
+  const char* const script = std::getenv("CUDA_DOUBLE");
+  return script != nullptr && std::strstr(script, word) != nullptr;
+}
+
+int device_count() {
+  const char* const script = std::getenv("CUDA_DOUBLE");
+  const char* const devices = script != nullptr ? std::strstr(script, "devices=") : nullptr;
+  return devices != nullptr ? std::atoi(devices + 8) : 64;
+}
+
+class StreamThread {
+ public:
+  StreamThread() : thread_([this] { run(); }) { thread_.detach(); }
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    has_news_.notify_all();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      has_news_.wait(lock, [this] { return !tasks_.empty(); });
+      const std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable has_news_;
+  std::deque<std::function<void()>> tasks_;
+  std::thread thread_;  // Lives as long as the process: streams are few here.
+};
+
+struct EventState {
+  std::mutex mutex;
+  std::condition_variable has_ended;
+  std::uint64_t recorded = 0;
+  std::uint64_t ended = 0;
+};
+using SharedEvent = std::shared_ptr<EventState>;
+
+struct Memory {
+  std::size_t bytes;
+  int device;
+};
+
+std::atomic<bool> is_initialized{false};
+char contexts[kDevicesMax];  // A context is the address of its device's byte.
+thread_local void* current = nullptr;
+std::mutex memory_mutex;
+std::map<std::uintptr_t, Memory>& memory() {
+  static auto* const all = new std::map<std::uintptr_t, Memory>();
+  return *all;
+}
+
+StreamThread& stream_of(void* stream) {
+  static auto* const by_default = new StreamThread();
+  return stream == nullptr ? *by_default : *static_cast<StreamThread*>(stream);
+}
+
+int device_of(const void* context) {
+  return static_cast<int>(static_cast<const char*>(context) - contexts);
+}
+
+// The device whose memory this is; -1: not a device's.
+int find_device(std::uintptr_t address, std::size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  auto after = memory().upper_bound(address);
+  if (after == memory().begin()) return -1;
+  const auto& [begin, one] = *--after;
+  return address + bytes <= begin + one.bytes ? one.device : -1;
+}
+
+Result copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, void* stream) {
+  stream_of(stream).push([=] {
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  });
+  return 0;
+}
+
+}  // namespace
+
+DOUBLE_API Result cuInit(unsigned) {
+  if (is_told("no_device")) return kNoDevice;
+  is_initialized = true;
+  return 0;
+}
+
+DOUBLE_API Result cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return 0;
+}
+
+DOUBLE_API Result cuDeviceGetCount(int* count) {
+  if (!is_initialized) return kNotInitialized;
+  *count = device_count();
+  return 0;
+}
+
+DOUBLE_API Result cuDeviceGet(int* device, int ordinal) {
+  if (!is_initialized) return kNotInitialized;
+  if (ordinal < 0 || ordinal >= device_count()) return kInvalidDevice;
+  *device = ordinal;
+  return 0;
+}
+
+DOUBLE_API Result cuDeviceGetUuid(unsigned char* uuid, int device) {
+  std::memset(uuid, 0xd0, 16);
+  uuid[15] = static_cast<unsigned char>(device);
+  return 0;
+}
+
+DOUBLE_API Result cuDeviceGetPCIBusId(char* text, int length, int device) {
+  const std::string bus = "0000:" + std::to_string(10 + device) + ":00.0";
+  std::strncpy(text, bus.c_str(), static_cast<std::size_t>(length) - 1);
+  return 0;
+}
+
+DOUBLE_API Result cuCtxGetCurrent(void** context) {
+  *context = current;
+  return 0;
+}
+
+DOUBLE_API Result cuCtxSetCurrent(void* context) {
+  current = context;
+  return 0;
+}
+
+DOUBLE_API Result cuCtxGetDevice(int* device) {
+  if (current == nullptr) return kInvalidContext;
+  *device = device_of(current);
+  return 0;
+}
+
+DOUBLE_API Result cuDevicePrimaryCtxRetain(void** context, int device) {
+  *context = &contexts[device];
+  return 0;
+}
+
+DOUBLE_API Result cuPointerGetAttributes(unsigned count, const int* attributes, void** values,
+                                         std::uintptr_t pointer) {
+  if (!is_initialized) return kNotInitialized;
+  const int device = find_device(pointer, 0);
+  for (unsigned i = 0; i < count; ++i) {
+    unsigned value = 0;
+    if (attributes[i] == 2) value = device >= 0 ? 2 : 0;
+    if (attributes[i] == 9) value = device >= 0 ? static_cast<unsigned>(device) : ~0U;
+    std::memcpy(values[i], &value, sizeof value);
+  }
+  return 0;
+}
+
+DOUBLE_API Result cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes) {
+  if (current == nullptr) return kInvalidContext;
+  *pointer = reinterpret_cast<std::uintptr_t>(std::malloc(bytes));
+  const std::lock_guard lock(memory_mutex);
+  memory()[*pointer] = {bytes, device_of(current)};
+  return 0;
+}
+
+DOUBLE_API Result cuMemFree_v2(std::uintptr_t pointer) {
+  const std::lock_guard lock(memory_mutex);
+  // CUDA waits for what still uses it; here it is never used again, which comes to the same.
+  return memory().erase(pointer) == 0 ? kInvalidValue : 0;
+}
+
+DOUBLE_API Result cuMemcpyDtoHAsync_v2(void* to, std::uintptr_t from, std::size_t bytes,
+                                       void* stream) {
+  if (find_device(from, bytes) < 0) return kInvalidValue;
+  return copy(reinterpret_cast<std::uintptr_t>(to), from, bytes, stream);
+}
+
+DOUBLE_API Result cuMemcpyHtoDAsync_v2(std::uintptr_t to, const void* from, std::size_t bytes,
+                                       void* stream) {
+  if (find_device(to, bytes) < 0) return kInvalidValue;
+  // CUDA has read memory of the host that is not pinned when this returns.
+  const char* const begin = static_cast<const char*>(from);
+  stream_of(stream).push([to, data = std::vector<char>(begin, begin + bytes)] {
+    std::memcpy(reinterpret_cast<void*>(to), data.data(), data.size());
+  });
+  return 0;
+}
+
+DOUBLE_API Result cuMemcpyDtoDAsync_v2(std::uintptr_t to, std::uintptr_t from, std::size_t bytes,
+                                       void* stream) {
+  if (find_device(to, bytes) < 0 || find_device(from, bytes) < 0) return kInvalidValue;
+  return copy(to, from, bytes, stream);
+}
+
+DOUBLE_API Result cuStreamCreate(void** stream, unsigned) {
+  *stream = new StreamThread();
+  return 0;
+}
+
+DOUBLE_API Result cuStreamDestroy_v2(void*) { return 0; }
+
+DOUBLE_API Result cuEventCreate(void** event, unsigned) {
+  *event = new SharedEvent(std::make_shared<EventState>());
+  return 0;
+}
+
+DOUBLE_API Result cuEventDestroy_v2(void* event) {
+  delete static_cast<SharedEvent*>(event);
+  return 0;
+}
+
+DOUBLE_API Result cuEventRecord(void* event, void* stream) {
+  const SharedEvent state = *static_cast<SharedEvent*>(event);
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(state->mutex);
+    number = ++state->recorded;
+  }
+  stream_of(stream).push([state, number] {
+    const std::lock_guard lock(state->mutex);
+    state->ended = number;
+    state->has_ended.notify_all();
+  });
+  return 0;
+}
+
+DOUBLE_API Result cuEventQuery(void* event) {
+  EventState& state = **static_cast<SharedEvent*>(event);
+  const std::lock_guard lock(state.mutex);
+  return state.ended == state.recorded ? 0 : kNotReady;
+}
+
+DOUBLE_API Result cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  const SharedEvent state = *static_cast<SharedEvent*>(event);
+  const std::uint64_t number = state->recorded;
+  stream_of(stream).push([state, number] {
+    std::unique_lock lock(state->mutex);
+    state->has_ended.wait(lock, [&] { return state->ended >= number; });
+  });
+  return 0;
+}
+
+DOUBLE_API Result cuStreamSynchronize(void* stream) {
+  void* event = nullptr;
+  cuEventCreate(&event, 0);
+  cuEventRecord(event, stream);
+  EventState& state = **static_cast<SharedEvent*>(event);
+  {
+    std::unique_lock lock(state.mutex);
+    state.has_ended.wait(lock, [&] { return state.ended == state.recorded; });
+  }
+  return cuEventDestroy_v2(event);
+}
+
+DOUBLE_API Result cuLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
+  stream_of(stream).push([=] { function(data); });
+  return 0;
+}
+
+DOUBLE_API Result cuGetErrorString(Result status, const char** text) {
+  *text = status == kNoDevice ? "no CUDA-capable device is detected" : "error of the stand-in";
+  return 0;
+}
+
+// For the stand-in of NCCL, which refuses memory that is not a device's.
+DOUBLE_API int cuda_double_owns(const void* pointer, std::size_t bytes) {
+  return find_device(reinterpret_cast<std::uintptr_t>(pointer), bytes) >= 0 ? 1 : 0;
+}

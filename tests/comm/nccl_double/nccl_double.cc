@@ -1,0 +1,566 @@
+// A stand-in for libnccl.so.2, for tests: its calls, its ways of not blocking and of failing, and
+// real bytes between processes (board.h); memory and streams are those of the stand-in of CUDA.
+// It computes on the CPU, slowly; no figure that it gives means anything.
+//
+// NCCL_DOUBLE in the environment, separated by commas, is the script:
+//   version=N        what ncclGetVersion says (23007)
+//   hang_init        init never ends
+//   fail_init        init ends with "unhandled system error"
+//   fail_id          ncclGetUniqueId does
+//   hang_abort       ncclCommAbort never returns
+//   hang_finalize    finalize never ends
+//   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
+// NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
+// ncclCommAbort.
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/comm/nccl_double/board.h"
+#include "tests/comm/nccl_double/combine.h"
+
+#define DOUBLE_API extern "C" __attribute__((visibility("default")))
+
+extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data);
+extern "C" int cuda_double_owns(const void* pointer, std::size_t bytes);
+
+namespace {
+
+using namespace nccl_double;
+
+using Status = int;
+constexpr Status kSystemError = 2;
+constexpr Status kInvalidArgument = 4;
+constexpr Status kInvalidUsage = 5;
+constexpr Status kRemoteError = 6;
+constexpr Status kInProgress = 7;
+constexpr int kFirstMadeOp = 5;
+
+struct UniqueId {
+  char bytes[128];
+};
+
+struct Config {
+  std::size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+};
+
+const char* told(const char* word) {
+  const char* const script = std::getenv("NCCL_DOUBLE");
+  const char* const found = script != nullptr ? std::strstr(script, word) : nullptr;
+  return found != nullptr ? found + std::strlen(word) : nullptr;
+}
+
+std::mutex counts_mutex;
+std::map<std::string, int>& counts() {
+  static auto* const all = new std::map<std::string, int>();
+  return *all;
+}
+void count(const char* call) {
+  const std::lock_guard lock(counts_mutex);
+  ++counts()[call];
+}
+
+struct MadeOp {
+  int type;
+  double factor;
+};
+
+// One call inside a group.
+struct Call {
+  enum class Kind : std::uint8_t { kReduce, kBroadcast, kGather, kReduceScatter, kTransfer };
+  Kind kind = Kind::kTransfer;
+  const char* send = nullptr;
+  char* receive = nullptr;
+  std::size_t bytes = 0;  // Of the whole operation, as every rank counts it.
+  int type = 0;
+  int op = 0;
+  double factor = 1;
+  int root = -1;  // -1: all.
+  Transfer transfer;
+};
+
+}  // namespace
+
+// The opaque thing itself. A thread of its own does what NCCL does behind the caller's back.
+struct ncclComm {
+  int rank = 0;
+  int size = 1;
+  std::unique_ptr<Board> board;
+  std::atomic<Status> state{kInProgress};
+  std::map<int, MadeOp> ops;
+  int next_op = kFirstMadeOp;
+  int groups = 0;
+  std::atomic<int> launched{0};
+  std::atomic<int> ended{0};
+  std::atomic<bool> is_hung{false};
+
+  std::mutex mutex;
+  std::condition_variable has_news;
+  std::deque<std::function<void()>> tasks;
+  bool is_ending = false;
+  std::thread thread;
+
+  void push(std::function<void()> task) {
+    const std::lock_guard lock(mutex);
+    state = kInProgress;
+    tasks.push_back(std::move(task));
+    has_news.notify_all();
+    if (!thread.joinable()) thread = std::thread([this] { run(); });
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      has_news.wait(lock, [this] { return is_ending || !tasks.empty(); });
+      if (tasks.empty()) return;
+      const std::function<void()> task = std::move(tasks.front());
+      tasks.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+  void hang() const {
+    while (!board->is_aborted()) usleep(1000);
+  }
+};
+
+namespace {
+
+struct Launch {
+  ncclComm* comm;
+  std::vector<Call> calls;
+};
+
+bool carry_out(ncclComm& comm, const Call& call) {
+  const int size = comm.size;
+  const std::size_t share = call.bytes / static_cast<std::size_t>(size);
+  const bool is_average = call.op == 4;
+  const int op = is_average || call.op >= kFirstMadeOp ? 0 : call.op;
+  std::vector<char> own;
+  const char* shown = call.send;
+  if (call.factor != 1 && shown != nullptr) {
+    own.assign(shown, shown + call.bytes);
+    scale(call.type, call.factor, own.data(), own.size());
+    shown = own.data();
+  }
+  // Results are kept apart until all have read: `send` may be `receive`.
+  std::vector<char> result(
+      call.kind == Call::Kind::kGather ? call.bytes * static_cast<std::size_t>(size) : call.bytes);
+  if (call.kind == Call::Kind::kBroadcast && call.root != comm.rank) shown = nullptr;
+  const bool is_well = comm.board->show(
+      shown, call.bytes, [&](int rank, std::size_t offset, const char* data, std::size_t bytes) {
+        if (call.kind == Call::Kind::kGather) {
+          std::memcpy(result.data() + static_cast<std::size_t>(rank) * call.bytes + offset, data,
+                      bytes);
+        } else if (call.kind == Call::Kind::kBroadcast) {
+          if (rank == call.root) std::memcpy(result.data() + offset, data, bytes);
+        } else if (rank == 0) {
+          std::memcpy(result.data() + offset, data, bytes);
+        } else {
+          combine(call.type, op, result.data() + offset, data, bytes);
+        }
+      });
+  if (!is_well) return false;
+  if (is_average) scale(call.type, 1.0 / size, result.data(), result.size());
+  if (call.root >= 0 && call.kind == Call::Kind::kReduce && call.root != comm.rank) return true;
+  if (call.kind == Call::Kind::kReduceScatter) {
+    std::memcpy(call.receive, result.data() + share * static_cast<std::size_t>(comm.rank), share);
+  } else {
+    std::memcpy(call.receive, result.data(), result.size());
+  }
+  return true;
+}
+
+void carry_out_all(void* data) {
+  const std::unique_ptr<Launch> launch(static_cast<Launch*>(data));
+  ncclComm& comm = *launch->comm;
+  if (comm.is_hung) comm.hang();
+  std::vector<Transfer> transfers;
+  bool is_well = !comm.board->is_aborted();
+  for (const Call& call : launch->calls) {
+    if (call.kind == Call::Kind::kTransfer)
+      transfers.push_back(call.transfer);
+    else if (is_well)
+      is_well = carry_out(comm, call);
+  }
+  if (is_well && !transfers.empty()) comm.board->transfer(transfers);
+  ++comm.ended;
+}
+
+struct Group {
+  int depth = 0;
+  Status status = 0;
+  std::map<ncclComm*, std::vector<Call>> calls;
+  void* stream = nullptr;
+};
+thread_local Group group;
+
+Status launch_group() {
+  Status status = group.status;
+  group.status = 0;
+  auto all = std::move(group.calls);
+  group.calls.clear();
+  void* const stream = group.stream;
+  if (status != 0) return status;
+  for (auto& [comm, calls] : all) {
+    status = kInProgress;
+    const char* const error_after = told("error_after=");
+    ncclComm* const to = comm;
+    const bool is_hung = error_after != nullptr && ++to->groups > std::atoi(error_after);
+    ++to->launched;
+    to->push([to, is_hung, stream, launch = new Launch{to, std::move(calls)}] {
+      usleep(100);  // A moment in which the call is in progress, as NCCL's is.
+      if (is_hung) to->is_hung = true;
+      cuLaunchHostFunc(stream, carry_out_all, launch);
+      to->state = is_hung ? kRemoteError : 0;
+    });
+  }
+  return status;
+}
+
+Status add(ncclComm* comm, void* stream, Call call) {
+  // Who calls while the call before is in progress has not waited for it.
+  if (comm->state == kInProgress) return group.status = kInvalidUsage;
+  if (const auto made = comm->ops.find(call.op); made != comm->ops.end()) {
+    call.factor = made->second.factor;
+  }
+  const bool is_alone = group.depth == 0;
+  group.stream = stream;
+  group.calls[comm].push_back(call);
+  return is_alone ? launch_group() : kInProgress;
+}
+
+bool are_device(const void* send, std::size_t send_bytes, const void* receive,
+                std::size_t receive_bytes) {
+  const bool is_well = (send_bytes == 0 || cuda_double_owns(send, send_bytes) != 0) &&
+                       (receive_bytes == 0 || cuda_double_owns(receive, receive_bytes) != 0);
+  if (!is_well) group.status = kInvalidArgument;
+  return is_well;
+}
+
+std::mutex files_mutex;
+std::set<std::string>& own_files() {
+  static auto* const files = new std::set<std::string>();
+  return *files;
+}
+void forget_files() {
+  const std::lock_guard lock(files_mutex);
+  for (const std::string& file : own_files()) unlink(file.c_str());
+}
+
+void begin_init(ncclComm* comm) {
+  comm->push([comm] {
+    if (told("hang_init") != nullptr) return comm->hang();
+    if (told("fail_init") != nullptr) {
+      comm->state = kSystemError;
+      return;
+    }
+    comm->state = comm->board->attach() ? 0 : kSystemError;
+  });
+}
+
+Status make(ncclComm** out, int size, const char* path, int rank, const Config* config) {
+  if (config == nullptr || config->magic != 0xcafebeef || config->size < 24)
+    return kInvalidArgument;
+  if (config->blocking != 0 || size < 1 || rank < 0 || rank >= size) return kInvalidArgument;
+  auto* const comm = new ncclComm();
+  comm->rank = rank;
+  comm->size = size;
+  comm->board = std::make_unique<Board>(path, rank, size);
+  *out = comm;
+  begin_init(comm);
+  return kInProgress;
+}
+
+void end_thread(ncclComm* comm) {
+  {
+    const std::lock_guard lock(comm->mutex);
+    comm->is_ending = true;
+    comm->has_news.notify_all();
+  }
+  if (comm->thread.joinable()) comm->thread.join();
+}
+
+}  // namespace
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+DOUBLE_API int nccl_double_count(const char* call) {
+  const std::lock_guard lock(counts_mutex);
+  return counts()[call];
+}
+
+DOUBLE_API Status ncclGetVersion(int* version) {
+  const char* const script = told("version=");
+  *version = script != nullptr ? std::atoi(script) : 23007;
+  return 0;
+}
+
+DOUBLE_API Status ncclGetUniqueId(UniqueId* id) {
+  count("ncclGetUniqueId");
+  if (told("fail_id") != nullptr) return kSystemError;
+  const std::string path = Board::make_file();
+  std::memset(id, 0, sizeof *id);
+  std::strncpy(id->bytes, path.c_str(), sizeof id->bytes - 1);
+  const std::lock_guard lock(files_mutex);
+  if (own_files().empty()) std::atexit(forget_files);
+  own_files().insert(path);
+  return path.empty() ? kSystemError : 0;
+}
+
+DOUBLE_API Status ncclCommInitRankConfig(ncclComm** comm, int size, UniqueId id, int rank,
+                                         Config* config) {
+  count("ncclCommInitRankConfig");
+  return make(comm, size, id.bytes, rank, config);
+}
+
+DOUBLE_API Status ncclCommGetAsyncError(ncclComm* comm, Status* status) {
+  *status = comm->state;
+  return 0;
+}
+
+DOUBLE_API const char* ncclGetErrorString(Status status) {
+  switch (status) {
+    case 0:
+      return "no error";
+    case kSystemError:
+      return "unhandled system error";
+    case kInvalidArgument:
+      return "invalid argument";
+    case kInvalidUsage:
+      return "invalid usage";
+    case kRemoteError:
+      return "remote process exited or there was a network error";
+    default:
+      return "unknown result code";
+  }
+}
+
+DOUBLE_API const char* ncclGetLastError(ncclComm*) { return "so says the stand-in"; }
+
+DOUBLE_API Status ncclCommFinalize(ncclComm* comm) {
+  count("ncclCommFinalize");
+  comm->push([comm] {
+    if (told("hang_finalize") != nullptr) return comm->hang();
+    while (comm->ended < comm->launched && !comm->board->is_aborted()) usleep(100);
+    comm->state = 0;
+  });
+  return kInProgress;
+}
+
+DOUBLE_API Status ncclCommDestroy(ncclComm* comm) {
+  count("ncclCommDestroy");
+  end_thread(comm);
+  delete comm;
+  return 0;
+}
+
+#if NCCL_DOUBLE_LACKS < 2
+DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
+  count("ncclCommAbort");
+  forget_files();
+  while (told("hang_abort") != nullptr) pause();
+  comm->board->abort();
+  end_thread(comm);
+  while (comm->ended < comm->launched) usleep(100);
+  delete comm;
+  return 0;
+}
+#endif
+
+#if NCCL_DOUBLE_LACKS < 1
+DOUBLE_API Status ncclCommInitRankScalable(ncclComm** comm, int size, int rank, int ids,
+                                           UniqueId* all, Config* config) {
+  count("ncclCommInitRankScalable");
+  if (ids < 1) return kInvalidArgument;
+  return make(comm, size, all[0].bytes, rank, config);
+}
+
+DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** child,
+                                Config* config) {
+  count("ncclCommSplit");
+  if (comm->state != 0) return kInvalidUsage;
+  const Config how = *config;
+  comm->push([comm, color, key, child, how] {
+    struct Choice {
+      int color;
+      int key;
+      char file[64];
+    };
+    Choice own = {color, key, {}};
+    const std::string file = Board::make_file();
+    std::strncpy(own.file, file.c_str(), sizeof own.file - 1);
+    std::vector<Choice> all(static_cast<std::size_t>(comm->size));
+    comm->board->show(reinterpret_cast<const char*>(&own), sizeof own,
+                      [&](int rank, std::size_t, const char* data, std::size_t) {
+                        std::memcpy(&all[static_cast<std::size_t>(rank)], data, sizeof own);
+                      });
+    int size = 0;
+    int place = 0;
+    int leader = -1;
+    for (int rank = 0; rank < comm->size; ++rank) {
+      const Choice& one = all[static_cast<std::size_t>(rank)];
+      if (one.color != color) continue;
+      if (leader < 0) leader = rank;
+      ++size;
+      if (one.key < key || (one.key == key && rank < comm->rank)) ++place;
+    }
+    if (color < 0 || leader != comm->rank) unlink(file.c_str());
+    if (color >= 0) make(child, size, all[static_cast<std::size_t>(leader)].file, place, &how);
+    comm->state = 0;
+  });
+  return kInProgress;
+}
+#endif
+
+// ---- Operations ---------------------------------------------------------------------------------
+
+DOUBLE_API Status ncclGroupStart() {
+  ++group.depth;
+  return 0;
+}
+
+DOUBLE_API Status ncclGroupEnd() {
+  if (--group.depth > 0) return 0;
+  return launch_group();
+}
+
+DOUBLE_API Status ncclRedOpCreatePreMulSum(int* op, void* factor, int type, int, ncclComm* comm) {
+  count("ncclRedOpCreatePreMulSum");
+  double value = 0;
+  if (type == 7) value = *static_cast<const float*>(factor);
+  if (type == 8) value = *static_cast<const double*>(factor);
+  *op = comm->next_op++;
+  comm->ops[*op] = {type, value};
+  return 0;
+}
+
+DOUBLE_API Status ncclRedOpDestroy(int op, ncclComm* comm) {
+  return comm->ops.erase(op) == 1 ? 0 : kInvalidArgument;
+}
+
+DOUBLE_API Status ncclAllReduce(const void* send, void* receive, std::size_t elements, int type,
+                                int op, ncclComm* comm, void* stream) {
+  count("ncclAllReduce");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(send, bytes, receive, bytes)) return kInvalidArgument;
+  Call call;
+  call.kind = Call::Kind::kReduce;
+  call.send = static_cast<const char*>(send);
+  call.receive = static_cast<char*>(receive);
+  call.bytes = bytes;
+  call.type = type;
+  call.op = op;
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclReduce(const void* send, void* receive, std::size_t elements, int type,
+                             int op, int root, ncclComm* comm, void* stream) {
+  count("ncclReduce");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(send, bytes, receive, comm->rank == root ? bytes : 0)) return kInvalidArgument;
+  Call call;
+  call.kind = Call::Kind::kReduce;
+  call.send = static_cast<const char*>(send);
+  call.receive = static_cast<char*>(receive);
+  call.bytes = bytes;
+  call.type = type;
+  call.op = op;
+  call.root = root;
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclBroadcast(const void* send, void* receive, std::size_t elements, int type,
+                                int root, ncclComm* comm, void* stream) {
+  count("ncclBroadcast");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(send, comm->rank == root ? bytes : 0, receive, bytes)) return kInvalidArgument;
+  Call call;
+  call.kind = Call::Kind::kBroadcast;
+  call.send = static_cast<const char*>(send);
+  call.receive = static_cast<char*>(receive);
+  call.bytes = bytes;
+  call.root = root;
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclAllGather(const void* send, void* receive, std::size_t elements, int type,
+                                ncclComm* comm, void* stream) {
+  count("ncclAllGather");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(send, bytes, receive, bytes * static_cast<std::size_t>(comm->size))) {
+    return kInvalidArgument;
+  }
+  Call call;
+  call.kind = Call::Kind::kGather;
+  call.send = static_cast<const char*>(send);
+  call.receive = static_cast<char*>(receive);
+  call.bytes = bytes;
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclReduceScatter(const void* send, void* receive, std::size_t elements, int type,
+                                    int op, ncclComm* comm, void* stream) {
+  count("ncclReduceScatter");
+  const std::size_t share = elements * element_bytes(type);
+  const std::size_t bytes = share * static_cast<std::size_t>(comm->size);
+  if (!are_device(send, bytes, receive, share)) return kInvalidArgument;
+  Call call;
+  call.kind = Call::Kind::kReduceScatter;
+  call.send = static_cast<const char*>(send);
+  call.receive = static_cast<char*>(receive);
+  call.bytes = bytes;
+  call.type = type;
+  call.op = op;
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclSend(const void* send, std::size_t elements, int type, int peer,
+                           ncclComm* comm, void* stream) {
+  count("ncclSend");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(send, bytes, nullptr, 0)) return kInvalidArgument;
+  Call call;
+  call.transfer = {const_cast<char*>(static_cast<const char*>(send)), bytes, peer, true, 0};
+  return add(comm, stream, call);
+}
+
+DOUBLE_API Status ncclRecv(void* receive, std::size_t elements, int type, int peer, ncclComm* comm,
+                           void* stream) {
+  count("ncclRecv");
+  const std::size_t bytes = elements * element_bytes(type);
+  if (!are_device(nullptr, 0, receive, bytes)) return kInvalidArgument;
+  Call call;
+  call.transfer = {static_cast<char*>(receive), bytes, peer, false, 0};
+  return add(comm, stream, call);
+}
+
+#if NCCL_DOUBLE_LACKS < 1
+DOUBLE_API Status ncclAlltoAll(const void* send, void* receive, std::size_t elements, int type,
+                               ncclComm* comm, void* stream) {
+  count("ncclAlltoAll");
+  const std::size_t bytes = elements * element_bytes(type);
+  ncclGroupStart();
+  for (int peer = 0; peer < comm->size; ++peer) {
+    const std::size_t place = bytes * static_cast<std::size_t>(peer);
+    ncclSend(static_cast<const char*>(send) + place, elements, type, peer, comm, stream);
+    ncclRecv(static_cast<char*>(receive) + place, elements, type, peer, comm, stream);
+  }
+  return ncclGroupEnd();
+}
+#endif

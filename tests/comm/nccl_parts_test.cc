@@ -1,0 +1,269 @@
+// What NCCL's part decides without NCCL: findings before init, interfaces, roots, plans. Pure.
+#include <gtest/gtest.h>
+
+#include "comm/nccl/library.h"
+#include "comm/nccl/preflight.h"
+#include "comm/nccl/ready.h"
+#include "comm/nccl/reduction_plan.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+RankFacts healthy(std::int32_t rank) {
+  RankFacts facts;
+  facts.rank = rank;
+  facts.host = rank < 2 ? "node1" : "node2";
+  facts.pid = 100 + rank;
+  facts.machine = rank < 2 ? "boot-a" : "boot-b";
+  facts.nccl_version = 22809;
+  facts.nccl_path = "/lib/libnccl.so.2";
+  facts.driver_version = 13000;
+  facts.uuid = "uuid" + std::to_string(rank);
+  facts.bus = "0000:0" + std::to_string(rank) + ":00.0";
+  facts.interfaces = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.1"}, {"docker0", "172.17.0.1"}};
+  facts.shared_memory_free = 1ULL << 30;
+  facts.stack_limit = 8 << 20;
+  return facts;
+}
+
+std::vector<RankFacts> four() { return {healthy(0), healthy(1), healthy(2), healthy(3)}; }
+
+TEST(PreflightTest, FindsNothingWhereAllIsWell) { EXPECT_TRUE(compare_ranks(four()).empty()); }
+
+struct PreflightCase {
+  const char* name;
+  void (*break_it)(std::vector<RankFacts>& ranks);
+  std::int32_t rank;
+  std::vector<std::string> says;
+};
+
+const PreflightCase kCases[] = {
+    {"trouble of its own",
+     [](auto& ranks) {
+       ranks[2].trouble = "no driver";
+       ranks[2].trouble_fix = "get one";
+     },
+     2,
+     {"rank 2 (node2, pid 102): no driver", "get one"}},
+    {"another version",
+     [](auto& ranks) { ranks[3].nccl_version = 22803; },
+     3,
+     {"has NCCL 2.28.3", "has 2.28.9", "one version"}},
+    {"across 2.23",
+     [](auto& ranks) {
+       ranks[0].nccl_version = 22105;
+       ranks[0].nccl_path = "/old/libnccl.so.2";
+     },
+     0,
+     {"2.21.5 (/old/libnccl.so.2)", "would hang"}},
+    {"across 2.29", [](auto& ranks) { ranks[1].nccl_version = 22903; }, 1, {"would hang"}},
+    {"one GPU twice",
+     [](auto& ranks) { ranks[1].uuid = ranks[0].uuid; },
+     0,
+     {"the same GPU 0000:00:00.0 as rank 1 (node1, pid 101)", "NCCL_HOSTID"}},
+    {"one GPU twice with 2.30",
+     [](auto& ranks) {
+       for (RankFacts& rank : ranks) rank.nccl_version = 23007;
+       ranks[1].uuid = ranks[0].uuid;
+     },
+     0,
+     {"NCCL_MULTI_RANK_GPU_ENABLE=1"}},
+    {"interface that is not there",
+     [](auto& ranks) { ranks[1].variables["NCCL_SOCKET_IFNAME"] = "ens"; },
+     1,
+     {"NCCL_SOCKET_IFNAME=ens names none", "lo, eth0, docker0"}},
+    {"no interface",
+     [](auto& ranks) { ranks[1].interfaces.clear(); },
+     1,
+     {"no network interface", "none"}},
+    {"loopback between hosts",
+     [](auto& ranks) {
+       ranks[3].interfaces = {{"lo", "127.0.0.1"}};
+     },
+     3,
+     {"takes interface lo (127.0.0.1)", "other hosts cannot reach"}},
+    {"variable",
+     [](auto& ranks) { ranks[2].variables["NCCL_PROTO"] = "LL"; },
+     2,
+     {"has NCCL_PROTO=LL, others have NCCL_PROTO unset", "-x NCCL_PROTO"}},
+    {"small /dev/shm",
+     [](auto& ranks) { ranks[0].shared_memory_free = ranks[1].shared_memory_free = 20 << 20; },
+     0,
+     {"/dev/shm has 20 MiB free, 2 ranks need 32 MiB", "--shm-size"}},
+    {"locked memory",
+     [](auto& ranks) {
+       ranks[2].has_infiniband = true;
+       ranks[2].locked_memory_limit = 64 << 10;
+     },
+     2,
+     {"may lock only 64 KiB", "ulimit -l unlimited"}},
+    {"stack",
+     [](auto& ranks) { ranks[0].stack_limit = ~0ULL; },
+     0,
+     {"stack limit is unlimited", "ulimit -s"}},
+};
+
+TEST(PreflightTest, NamesRankHostCauseAndFix) {
+  for (const PreflightCase& one : kCases) {
+    SCOPED_TRACE(one.name);
+    std::vector<RankFacts> ranks = four();
+    one.break_it(ranks);
+    const std::vector<Finding> findings = compare_ranks(ranks);
+    ASSERT_FALSE(findings.empty());
+    EXPECT_EQ(findings[0].rank, one.rank);
+    EXPECT_EQ(findings[0].kind, Finding::Kind::kError);
+    const std::string all = findings[0].text + "; " + findings[0].fix;
+    EXPECT_NE(all.find(ranks[static_cast<std::size_t>(one.rank)].host), std::string::npos) << all;
+    for (const std::string& part : one.says) {
+      EXPECT_NE(all.find(part), std::string::npos) << part << " is not in: " << all;
+    }
+  }
+}
+
+TEST(PreflightTest, WhatMayDifferMayDiffer) {
+  std::vector<RankFacts> ranks = four();
+  ranks[0].variables = {
+      {"NCCL_DEBUG", "INFO"}, {"NCCL_SOCKET_IFNAME", "eth"}, {"NCCL_HOSTID", "7"}};
+  ranks[1].has_infiniband = true;
+  ranks[1].locked_memory_limit = ~0ULL;
+  EXPECT_TRUE(compare_ranks(ranks).empty());
+}
+
+TEST(PreflightTest, SharedDevicesThatAreAllowedAreNoFinding) {
+  std::vector<RankFacts> ranks = four();
+  ranks[1].uuid = ranks[0].uuid;
+  ranks[0].variables["NCCL_HOSTID"] = "a";
+  ranks[1].variables["NCCL_HOSTID"] = "b";
+  EXPECT_TRUE(compare_ranks(ranks).empty());
+  ranks = four();
+  ranks[1].uuid = ranks[0].uuid;
+  for (RankFacts& rank : ranks) {
+    rank.nccl_version = 23007;
+    rank.variables["NCCL_MULTI_RANK_GPU_ENABLE"] = "1";
+  }
+  EXPECT_TRUE(compare_ranks(ranks).empty());
+}
+
+TEST(PreflightTest, DevicesSharedOnPurposeKeepNcclOff) {
+  std::vector<RankFacts> ranks = four();
+  ranks[1].uuid = ranks[0].uuid;
+  for (RankFacts& rank : ranks) rank.shares_devices = true;
+  const std::vector<Finding> findings = compare_ranks(ranks);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].kind, Finding::Kind::kSharedDevice);
+}
+
+TEST(PreflightTest, FindingsHaveABound) {
+  std::vector<RankFacts> ranks;
+  for (int rank = 0; rank < 100; ++rank) {
+    ranks.push_back(healthy(rank));
+    ranks.back().trouble = "no driver";
+  }
+  EXPECT_EQ(compare_ranks(ranks).size(), kFindingsMax);
+}
+
+TEST(PreflightTest, FactsSurviveTheirBytes) {
+  RankFacts facts = healthy(3);
+  facts.trouble = "two\nlines and a \\";
+  facts.trouble_fix = "fix";
+  facts.variables = {{"NCCL_X", "a=b\nc"}, {"NCCL_EMPTY", ""}};
+  facts.has_infiniband = true;
+  facts.shares_devices = true;
+  facts.locked_memory_limit = 12345;
+  facts.stack_limit = ~0ULL;
+  const std::optional<RankFacts> read = decode(encode(facts));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(encode(*read), encode(facts));
+  EXPECT_EQ(read->trouble, facts.trouble);
+  EXPECT_EQ(read->variables, facts.variables);
+  EXPECT_EQ(read->interfaces.size(), 3U);
+  EXPECT_EQ(read->stack_limit, ~0ULL);
+  for (const char* const junk : {"", "x", "rank\n", "rank x\n", "host a\n", "rank 1\nshm -\n"}) {
+    EXPECT_FALSE(decode(junk).has_value()) << junk;
+  }
+}
+
+TEST(InterfaceTest, IsChosenAsNcclChooses) {
+  const std::vector<Interface> all = {
+      {"lo", "a"}, {"docker0", "b"}, {"eth0", "c"}, {"eth1", "d"}, {"ib0", "e"}};
+  const std::vector<Interface> odd = {{"lo", "a"}, {"docker0", "b"}};
+  struct Row {
+    std::string wanted;
+    std::string chosen;
+  };
+  const Row rows[] = {{"", "ib0"},
+                      {"eth", "eth0"},
+                      {"eth1", "eth1"},
+                      {"=eth", ""},
+                      {"=eth1", "eth1"},
+                      {"^lo", "docker0"},
+                      {"^lo,docker", "eth0"},
+                      {"^=eth0,lo,docker0", "eth1"},
+                      {"ens,eth1", "eth1"},
+                      {"nosuch", ""}};
+  for (const Row& row : rows) {
+    const std::optional<Interface> chosen = choose_interface(all, row.wanted);
+    EXPECT_EQ(chosen ? chosen->name : "", row.chosen) << row.wanted;
+  }
+  EXPECT_EQ(choose_interface(odd, "")->name, "docker0");
+  EXPECT_EQ(choose_interface({{"lo", "a"}}, "")->name, "lo");
+  EXPECT_FALSE(choose_interface({}, "").has_value());
+}
+
+TEST(VersionTest, IsReadAsNcclWritesIt) {
+  EXPECT_EQ(version_text(22809), "2.28.9");
+  EXPECT_EQ(version_text(21400), "2.14.0");
+  EXPECT_EQ(version_text(2708), "2.7.8");
+  EXPECT_EQ(version_text(21005), "2.10.5");
+}
+
+TEST(RootTest, EveryRunOfRanksHasOne) {
+  EXPECT_EQ(root_count(127, true), 1);
+  EXPECT_EQ(root_count(128, true), 1);
+  EXPECT_EQ(root_count(256, true), 2);
+  EXPECT_EQ(root_count(1000, false), 1);
+  // 3 roots among 8 ranks: runs of 3, 3 and 2, as NCCL's guide computes them.
+  EXPECT_EQ(rank_of_root(0, 3, 8), 0);
+  EXPECT_EQ(rank_of_root(1, 3, 8), 3);
+  EXPECT_EQ(rank_of_root(2, 3, 8), 6);
+}
+
+TEST(PlanTest, EveryTypeAndOperationHasAWay) {
+  using comm_status::Operation;
+  struct Row {
+    Dtype dtype;
+    ReduceOp op;
+    bool is_staged;
+    Element element;
+    Reduce reduce;
+    std::size_t multiplicity;
+  };
+  const Row rows[] = {
+      {Dtype::kF32, ReduceOp::kSum, false, Element::kF32, Reduce::kSum, 1},
+      {Dtype::kBf16, ReduceOp::kAvg, false, Element::kBf16, Reduce::kAvg, 1},
+      {Dtype::kC64, ReduceOp::kSum, false, Element::kF32, Reduce::kSum, 2},
+      {Dtype::kC128, ReduceOp::kAvg, false, Element::kF64, Reduce::kAvg, 2},
+      {Dtype::kBool, ReduceOp::kSum, false, Element::kU8, Reduce::kMax, 1},
+      {Dtype::kBool, ReduceOp::kProduct, false, Element::kU8, Reduce::kMin, 1},
+      {Dtype::kF64, ReduceOp::kPremulSum, false, Element::kF64, Reduce::kSum, 1},
+      {Dtype::kBool, ReduceOp::kBxor, true, {}, {}, 1},
+      {Dtype::kI32, ReduceOp::kBand, true, {}, {}, 1},
+      {Dtype::kI32, ReduceOp::kAvg, true, {}, {}, 1},
+      {Dtype::kI16, ReduceOp::kSum, true, {}, {}, 1},
+      {Dtype::kF8E4m3, ReduceOp::kSum, true, {}, {}, 1},
+      {Dtype::kC64, ReduceOp::kProduct, true, {}, {}, 1},
+      {Dtype::kF16, ReduceOp::kPremulSum, true, {}, {}, 1},
+  };
+  for (const Row& row : rows) {
+    const ReductionPlan plan = plan_reduction(Operation::kAllReduce, row.dtype, row.op);
+    EXPECT_EQ(plan.is_staged, row.is_staged) << dtype_name(row.dtype) << reduce_op_name(row.op);
+    if (row.is_staged) continue;
+    EXPECT_EQ(plan.element, row.element);
+    EXPECT_EQ(plan.reduce, row.reduce);
+    EXPECT_EQ(plan.multiplicity, row.multiplicity);
+  }
+  EXPECT_TRUE(plan_reduction(Operation::kScan, Dtype::kF32, ReduceOp::kSum).is_staged);
+}
+
+}  // namespace
+}  // namespace ivy::comm::nccl

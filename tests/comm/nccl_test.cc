@@ -1,0 +1,543 @@
+// NCCL's part of libivycomm on the stand-ins (nccl_double/): real processes, real bytes, no device.
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/comm/device.h"
+#include "tests/comm/device_operations.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+const std::string kDoubles = IVY_DOUBLES;
+const std::string kCuda = kDoubles + "/libcuda_double.so";
+const std::string kNccl = kDoubles + "/libnccl_double.so";
+
+// Before anything of libivycomm runs in this process.
+void use_doubles(const std::string& nccl = kNccl, const std::string& script = "") {
+  setenv("IVY_CUDA_LIB", kCuda.c_str(), 1);
+  setenv("IVY_NCCL_LIB", nccl.c_str(), 1);
+  setenv("NCCL_DOUBLE", script.c_str(), 1);
+}
+
+int calls_of(const char* name) {
+  void* const library = dlopen(kNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return 0;
+  const auto count = reinterpret_cast<int (*)(const char*)>(dlsym(library, "nccl_double_count"));
+  return count(name);
+}
+
+ivy_call call_with_factor(double factor) {
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.factor = factor;
+  return call;
+}
+
+class NcclWorlds : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
+  const Hosts hosts = GetParam();
+  expect_well(run_world(hosts, [&](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    const ivy_call how = call_with_factor(rank % 2 == 0 ? 2 : 1);
+    for (const std::size_t count : {std::size_t{1}, std::size_t{35}}) {
+      for (const DeviceCase& one : device_cases(count)) compare_with_host(world, device, one, &how);
+    }
+    compare_with_host(world, device, {IVY_F32, IVY_SUM, 30'001}, &how);
+    EXPECT_GT(calls_of("ncclAllReduce"), 10);
+    EXPECT_GT(calls_of("ncclAllGather"), 10);
+    EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 ? 1 : 0);
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclWorlds,
+                         ::testing::Values(one_host(1), one_host(2), one_host(3), one_host(4),
+                                           host_each(2), Hosts{2, 1}),
+                         [](const auto& test) { return "On_" + hosts_text(test.param); });
+
+TEST(NcclTest, WithWhat214HasEveryCollectiveWorksToo) {
+  expect_well(run_world(one_host(3), [](int rank) {
+    use_doubles(kDoubles + "/libnccl_double_2_14.so", "version=21403");
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    const ivy_call how = call_with_factor(1);
+    compare_with_host(world, device, {IVY_F32, IVY_SUM, 7}, &how);
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, rank % 2, 0, &group), IVY_OK) << ivy_last_error();
+    compare_with_host(group, device, {IVY_F32, IVY_SUM, 7}, &how);
+  }));
+}
+
+void all_reduce_ones(ivy_comm* comm, Device& device, int size) {
+  const std::vector<float> ones(100, 1.0F);
+  std::vector<char> bytes(ones.size() * sizeof(float));
+  std::memcpy(bytes.data(), ones.data(), bytes.size());
+  const DeviceArray on(device, bytes);
+  ASSERT_EQ(ivy_all_reduce(comm, IVY_IN_PLACE, on.data(), ones.size(), IVY_F32, IVY_SUM, nullptr),
+            IVY_OK)
+      << ivy_last_error();
+  bytes = on.bytes();
+  std::vector<float> sums(ones.size());
+  std::memcpy(sums.data(), bytes.data(), bytes.size());
+  EXPECT_EQ(sums, std::vector<float>(ones.size(), static_cast<float>(size)));
+}
+
+class NcclCrowds : public ::testing::TestWithParam<int> {};
+
+TEST_P(NcclCrowds, MeetAndReduce) {
+  const int size = GetParam();
+  WorldOptions options;
+  options.deadline = seconds(100);
+  expect_well(run_world(
+      one_host(size),
+      [size](int rank) {
+        use_doubles();
+        Device device(kCuda, rank);
+        World world;
+        if (world) all_reduce_ones(world, device, size);
+      },
+      options));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclCrowds, ::testing::Values(8, 16, 64));
+
+TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
+  expect_well(run_world(one_host(4), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 4);
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, rank % 2, -rank, &group), IVY_OK) << ivy_last_error();
+    all_reduce_ones(group, device, 2);
+    const ivy_call how = call_with_factor(1);
+    compare_with_host(group, device, {IVY_I32, IVY_SUM, 5}, &how);
+    const std::int32_t ranks[] = {3, 1, 0};
+    ivy_comm* three = nullptr;
+    ASSERT_EQ(ivy_comm_group(world, ranks, 3, &three), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(three == nullptr, rank == 2);
+    if (three != nullptr) compare_with_host(three, device, {IVY_I32, IVY_SUM, 5}, &how);
+    EXPECT_EQ(calls_of("ncclCommSplit"), 2);
+    EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 ? 1 : 0);
+  }));
+}
+
+TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    for (int i = 0; i < 20; ++i) {
+      compare_with_host(world, device, {IVY_F32, IVY_SUM, 100}, &how);
+    }
+    // Not waited for at all.
+    const DeviceArray on(device, std::vector<char>(1 << 20, 0));
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 18, IVY_F32, IVY_SUM, &how),
+                IVY_OK)
+          << ivy_last_error();
+    }
+  }));
+}
+
+TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ivy_work* work[8] = {};
+    std::vector<std::unique_ptr<DeviceArray>> arrays;
+    for (ivy_work*& one : work) {
+      arrays.push_back(std::make_unique<DeviceArray>(device, values_of(IVY_I32, 1000, rank)));
+      const ivy_call how = call_for_work(&one);
+      ASSERT_EQ(
+          ivy_all_reduce(world, IVY_IN_PLACE, arrays.back()->data(), 1000, IVY_I32, IVY_SUM, &how),
+          IVY_OK)
+          << ivy_last_error();
+    }
+    std::vector<char> expected = values_of(IVY_I32, 1000, rank);
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, expected.data(), 1000, IVY_I32, IVY_SUM, nullptr),
+              IVY_OK);
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      EXPECT_EQ(ivy_work_wait(work[i], 20'000), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(arrays[i]->bytes(), expected);
+      ivy_work_free(work[i]);
+    }
+  }));
+}
+
+TEST(NcclTest, SendAndReceiveOfDeviceMemoryAreRefused) {
+  expect_well(run_world(one_host(1), [](int) {
+    use_doubles();
+    Device device(kCuda, 0);
+    World world;
+    if (!world) return;
+    const DeviceArray on(device, std::vector<char>(4));
+    float host = 0;
+    EXPECT_EQ(ivy_send(world, on.data(), 1, IVY_F32, 0, 0, nullptr), IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("host memory only"), std::string::npos);
+    EXPECT_EQ(ivy_all_reduce(world, &host, on.data(), 1, IVY_F32, IVY_SUM, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("one place"), std::string::npos);
+  }));
+}
+
+// ---- Mistakes -----------------------------------------------------------------------------------
+
+TEST(NcclTest, HostAndDeviceMemoryInOneOperationShowBothSides) {
+  for (const Hosts& hosts : {one_host(2), host_each(2)}) {
+    expect_well(run_world(hosts, [](int rank) {
+      use_doubles();
+      Device device(kCuda, rank);
+      World world(seconds(20));
+      if (!world) return;
+      const DeviceArray on(device, std::vector<char>(40));
+      std::vector<float> host(10);
+      void* const buffer = rank == 0 ? static_cast<void*>(on.data()) : host.data();
+      EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, buffer, 10, IVY_F32, IVY_SUM, nullptr),
+                IVY_ABORTED);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("rank 0 calls all_reduce(sum) of 10 f32 in device memory"),
+                std::string::npos)
+          << text;
+      EXPECT_NE(text.find("rank 1 calls all_reduce(sum) of 10 f32 in host memory"),
+                std::string::npos)
+          << text;
+    }));
+  }
+}
+
+// Every rank prepares; every rank gets this error, in time.
+struct Refusal {
+  const char* name;
+  std::function<void(int rank)> before;  // In each rank's process.
+  std::vector<std::string> says;
+  int code = IVY_FAILED_PRECONDITION;
+};
+
+// From here on this process has mounts of its own.
+bool has_own_mounts() {
+  return unshare(CLONE_NEWNS) == 0 &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+}
+
+void shrink_shared_memory() {
+  EXPECT_TRUE(has_own_mounts());
+  EXPECT_EQ(mount("none", "/dev/shm", "tmpfs", 0, "size=1m"), 0);
+}
+
+// Another host by its boot id, with an InfiniBand adapter and little memory that may be locked.
+void pretend_infiniband() {
+  EXPECT_TRUE(has_own_mounts());
+  EXPECT_EQ(mount("none", "/sys/class", "tmpfs", 0, nullptr), 0);
+  std::filesystem::create_directories("/sys/class/infiniband/mlx5_0");
+  std::ofstream("/sys/class/boot_id") << "another\n";
+  EXPECT_EQ(
+      mount("/sys/class/boot_id", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr), 0);
+  const rlimit little = {64 << 10, 64 << 10};
+  setrlimit(RLIMIT_MEMLOCK, &little);
+}
+
+void expect_refusal(const Refusal& refusal) {
+  SCOPED_TRACE(refusal.name);
+  constexpr milliseconds kTimeout = seconds(5);
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    World world(kTimeout);
+    if (!world) return;
+    refusal.before(rank);
+    const auto began = monotonic_ms();
+    EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), refusal.code);
+    EXPECT_LE(monotonic_ms() - began, stretched(kTimeout + seconds(1)).count());
+    const std::string text = ivy_last_error();
+    for (const std::string& part : refusal.says) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+    }
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }));
+}
+
+TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
+  const Refusal refusals[] = {
+      {"no driver",
+       [](int rank) {
+         if (rank == 1) setenv("IVY_CUDA_LIB", "/no/libcuda.so.1", 1);
+       },
+       {"rank 1 (", "/no/libcuda.so.1", "nvidia-smi"}},
+      {"driver without device files",
+       [](int rank) {
+         if (rank == 1) setenv("CUDA_DOUBLE", "no_device", 1);
+       },
+       {"rank 1 (", "no CUDA-capable device", "/dev/nvidia0", "--gpus"}},
+      {"no library",
+       [](int rank) {
+         if (rank == 0) setenv("IVY_NCCL_LIB", "/no/libnccl.so.2", 1);
+       },
+       {"rank 0 (", "/no/libnccl.so.2", "pip install"}},
+      {"wrong library",
+       [](int rank) {
+         if (rank == 1) setenv("IVY_NCCL_LIB", kCuda.c_str(), 1);
+       },
+       {"rank 1 (", "libcuda_double.so is no NCCL", "IVY_NCCL_LIB"}},
+      {"missing symbols",
+       [](int rank) {
+         if (rank == 1) setenv("IVY_NCCL_LIB", (kDoubles + "/libnccl_double_broken.so").c_str(), 1);
+       },
+       {"rank 1 (", "lacks ncclCommAbort", "pip install"}},
+      {"too old",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "version=21304", 1);
+       },
+       {"rank 1 (", "2.13.4", "older than 2.14"}},
+      {"version skew",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "version=22803", 1);
+       },
+       {"rank 1 (", "2.28.3", "2.30.7", "would hang", "one version on all hosts"}},
+      {"no such interface",
+       [](int rank) {
+         if (rank == 0) setenv("NCCL_SOCKET_IFNAME", "nosuch0", 1);
+       },
+       {"rank 0 (", "NCCL_SOCKET_IFNAME=nosuch0", "lo"}},
+      {"divergence",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
+       },
+       {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
+      {"init fails",
+       [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
+       {"init: unhandled system error: so says the stand-in"},
+       IVY_UNAVAILABLE},
+      {"no id",
+       [](int) { setenv("NCCL_DOUBLE", "fail_id", 1); },
+       {"unique id", "unhandled system error"},
+       IVY_INTERNAL},
+      {"init hangs",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
+       },
+       {"NCCL of communicator world: init: no end after"},
+       IVY_DEADLINE_EXCEEDED},
+  };
+  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+}
+
+TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
+  if (geteuid() != 0) GTEST_SKIP() << "mounts of its own need root";
+  expect_refusal({"small /dev/shm",
+                  [](int rank) {
+                    if (rank == 1) shrink_shared_memory();
+                  },
+                  {"rank 1 (", "/dev/shm has", "2 ranks need 32 MiB", "--shm-size"}});
+  expect_refusal({"memlock",
+                  [](int rank) {
+                    if (rank == 1) pretend_infiniband();
+                  },
+                  {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
+  expect_refusal({"stack",
+                  [](int rank) {
+                    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+                    if (rank == 0) setrlimit(RLIMIT_STACK, &none);
+                  },
+                  {"rank 0 (", "stack limit is unlimited", "ulimit -s 8192"}});
+}
+
+TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
+  expect_well(run_world(one_host(2), [](int) {
+    use_doubles(kNccl, "version=22803");
+    World world(seconds(10));
+    if (!world) return;
+    EXPECT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_FAILED_PRECONDITION);
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find("rank 0 ("), std::string::npos) << text;
+    EXPECT_NE(text.find("the same GPU 0000:10:00.0 as rank 1 ("), std::string::npos) << text;
+    EXPECT_NE(text.find("NCCL_HOSTID"), std::string::npos) << text;
+  }));
+  for (const bool has_host_ids : {false, true}) {
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles();
+      setenv("IVY_OVERSUBSCRIBE", "1", 1);
+      if (has_host_ids) setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 1);
+      Device device(kCuda, 0);
+      World world(seconds(20));
+      if (!world) return;
+      const ivy_call how = call_with_factor(1);
+      compare_with_host(world, device, {IVY_F32, IVY_SUM, 100}, &how);
+      EXPECT_EQ(calls_of("ncclAllReduce") > 0, has_host_ids);
+    }));
+  }
+}
+
+TEST(NcclTest, AMissingRankIsNamed) {
+  expect_well(run_world(one_host(3),
+                        [](int rank) {
+                          use_doubles();
+                          Device device(kCuda, rank);
+                          World world(seconds(20));
+                          if (!world) return;
+                          if (rank == 2) {
+                            std::this_thread::sleep_for(stretched(seconds(3)));
+                            return;
+                          }
+                          const ivy_call how = call_with_timeout(seconds(1));
+                          EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
+                          EXPECT_NE(std::string(ivy_last_error()).find("rank 2"), std::string::npos)
+                              << ivy_last_error();
+                        }),
+              2);
+}
+
+// ---- Deaths and aborts --------------------------------------------------------------------------
+
+struct Board {
+  std::atomic<std::int64_t> died_ms{0};
+};
+
+TEST(NcclTest, AKilledRankIsNamedAndTheDeviceIsFreed) {
+  for (const bool is_enqueued : {false, true}) {
+    const Shared<Board> board;
+    expect_well(run_world(one_host(3),
+                          [&](int rank) {
+                            use_doubles();
+                            Device device(kCuda, rank);
+                            World world;
+                            if (!world) return;
+                            all_reduce_ones(world, device, 3);
+                            ivy_call how = call_with_factor(1);
+                            if (is_enqueued) how.flags = IVY_ENQUEUE;
+                            const DeviceArray on(device, std::vector<char>(4 << 20));
+                            std::thread killer;
+                            if (rank == 1) {
+                              killer = std::thread([&] {
+                                std::this_thread::sleep_for(milliseconds(30));
+                                board->died_ms = monotonic_ms();
+                                kill(getpid(), SIGKILL);
+                              });
+                            }
+                            int code = IVY_OK;
+                            while (code == IVY_OK) {
+                              code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 20,
+                                                    IVY_F32, IVY_SUM, &how);
+                              if (is_enqueued) device.synchronize(nullptr);
+                            }
+                            const auto took = monotonic_ms() - board->died_ms;
+                            EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+                            EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+                            EXPECT_LT(took, stretched(milliseconds(1000)).count());
+                            std::printf("told after %lld ms\n", static_cast<long long>(took));
+                            EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+                            EXPECT_EQ(device.synchronize(nullptr), 0);
+                          }),
+                1);
+  }
+}
+
+TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "error_after=1000");
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const DeviceArray on(device, std::vector<char>(400));
+    std::thread other;
+    if (rank == 0) {
+      other = std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(100));
+        ivy_comm_abort(world, "enough");
+      });
+    }
+    int code = IVY_OK;
+    while (code == IVY_OK) {
+      code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, nullptr);
+    }
+    EXPECT_EQ(code, IVY_CANCELLED) << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("enough"), std::string::npos) << ivy_last_error();
+    if (other.joinable()) other.join();
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
+TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
+  for (const bool is_enqueued : {false, true}) {
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles(kNccl, rank == 0 ? "error_after=2" : "");
+      Device device(kCuda, rank);
+      World world(seconds(20));
+      if (!world) return;
+      all_reduce_ones(world, device, 2);
+      ivy_call how = call_with_factor(1);
+      if (is_enqueued) how.flags = IVY_ENQUEUE;
+      const DeviceArray on(device, std::vector<char>(400));
+      int code = IVY_OK;
+      for (int i = 0; i < 1000 && code == IVY_OK; ++i) {
+        code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, &how);
+        if (is_enqueued) device.synchronize(nullptr);
+      }
+      EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+      EXPECT_NE(std::string(ivy_last_error()).find("remote process exited"), std::string::npos)
+          << ivy_last_error();
+    }));
+  }
+}
+
+TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "hang_abort,error_after=1");
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const auto began = monotonic_ms();
+    const DeviceArray on(device, std::vector<char>(400));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, nullptr),
+              IVY_UNAVAILABLE);
+    EXPECT_NE(std::string(ivy_last_error()).find("ncclCommAbort did not return within 5 s"),
+              std::string::npos)
+        << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
+  }));
+}
+
+TEST(NcclTest, AFinalizeThatHangsIsAborted) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "hang_finalize");
+    Device device(kCuda, rank);
+    const auto began = monotonic_ms();
+    {
+      World world(seconds(20));
+      if (world) all_reduce_ones(world, device, 2);
+    }
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
+TEST(NcclTest, LeavesNothingBehind) {
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(entry.path().filename().string().find("nccl-double"), std::string::npos) << entry;
+  }
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

@@ -1,0 +1,60 @@
+"""Collectives on memory of devices under ivyrun, with the stand-ins of CUDA and NCCL: no GPU is needed."""
+
+import json
+import os
+
+import pytest
+
+from launching import BIN
+
+DOUBLES = os.path.join(os.path.dirname(BIN), "lib", "doubles")
+CUDA, NCCL = os.path.join(DOUBLES, "libcuda_double.so"), os.path.join(DOUBLES, "libnccl_double.so")
+pytestmark = pytest.mark.skipif(not os.path.exists(NCCL), reason="the stand-ins are not built: ninja ivy_nccl_test")
+WITH_DOUBLES = ("-x", f"IVY_CUDA_LIB={CUDA}", "-x", f"IVY_NCCL_LIB={NCCL}")
+PLACES = pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "--nproc_per_node", "2")],
+                                 ids=["one", "hosts"])
+LIMIT = 90
+
+
+def run(local, flags, *arguments):
+    return local.run(*flags, *WITH_DOUBLES, local.script("comm_device.py"), *arguments, limit=LIMIT)
+
+
+def said(done):
+    return {rank: json.loads(line) for rank, lines in done.texts_by_rank().items() for line in lines
+            if line.startswith("{")}
+
+
+@PLACES
+def test_collectives_groups_and_work(local, flags):
+    done = run(local, flags, "collectives")
+    assert done.code == 0, done
+    words = said(done)
+    assert len(words) == (3 if "-n" in flags else 4), done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+
+
+def test_a_killed_rank_is_named_and_frees_the_device(local):
+    done = run(local, ("-n", "3"), "killed")
+    assert done.code == 128 + 9, done
+    words = said(done)
+    assert sorted(words) == [0, 1], done
+    for word in words.values():
+        assert word["kind"] == "RankDied" and word["rank"] == 2, done
+
+
+@PLACES
+@pytest.mark.parametrize("change, parts", [
+    ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
+    ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),
+    (f"IVY_NCCL_LIB={CUDA}", ("rank 1 (", "is no NCCL", "IVY_NCCL_LIB")),
+    ("NCCL_DOUBLE=version=21304", ("rank 1 (", "older than 2.14", "pip install")),
+    ("NCCL_SOCKET_IFNAME=nosuch0", ("rank 1 (", "NCCL_SOCKET_IFNAME=nosuch0", "set NCCL_SOCKET_IFNAME")),
+], ids=["no_driver", "no_device", "wrong_library", "old", "interface"])
+def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts):
+    done = run(local, flags, "prepare", change)
+    words = said(done)
+    assert len(words) == (3 if "-n" in flags else 4), done
+    for word in words.values():
+        assert word["code"] == "FailedPrecondition" and word["seconds"] < 30, done
+        assert all(part in word["says"] for part in parts) and "\n" not in word["says"], done

@@ -1,0 +1,122 @@
+"""comm_device.py SCENARIO: arrays on devices of the stand-ins of CUDA and NCCL (tests/comm/nccl_double).
+
+Every rank prints one line of JSON at the end.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
+
+import ivycomm as ic
+
+cuda = ctypes.CDLL(os.environ["IVY_CUDA_LIB"])
+
+
+def check(status):
+    assert status == 0, f"the stand-in of CUDA says {status}"
+
+
+def use_device(ordinal):
+    context = c_void_p()
+    check(cuda.cuInit(c_uint(0)))
+    check(cuda.cuDevicePrimaryCtxRetain(byref(context), c_int(ordinal)))
+    check(cuda.cuCtxSetCurrent(context))
+
+
+class DeviceArray:
+    """float32 on the device, shown to others as CuPy's arrays are."""
+
+    def __init__(self, values):
+        self.shape = (len(values),)
+        self.pointer = c_void_p()
+        check(cuda.cuMemAlloc_v2(byref(self.pointer), c_size_t(4 * len(values))))
+        check(cuda.cuMemcpyHtoDAsync_v2(self.pointer, (ctypes.c_float * len(values))(*values),
+                                        c_size_t(4 * len(values)), None))
+        check(cuda.cuStreamSynchronize(None))
+
+    @property
+    def dtype(self):
+        return "float32"
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": self.shape, "typestr": "<f4", "data": (self.pointer.value, False), "version": 3,
+                "strides": None, "stream": None}
+
+    def values(self):
+        on_host = (ctypes.c_float * self.shape[0])()
+        check(cuda.cuMemcpyDtoHAsync_v2(on_host, self.pointer, c_size_t(4 * self.shape[0]), None))
+        check(cuda.cuStreamSynchronize(None))
+        return list(on_host)
+
+
+def say(**words):
+    print(json.dumps(words), flush=True)
+
+
+def collectives(r, n):
+    x = DeviceArray([1.0, r, 2.0 * r])
+    assert ic.all_reduce_(x) is x
+    assert x.values() == [n, n * (n - 1) / 2, n * (n - 1)], x.values()
+    everyone = DeviceArray([0.0] * (3 * n))
+    ic.all_gather(DeviceArray([r, r, r]), out=everyone)
+    assert everyone.values() == [float(i // 3) for i in range(3 * n)], everyone.values()
+    work = ic.broadcast_(DeviceArray([r] * 4), src=n - 1, async_op=True)
+    assert work.wait(30).values() == [n - 1.0] * 4
+    group = ic.split(r % 2, r)
+    y = DeviceArray([1.0])
+    ic.all_reduce_(y, group=group)
+    assert y.values() == [group.size], y.values()
+    try:
+        ic.all_reduce(x)
+    except TypeError as error:
+        assert "out=" in str(error), error
+    else:
+        raise AssertionError("an array was made from nothing")
+    nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
+    assert nccl.nccl_double_count(b"ncclAllReduce") == 2, "NCCL was not asked"
+    say(says="all equal")
+
+
+def prepare(r, n):
+    began = time.monotonic()
+    try:
+        ic.prepare_device(r, timeout=10)
+    except ic.IvyError as error:
+        say(says=str(error), code=error.code, seconds=time.monotonic() - began)
+    else:
+        say(says="prepared")
+
+
+def killed(r, n):
+    x = DeviceArray([1.0] * (1 << 18))
+    ic.all_reduce_(x)
+    if r == n - 1:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            ic.all_reduce_(x)
+            check(cuda.cuStreamSynchronize(None))
+    except ic.IvyError as error:
+        say(says=str(error), kind=type(error).__name__, rank=error.rank)
+
+
+def main():
+    scenario = sys.argv[1]
+    rank = int(os.environ["IVY_RANK"])
+    if scenario == "prepare" and len(sys.argv) > 2 and rank == 1:
+        name, value = sys.argv[2].split("=", 1)
+        os.environ[name] = value
+    if scenario != "prepare":
+        use_device(rank)
+    ic.init(timeout=60)
+    {"collectives": collectives, "prepare": prepare, "killed": killed}[scenario](ic.rank(), ic.world_size())
+
+
+main()
