@@ -149,8 +149,14 @@ class SharedGroup {
     wake_sleepers();
   }
   void wake_sleepers() {
-    // The store above must be seen before the sleepers are looked for; see sleep().
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // The store above must be seen before the sleepers are looked for; see sleep(). Where the
+    // kernel makes every processor take a barrier for the one who is about to sleep, the one who
+    // publishes needs none: it would wait here until the line has come from the other processor.
+    if (has_remote_barrier_) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
     if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells();
   }
   bool await_at_least(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
@@ -177,6 +183,7 @@ class SharedGroup {
   const std::uint32_t size_;
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
+  const bool has_remote_barrier_;
 
   std::uint64_t number_ = 0;    // Of this group's operation.
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
