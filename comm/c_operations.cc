@@ -21,10 +21,8 @@ OperationShape shape_for(Operation operation, int dtype, std::size_t count, int 
   return shape;
 }
 
-std::vector<Block> even_blocks(std::int32_t size, std::size_t bytes) {
-  std::vector<Block> blocks(static_cast<std::size_t>(size));
-  for (std::size_t rank = 0; rank < blocks.size(); ++rank) blocks[rank] = {rank * bytes, bytes};
-  return blocks;
+Blocks even_blocks(std::int32_t size, std::size_t bytes) {
+  return Blocks::even(static_cast<std::size_t>(size), bytes);
 }
 
 std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
@@ -163,8 +161,7 @@ int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t coun
     shape.op = static_cast<ReduceOp>(op);
     return finish(comm, call,
                   comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
-                                                     std::vector<std::size_t>(size, count),
-                                                     options_of(call)));
+                                                     Ranges::even(size, count), options_of(call)));
   });
 }
 
@@ -176,14 +173,16 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     IVY_CHECKED(check_reduction(dtype, op));
     if (counts == nullptr) return invalid("counts is NULL");
     const auto size = static_cast<std::size_t>(comm->communicator->size());
-    std::vector<std::size_t> list(counts, counts + size);
+    std::vector<Range> list(size);
     std::size_t total = 0;
-    for (const std::size_t count : list) total += count;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      list[rank] = {total, counts[rank]};
+      total += counts[rank];
+    }
     IVY_CHECKED(check_count(total, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
-    IVY_CHECKED(
-        check_buffer(recv, list[static_cast<std::size_t>(comm->communicator->rank())], "recv"));
+    IVY_CHECKED(check_buffer(recv, counts[comm->communicator->rank()], "recv"));
     OperationShape shape =
         shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
     shape.op = static_cast<ReduceOp>(op);
@@ -211,10 +210,10 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
     }
     IVY_CHECKED(check_buffer(send, count, "send"));
     return finish(comm, call,
-                  comm->communicator->gather(
-                      shape_for(Operation::kGather, dtype, count, root), or_nothing(send), bytes,
-                      or_nothing(recv), is_root ? even_blocks(size, bytes) : std::vector<Block>(),
-                      options_of(call)));
+                  comm->communicator->gather(shape_for(Operation::kGather, dtype, count, root),
+                                             or_nothing(send), bytes, or_nothing(recv),
+                                             is_root ? even_blocks(size, bytes) : Blocks(),
+                                             options_of(call)));
   });
 }
 
@@ -265,11 +264,11 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
              static_cast<std::size_t>(root) * bytes;
     }
     IVY_CHECKED(check_buffer(recv, count, "recv"));
-    return finish(comm, call,
-                  comm->communicator->scatter(
-                      shape_for(Operation::kScatter, dtype, count, root), or_nothing(send),
-                      is_root ? even_blocks(size, bytes) : std::vector<Block>(), or_nothing(recv),
-                      bytes, options_of(call)));
+    return finish(
+        comm, call,
+        comm->communicator->scatter(shape_for(Operation::kScatter, dtype, count, root),
+                                    or_nothing(send), is_root ? even_blocks(size, bytes) : Blocks(),
+                                    or_nothing(recv), bytes, options_of(call)));
   });
 }
 
@@ -313,7 +312,7 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
     IVY_CHECKED(check_buffer(recv, count, "recv"));
-    const std::vector<Block> blocks = even_blocks(size, count * size_of(dtype));
+    const Blocks blocks = even_blocks(size, count * size_of(dtype));
     return finish(comm, call,
                   comm->communicator->all_to_all(shape_for(Operation::kAllToAll, dtype, count),
                                                  or_nothing(send), blocks, or_nothing(recv), blocks,

@@ -68,8 +68,8 @@ bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, st
   if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
     std::memcpy(group.own_payload(), send, bytes);
   } else {
-    std::memcpy(group.own_eager(), send, bytes);
     write_factor(group, rule);
+    show(group.own_eager(), send, bytes);
   }
   group.publish_entry();
   return true;
@@ -260,43 +260,45 @@ std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) 
 class ReduceScatter {
  public:
   ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                std::span<const Range> ranges)
-      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {
-    for (const Range& range : ranges) {
-      total_ += range.count;
-      longest_ = std::max(longest_, range.count);
-    }
-  }
+                const Ranges& ranges)
+      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {}
 
-  std::size_t total() const { return total_; }
+  std::size_t bytes() const { return ranges_.total() * element_; }
 
-  // The pieces of all members stand one after the other in the eager area.
+  // The pieces of all members stand one after the other in the entry or the eager area.
   bool run_eagerly() {
-    std::size_t own_begin = 0;
+    const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
+    std::uint8_t* const shown = is_inline ? group_.own_payload() : group_.own_eager();
+    write_factor(group_, rule_);
+    // Nothing is shown for oneself.
+    const std::uint32_t self = group_.self();
+    std::size_t before_own = 0;
     std::size_t next = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      const Range& range = ranges_[member];
-      if (member == group_.self()) own_begin = next;
+      const Range range = ranges_[member];
+      if (member == self) continue;
+      if (member < self) before_own += range.count * element_;
       if (range.count > 0) {
-        std::memcpy(group_.own_eager() + next, at(send_, range.begin * element_),
-                    range.count * element_);
+        show(shown + next, at(send_, range.begin * element_), range.count * element_);
       }
       next += range.count * element_;
     }
-    write_factor(group_, rule_);
+    const Range own = ranges_[self];
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      inputs_.set(member, group_.eager(member) + own_begin);
+      // What comes before it is the same for all, but for the shower's own part.
+      const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
+      const std::uint8_t* const theirs = is_inline ? group_.payload(member) : group_.eager(member);
+      inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
     }
     read_factors(group_, rule_, inputs_);
-    run(rule_, inputs_, group_.size(), receive_, nullptr, ranges_[group_.self()].count,
-        Stores::kCached);
+    run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, Stores::kCached);
     return true;
   }
 
   bool run_by_chunks() {
-    cut_ = cut_blocks(longest_, element_, group_.size());
+    cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
     first_ = group_.take_chunks(cut_.chunks);
     write_factor(group_, rule_);
     if (cut_.chunks > 0 && !fill(0)) return false;
@@ -351,10 +353,8 @@ class ReduceScatter {
   const ReduceRule& rule_;
   const void* const send_;
   void* const receive_;
-  const std::span<const Range> ranges_;
+  const Ranges& ranges_;
   const std::size_t element_ = rule_.input_bytes();
-  std::size_t total_ = 0;
-  std::size_t longest_ = 0;
   BlockCut cut_;
   std::uint64_t first_ = 0;
   Inputs inputs_;
@@ -363,10 +363,10 @@ class ReduceScatter {
 }  // namespace
 
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, std::span<const Range> ranges) {
+                           const void* send, void* receive, const Ranges& ranges) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   ReduceScatter scatter(group, rule, send, receive, ranges);
-  if (scatter.total() * rule.input_bytes() <= kEagerBytes) return scatter.run_eagerly();
+  if (scatter.bytes() <= kEagerBytes) return scatter.run_eagerly();
   return scatter.run_by_chunks();
 }
 

@@ -189,7 +189,7 @@ bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::u
                                std::uint32_t member) {
   // The clock, and the pause of some processors, cost as much as a message that comes in time.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
-    asm volatile("" ::: "memory");
+    relax();
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
   deadline_->since();

@@ -101,6 +101,17 @@ class SharedGroup {
   }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
 
+  // Parts of this operation's eager area, after the first, which is there with the entry. They go
+  // up to kPartsMax; the count only grows, as all counts do.
+  static constexpr std::uint64_t kPartsMax = 64;
+  void publish_part(std::uint64_t part) {
+    publish(own().progress.parts, number_ * kPartsMax + part);
+  }
+  bool await_part(std::uint32_t member, std::uint64_t part) {
+    return await_at_least(segment_->member(member).progress.parts, number_ * kPartsMax + part,
+                          member);
+  }
+
   // ---- Chunks ----
   // The number of the next `count` chunks' first one; every member takes the same.
   std::uint64_t take_chunks(std::uint64_t count);

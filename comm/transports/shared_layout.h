@@ -20,13 +20,13 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 1;
+inline constexpr std::uint32_t kSegmentVersion = 2;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
 inline constexpr std::size_t kLineBytes = 128;
-// What fits beside the sequence number and the fingerprint in the entry's first cache line.
-inline constexpr std::size_t kInlineBytes = 40;
+// What fits beside the sequence number and the fingerprint in the entry's pair of lines.
+inline constexpr std::size_t kInlineBytes = 104;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // One chunk of a larger operation; several slots of all members fit into the second-level caches.
@@ -39,7 +39,7 @@ struct alignas(kLineBytes) EntryLine {
   std::uint64_t fingerprint[2];
   std::uint8_t payload[kInlineBytes];
 };
-static_assert(offsetof(EntryLine, payload) + kInlineBytes == 64);
+static_assert(sizeof(EntryLine) == kLineBytes);
 
 // How far a member is with the chunks of the communicator's life, each count stored with release
 // order after the memory that it speaks of.
@@ -47,6 +47,7 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
   std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
+  std::atomic<std::uint64_t> parts;    // Of an eager broadcast; see SharedGroup::publish_part().
 };
 
 struct alignas(kLineBytes) SleepLine {
