@@ -138,8 +138,6 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
   const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
   const std::uint64_t first = group.take_chunks(chunks);
   const Stores stores = stores_for(blocks.longest() * blocks.size());
-  group.publish_entry();
-  if (!group.await_entries()) return false;
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     if (!group.await_room(first + chunk)) return false;
     const std::size_t begin = chunk * kSlotBytes;
@@ -168,13 +166,42 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
   return true;
 }
 
+bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
+                         const Blocks& blocks) {
+  const Block own = blocks[group.self()];
+  const Stores stores = stores_for(blocks.longest() * blocks.size());
+  copy_unless_same(at(receive, own.offset), send, own.bytes, stores);
+  const bool is_whole = each_other(group, [&](std::uint32_t member) {
+    const Block block = blocks[member];
+    return group.fetch(member, places_of(group, member).send, at(receive, block.offset),
+                       block.bytes, stores);
+  });
+  if (!is_whole) return false;
+  group.publish_fetched();
+  return group.await_fetched();
+}
+
+bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
+  show_places(group, {registered_memory::place_of(send, blocks[group.self()].bytes), {}});
+  group.publish_entry();
+  switch (way_of_copy(group, blocks.longest(), kKernelGatherTo)) {
+    case Way::kBroken:
+      return false;
+    case Way::kSlots:
+      return all_gather_by_chunks(group, send, receive, blocks);
+    case Way::kDirect:
+      return all_gather_directly(group, send, receive, blocks);
+  }
+  return false;
+}
+
 }  // namespace
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        void* receive, const Blocks& blocks) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::size_t longest = blocks.longest();
-  if (longest > kEagerBytes) return all_gather_by_chunks(group, send, receive, blocks);
+  if (longest > kEagerBytes) return all_gather_large(group, send, receive, blocks);
   const bool is_inline = longest <= kInlineBytes;
   const Block own = blocks[group.self()];
   if (own.bytes > 0) {
@@ -325,11 +352,25 @@ class AllToAll {
   bool run() {
     // Everybody shows what it sends to whom: only then all know how many chunks there are.
     std::uint64_t* const own = sizes_of(group_.own_eager());
+    std::size_t end = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      own[member] = send_blocks_[member].bytes;
+      const Block block = send_blocks_[member];
+      own[member] = block.bytes;
+      own[kMembersMax + member] = block.offset;
+      end = std::max(end, block.offset + block.bytes);
     }
+    const bool is_in_place = send_ == receive_;
+    show_places(group_, {is_in_place ? Place() : registered_memory::place_of(send_, end), {}});
     group_.publish_entry();
     if (!group_.await_entries() || !sizes_agree()) return false;
+    switch (way_of_copy(group_, longest_, kKernelExchangeTo)) {
+      case Way::kBroken:
+        return false;
+      case Way::kDirect:
+        return run_directly();
+      case Way::kSlots:
+        break;
+    }
     const Block to_self = send_blocks_[group_.self()];
     copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
                      to_self.bytes, stores_for(longest_ * group_.size()));
@@ -337,6 +378,8 @@ class AllToAll {
   }
 
  private:
+  // How much for each member, and where it begins.
+  static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
   }
@@ -358,6 +401,25 @@ class AllToAll {
       return false;
     }
     return true;
+  }
+
+  bool run_directly() {
+    const std::uint32_t self = group_.self();
+    const Stores stores = stores_for(longest_ * group_.size());
+    const Block own = send_blocks_[self];
+    copy_unless_same(at(receive_, receive_blocks_[self].offset), at(send_, own.offset), own.bytes,
+                     stores);
+    const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+      const Block block = receive_blocks_[member];
+      Place place = places_of(group_, member).send;
+      const std::uint64_t begin = sizes_of(group_.eager(member))[kMembersMax + self];
+      place.address += begin;
+      place.offset += begin;
+      return group_.fetch(member, place, at(receive_, block.offset), block.bytes, stores);
+    });
+    if (!is_whole) return false;
+    group_.publish_fetched();
+    return group_.await_fetched();
   }
 
   bool run_by_chunks() {

@@ -19,20 +19,6 @@
 #include "comm/collectives/shared_parts.h"
 
 namespace ivy::comm {
-namespace shared_parts {
-
-Reduction reduction_of(const ReduceRule& rule, Stores stores) {
-  Reduction reduction;
-  reduction.dtype = rule.dtype;
-  reduction.op = rule.op;
-  reduction.output_form = rule.output_form;
-  reduction.divisor = rule.divisor;
-  reduction.stores = stores;
-  return reduction;
-}
-
-}  // namespace shared_parts
-
 namespace {
 
 using namespace shared_parts;

@@ -62,6 +62,7 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       known_entry_(size_, 0),
       known_drained_(size_, 0) {
   own().pid = options_.members[self_].pid;
+  own().probe = peers_.own_probe(segment_->descriptor());
   own().attached.store(kIsHere, std::memory_order_release);
 }
 

@@ -31,6 +31,7 @@
 
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
+#include "comm/reduce/reduce.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_segment.h"
 
@@ -129,6 +130,20 @@ class SharedGroup {
     return await_at_least(segment_->member(member).progress.reduced, chunk + 1, member);
   }
 
+  // ---- The members' own memory, which is only ever read (peer_memory.h) ----
+  // What works between all members, in PeerMemory's bits. All ask in the same operations, after
+  // publish_entry(); the first time they try it out and wait for each other. Nothing: broken.
+  std::optional<std::uint64_t> reach() {
+    if (reach_) return reach_;
+    return find_reach();
+  }
+  // A member's memory, in this process where it is registered and kCanMap; false: broken.
+  bool map(std::uint32_t member, const Place& place, const std::uint8_t** mapped);
+  bool fetch(std::uint32_t member, const Place& place, void* to, std::size_t bytes, Stores stores);
+  // Nobody reads a member's memory any more once all have said so; a member returns only then.
+  void publish_fetched() { publish(own().progress.fetched, number_); }
+  bool await_fetched();
+
   // ---- Messages. Any thread. ----
   // Has that member ended its communicator? What it had sent before is still there.
   bool has_left(std::uint32_t member) const {
@@ -181,6 +196,8 @@ class SharedGroup {
   bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const;
   void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool may_go_on(std::uint32_t member);
+  std::optional<std::uint64_t> find_reach();
+  bool fail_to_reach(std::uint32_t member, const std::string& what);
   void ring_doorbells();
   void add_operation(Failure& failure) const;
   Failure timeout_failure(std::uint32_t member) const;
@@ -203,6 +220,8 @@ class SharedGroup {
   Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
+  PeerMemory peers_;
+  std::optional<std::uint64_t> reach_;
 };
 
 }  // namespace ivy::comm

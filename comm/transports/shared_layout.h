@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "comm/failure.h"
+#include "comm/transports/peer_memory.h"
 
 namespace ivy::comm {
 
@@ -47,7 +48,9 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
   std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
-  std::atomic<std::uint64_t> parts;    // Of an eager broadcast; see SharedGroup::publish_part().
+  std::atomic<std::uint64_t>
+      fetched;                       // The last operation that read others' own memory to its end.
+  std::atomic<std::uint64_t> parts;  // Of an eager broadcast; see SharedGroup::publish_part().
 };
 
 struct alignas(kLineBytes) SleepLine {
@@ -65,7 +68,10 @@ struct MemberBlock {
   SleepLine mail;                                           // In messages; `asleep` counts threads.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
+  alignas(kLineBytes) Probe probe;   // Written before `attached`.
+  std::atomic<std::uint64_t> reach;  // PeerMemory's bits towards all others, and kReachIsKnown.
 };
+inline constexpr std::uint64_t kReachIsKnown = 4;
 
 // Where the ring from one member to another is: entry [from][to].
 struct RingEntry {
