@@ -68,12 +68,30 @@ bool shared_barrier(SharedGroup& group, const OperationCall& call) {
 
 namespace {
 
-bool broadcast_by_chunks(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+// Out of the root's registered buffer, where all can map it.
+bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  if (group.self() == root) return group.await_fetched();
+  const Place place = places_of(group, root).send;
+  if (!group.fetch(root, place, buffer, bytes, stores_for(bytes))) return false;
+  group.publish_fetched();
+  return true;
+}
+
+bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  const bool is_root = group.self() == root;
   const std::size_t piece = broadcast_piece(bytes);
   const std::size_t chunks = divide_up(bytes, piece);
-  const std::uint64_t first = group.take_chunks(chunks);
+  if (is_root) show_places(group, {registered_memory::place_of(buffer, bytes), {}});
   group.publish_entry();
-  if (group.self() != root && !group.await_entry(root)) return false;
+  if (!is_root && !group.await_entry(root)) return false;
+  if (places_of(group, root).send.is_registered()) {
+    const std::optional<std::uint64_t> reach = group.reach();
+    if (!reach) return false;
+    if ((*reach & PeerMemory::kCanMap) != 0) {
+      return broadcast_directly(group, buffer, bytes, root);
+    }
+  }
+  const std::uint64_t first = group.take_chunks(chunks);
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     std::uint8_t* const place = at(buffer, chunk * piece);
     const std::size_t length = piece_bytes(bytes, piece, chunk);
@@ -119,7 +137,7 @@ bool broadcast_eagerly(SharedGroup& group, void* buffer, std::size_t bytes, std:
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  if (bytes > kEagerBytes) return broadcast_by_chunks(group, buffer, bytes, root);
+  if (bytes > kEagerBytes) return broadcast_large(group, buffer, bytes, root);
   if (bytes > kInlineBytes) return broadcast_eagerly(group, buffer, bytes, root);
   if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
   group.publish_entry();

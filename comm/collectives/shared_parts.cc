@@ -11,6 +11,19 @@ Reduction reduction_of(const ReduceRule& rule, Stores stores) {
   return reduction;
 }
 
+Way way_of_reduction(SharedGroup& group, bool with_receive) {
+  if (!group.await_entries()) return Way::kBroken;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    const ShownPlaces places = places_of(group, member);
+    const bool is_registered =
+        places.send.is_registered() && (!with_receive || places.receive.is_registered());
+    if (!is_registered) return Way::kSlots;
+  }
+  const std::optional<std::uint64_t> reach = group.reach();
+  if (!reach) return Way::kBroken;
+  return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
+}
+
 Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to) {
   const std::optional<std::uint64_t> reach = group.reach();
   if (!reach || !group.await_entries()) return Way::kBroken;

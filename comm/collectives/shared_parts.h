@@ -70,10 +70,14 @@ enum class Way : std::uint8_t {
 };
 // Of a copy of `bytes` between any two; the entries, with places, are published. The same on all
 // members. A member that shows no address to send from is going to write there.
+// Are the buffers of all members registered, and can they be mapped? Of a reduction: `receive` too.
+// The entries are published as above.
+Way way_of_reduction(SharedGroup& group, bool with_receive);
 Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to);
 
 // Between these, one copy through the kernel is faster than two through the slots: below, its call
-// costs more; above, the slots' second copy goes past the caches and the kernel's only one does not.
+// costs more; above, the slots' second copy goes past the caches and the kernel's only one does
+// not.
 inline constexpr std::size_t kKernelFrom = std::size_t{64} << 10;
 inline constexpr std::size_t kKernelGatherTo = std::size_t{4} << 20;
 inline constexpr std::size_t kKernelExchangeTo = std::size_t{16} << 20;

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/shared_parts.h"
@@ -102,10 +103,17 @@ class ChunkedReduce {
   bool run_for(std::uint32_t root) {
     root_ = root;
     write_factor(group_, rule_);
-    if (!fill(0)) return false;
+    const bool is_registered = show_buffers();
+    if (!is_registered && !fill(0)) return false;
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     read_factors(group_, rule_, inputs_);
+    if (is_registered) {
+      const Way way = way_of_reduction(group_, true);
+      if (way == Way::kBroken) return false;
+      if (way == Way::kDirect) return run_directly();
+      if (!fill(0)) return false;
+    }
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
       if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
       if (!reduce_own_slice(chunk) || !collect(chunk)) return false;
@@ -129,6 +137,58 @@ class ChunkedReduce {
   // Where a slice's inputs, and later its results, begin in a slot.
   std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
     return group_.slot(member, first_ + chunk) + slice.begin * cell_;
+  }
+
+  // Are this member's own registered?
+  bool show_buffers() {
+    ShownPlaces places;
+    if (root_ == kEverybody) {
+      places.send = registered_memory::place_of(send_, count_ * element_);
+      places.receive = registered_memory::place_of(receive_, count_ * element_);
+    }
+    show_places(group_, places);
+    return places.send.is_registered() && places.receive.is_registered();
+  }
+
+  // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
+  // and takes the others' slices from theirs, a chunk later. In place: a slice is overwritten only
+  // when the one member that reads it has done so.
+  bool run_directly() {
+    const std::uint32_t members = group_.size();
+    std::vector<const std::uint8_t*> sends(members);
+    std::vector<const std::uint8_t*> receives(members);
+    for (std::uint32_t member = 0; member < members; ++member) {
+      const ShownPlaces places = places_of(group_, member);
+      if (!group_.map(member, places.send, &sends[member]) ||
+          !group_.map(member, places.receive, &receives[member])) {
+        return false;
+      }
+    }
+    for (std::size_t chunk = 0; chunk <= chunks_; ++chunk) {
+      if (chunk < chunks_) {
+        const Slice own = slice(chunk, group_.self());
+        const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
+        for (std::uint32_t member = 0; member < members; ++member) {
+          inputs_.set(member, sends[member] + begin);
+        }
+        run(rule_, inputs_, members, output(chunk, own), nullptr, own.count, Stores::kCached);
+        group_.publish_reduced(first_ + chunk);
+      }
+      if (chunk > 0 && !collect_directly(chunk - 1, receives)) return false;
+    }
+    group_.publish_drained(first_ + chunks_ - 1);
+    group_.publish_fetched();
+    return group_.await_fetched();
+  }
+
+  bool collect_directly(std::size_t chunk, const std::vector<const std::uint8_t*>& receives) {
+    return each_other(group_, [&](std::uint32_t member) {
+      if (!group_.await_reduced(member, first_ + chunk)) return false;
+      const Slice theirs = slice(chunk, member);
+      copy(output(chunk, theirs), receives[member] + (begin_of(chunk) + theirs.begin) * element_,
+           theirs.count * element_, stores_);
+      return true;
+    });
   }
 
   // Shows this member's input of the slices that others reduce.
@@ -287,10 +347,20 @@ class ReduceScatter {
     cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
     first_ = group_.take_chunks(cut_.chunks);
     write_factor(group_, rule_);
-    if (cut_.chunks > 0 && !fill(0)) return false;
+    // In place the result is written over what another member reads.
+    Place own_send;
+    if (send_ != receive_) own_send = registered_memory::place_of(send_, bytes());
+    show_places(group_, {own_send, {}});
+    if (!own_send.is_registered() && !fill(0)) return false;
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     read_factors(group_, rule_, inputs_);
+    if (own_send.is_registered()) {
+      const Way way = way_of_reduction(group_, false);
+      if (way == Way::kBroken) return false;
+      if (way == Way::kDirect) return run_directly();
+      if (!fill(0)) return false;
+    }
     for (std::size_t chunk = 0; chunk < cut_.chunks; ++chunk) {
       if (chunk + 1 < cut_.chunks && !fill(chunk + 1)) return false;
       if (!reduce_own_piece(chunk)) return false;
@@ -303,7 +373,25 @@ class ReduceScatter {
     return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
   }
 
+  // Where all inputs are mapped.
+  bool run_directly() {
+    const Range own = ranges_[group_.self()];
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      const std::uint8_t* input = nullptr;
+      if (!group_.map(member, places_of(group_, member).send, &input)) return false;
+      inputs_.set(member, input + own.begin * element_);
+    }
+    const std::size_t bytes = own.count * rule_.output_bytes();
+    if (bytes > 0) {
+      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores_for(bytes));
+    }
+    if (cut_.chunks > 0) group_.publish_drained(first_ + cut_.chunks - 1);
+    group_.publish_fetched();
+    return group_.await_fetched();
+  }
+
   bool fill(std::size_t chunk) {
+    if (cut_.chunks == 0) return true;
     if (!group_.await_room(first_ + chunk)) return false;
     std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
     each_other(group_, [&](std::uint32_t member) {

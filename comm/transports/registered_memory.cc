@@ -35,10 +35,12 @@ Registry& registry() {
 
 void give_back(std::uintptr_t address, const Region& region) {
   // A peer that still has it mapped holds addresses, no memory.
-  fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-            static_cast<off_t>(region.bytes));
+  if (region.descriptor >= 0) {
+    fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(region.bytes));
+    close(region.descriptor);
+  }
   munmap(reinterpret_cast<void*>(address), region.bytes);
-  close(region.descriptor);
 }
 
 Error no_room(const std::string& what, std::size_t bytes, int number) {
@@ -97,15 +99,14 @@ bool release(void* memory) {
   return true;
 }
 
-void release_all(const void* owner) {
+void unregister_all(const void* owner) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  std::erase_if(all.regions, [owner](const auto& entry) {
-    if (entry.second.owner != owner) return false;
-    give_back(entry.first, entry.second);
-    return true;
-  });
-  all.count.store(all.regions.size(), std::memory_order_release);
+  for (auto& [address, region] : all.regions) {
+    if (region.owner != owner || region.descriptor < 0) continue;
+    close(region.descriptor);
+    region.descriptor = -1;
+  }
 }
 
 Place place_of(const void* buffer, std::size_t bytes) {

@@ -1,7 +1,8 @@
 // Buffers that the other ranks of this host can map: what ivy_mem_alloc() gives. Each lies in a
 // memory file of its own, which a peer opens by the owner's descriptor when it first needs it.
 //
-// Thread: any. Lifetime: until release(), or release_all() of the world that asked for it.
+// Thread: any. Lifetime: until release(). When its world ends it is this process's own memory from
+// then on: arrays of Python may outlive the world.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,7 @@ Result<void*> allocate(std::size_t bytes, const void* owner);
 // The memory goes at once, also where a peer has it mapped. False: `memory` is not the beginning of
 // a region.
 bool release(void* memory);
-void release_all(const void* owner);
+void unregister_all(const void* owner);
 
 // Of any buffer. Registered only where all its bytes are in one region.
 Place place_of(const void* buffer, std::size_t bytes);
