@@ -21,10 +21,8 @@ OperationShape shape_for(Operation operation, int dtype, std::size_t count, int 
   return shape;
 }
 
-std::vector<Block> even_blocks(std::int32_t size, std::size_t bytes) {
-  std::vector<Block> blocks(static_cast<std::size_t>(size));
-  for (std::size_t rank = 0; rank < blocks.size(); ++rank) blocks[rank] = {rank * bytes, bytes};
-  return blocks;
+Blocks even_blocks(std::int32_t size, std::size_t bytes) {
+  return Blocks::even(static_cast<std::size_t>(size), bytes);
 }
 
 std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
@@ -205,7 +203,7 @@ int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, i
     IVY_CHECKED(find_place(call, {send, recv}, placed));
     if (placed.is_device) {
       return on_device(comm, call, placed, shape, {send, {}, bytes},
-                       {recv, even_blocks(size, bytes), 0});
+                       {recv, even_blocks(size, bytes).list(), 0});
     }
     return finish(comm, call,
                   comm->communicator->all_gather(shape, or_nothing(send), or_nothing(recv),
@@ -263,8 +261,7 @@ int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t coun
     }
     return finish(comm, call,
                   comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
-                                                     std::vector<std::size_t>(size, count),
-                                                     options_of(call)));
+                                                     Ranges::even(size, count), options_of(call)));
   });
 }
 
@@ -276,14 +273,16 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     IVY_CHECKED(check_reduction(dtype, op));
     if (counts == nullptr) return invalid("counts is NULL");
     const auto size = static_cast<std::size_t>(comm->communicator->size());
-    std::vector<std::size_t> list(counts, counts + size);
+    std::vector<Range> list(size);
     std::size_t total = 0;
-    for (const std::size_t count : list) total += count;
+    for (std::size_t rank = 0; rank < size; ++rank) {
+      list[rank] = {total, counts[rank]};
+      total += counts[rank];
+    }
     IVY_CHECKED(check_count(total, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
-    IVY_CHECKED(
-        check_buffer(recv, list[static_cast<std::size_t>(comm->communicator->rank())], "recv"));
+    IVY_CHECKED(check_buffer(recv, counts[comm->communicator->rank()], "recv"));
     OperationShape shape =
         shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
     shape.op = static_cast<ReduceOp>(op);
@@ -381,11 +380,11 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
     }
     IVY_CHECKED(check_buffer(recv, count, "recv"));
     const OperationShape shape = shape_for(Operation::kScatter, dtype, count, root);
-    std::vector<Block> blocks = is_root ? even_blocks(size, bytes) : std::vector<Block>();
+    Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
     Placed placed;
     IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
     if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, std::move(blocks), 0}, {recv, {}, bytes});
+      return on_device(comm, call, placed, shape, {send, blocks.list(), 0}, {recv, {}, bytes});
     }
     return finish(comm, call,
                   comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
@@ -439,7 +438,7 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
     IVY_CHECKED(check_buffer(recv, count, "recv"));
-    const std::vector<Block> blocks = even_blocks(size, count * size_of(dtype));
+    const Blocks blocks = even_blocks(size, count * size_of(dtype));
     const OperationShape shape = shape_for(Operation::kAllToAll, dtype, count);
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
@@ -447,7 +446,8 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
       if (send == recv && count != 0) {
         return invalid("all_to_all of device memory cannot work in place; give another recv");
       }
-      return on_device(comm, call, placed, shape, {send, blocks, 0}, {recv, blocks, 0});
+      return on_device(comm, call, placed, shape, {send, blocks.list(), 0},
+                       {recv, blocks.list(), 0});
     }
     return finish(comm, call,
                   comm->communicator->all_to_all(shape, or_nothing(send), blocks, or_nothing(recv),

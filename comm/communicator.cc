@@ -420,58 +420,46 @@ Called Communicator::broadcast(void* buffer, std::size_t count, Dtype dtype, std
 }
 
 Called Communicator::all_gather(const OperationShape& shape, const void* send, void* receive,
-                                std::vector<Block> blocks, const CallOptions& options) {
-  return run(shape, options,
-             [this, send, receive, blocks = std::move(blocks)](const OperationCall& call) {
-               if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
-               if (local_ != nullptr)
-                 return shared_all_gather(*local_, call, send, receive, blocks);
-               copy_local(send, static_cast<char*>(receive) + blocks[0].offset, blocks[0].bytes);
-               return true;
-             });
+                                const Blocks& blocks, const CallOptions& options) {
+  return run(shape, options, [this, send, receive, blocks](const OperationCall& call) {
+    if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
+    if (local_ != nullptr) return shared_all_gather(*local_, call, send, receive, blocks);
+    copy_local(send, static_cast<char*>(receive) + blocks[0].offset, blocks[0].bytes);
+    return true;
+  });
 }
 
 Called Communicator::reduce_scatter(const OperationShape& shape, const void* send, void* receive,
-                                    std::vector<std::size_t> counts, const CallOptions& options) {
+                                    const Ranges& ranges, const CallOptions& options) {
   const ReduceRule how = rule(shape.dtype, shape.op, options);
-  return run(shape, options,
-             [this, send, receive, counts = std::move(counts), how](const OperationCall& call) {
-               const std::size_t longest = *std::max_element(counts.begin(), counts.end());
-               const std::size_t own = counts[static_cast<std::size_t>(rank_)];
-               if (send != receive || longest <= counts[0]) {
-                 return reduce_scatter_to(call, how, send, receive, counts);
-               }
-               // The result would be written over blocks that others have not read yet.
-               std::vector<char> result(std::max<std::size_t>(1, own * element_bytes(how.dtype)));
-               if (!reduce_scatter_to(call, how, send, result.data(), counts)) return false;
-               copy_local(result.data(), receive, own * element_bytes(how.dtype));
-               return true;
-             });
+  return run(shape, options, [this, send, receive, ranges, how](const OperationCall& call) {
+    const std::size_t own = ranges[static_cast<std::size_t>(rank_)].count;
+    if (send != receive || ranges.longest() <= ranges[0].count) {
+      return reduce_scatter_to(call, how, send, receive, ranges);
+    }
+    // The result would be written over blocks that others have not read yet.
+    std::vector<char> result(std::max<std::size_t>(1, own * element_bytes(how.dtype)));
+    if (!reduce_scatter_to(call, how, send, result.data(), ranges)) return false;
+    copy_local(result.data(), receive, own * element_bytes(how.dtype));
+    return true;
+  });
 }
 
 bool Communicator::reduce_scatter_to(const OperationCall& call, const ReduceRule& how,
-                                     const void* send, void* receive,
-                                     const std::vector<std::size_t>& counts) {
-  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, how, send, receive, counts);
+                                     const void* send, void* receive, const Ranges& ranges) {
+  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, how, send, receive, ranges);
   if (local_ == nullptr) {
-    reduce_alone(how, send, receive, counts[0]);
+    reduce_alone(how, send, receive, ranges[0].count);
     return true;
-  }
-  std::vector<Range> ranges;
-  std::size_t next = 0;
-  for (const std::size_t count : counts) {
-    ranges.push_back({next, count});
-    next += count;
   }
   return shared_reduce_scatter(*local_, call, how, send, receive, ranges);
 }
 
 Called Communicator::gather(const OperationShape& shape, const void* send, std::size_t send_bytes,
-                            void* receive, std::vector<Block> blocks, const CallOptions& options) {
+                            void* receive, const Blocks& blocks, const CallOptions& options) {
   const std::int32_t root = shape.root;
   return run(shape, options,
-             [this, send, send_bytes, receive, blocks = std::move(blocks),
-              root](const OperationCall& call) {
+             [this, send, send_bytes, receive, blocks, root](const OperationCall& call) {
                if (spanning_ != nullptr) {
                  return spanning_->gather(call, send, send_bytes, receive, blocks, root);
                }
@@ -484,13 +472,11 @@ Called Communicator::gather(const OperationShape& shape, const void* send, std::
              });
 }
 
-Called Communicator::scatter(const OperationShape& shape, const void* send,
-                             std::vector<Block> blocks, void* receive, std::size_t receive_bytes,
-                             const CallOptions& options) {
+Called Communicator::scatter(const OperationShape& shape, const void* send, const Blocks& blocks,
+                             void* receive, std::size_t receive_bytes, const CallOptions& options) {
   const std::int32_t root = shape.root;
   return run(shape, options,
-             [this, send, blocks = std::move(blocks), receive, receive_bytes,
-              root](const OperationCall& call) {
+             [this, send, blocks, receive, receive_bytes, root](const OperationCall& call) {
                if (spanning_ != nullptr) {
                  return spanning_->scatter(call, send, blocks, receive, receive_bytes, root);
                }
@@ -505,12 +491,11 @@ Called Communicator::scatter(const OperationShape& shape, const void* send,
 }
 
 Called Communicator::all_to_all(const OperationShape& shape, const void* send,
-                                std::vector<Block> send_blocks, void* receive,
-                                std::vector<Block> receive_blocks, const CallOptions& options) {
+                                const Blocks& send_blocks, void* receive,
+                                const Blocks& receive_blocks, const CallOptions& options) {
   return run(
       shape, options,
-      [this, send, send_blocks = std::move(send_blocks), receive,
-       receive_blocks = std::move(receive_blocks)](const OperationCall& call) {
+      [this, send, send_blocks, receive, receive_blocks](const OperationCall& call) {
         if (spanning_ != nullptr) {
           return spanning_->all_to_all(call, send, send_blocks, receive, receive_blocks);
         }
@@ -567,10 +552,7 @@ bool Communicator::exchange_text(const OperationCall& call, const std::string& o
   std::vector<char> send(kTextBytes, 0);
   std::vector<char> receive(kTextBytes * members, 0);
   std::memcpy(send.data(), own.data(), std::min(own.size(), kTextBytes - 1));
-  std::vector<Block> blocks;
-  for (std::size_t member = 0; member < members; ++member) {
-    blocks.push_back({member * kTextBytes, kTextBytes});
-  }
+  const Blocks blocks = Blocks::even(members, kTextBytes);
   if (local_ == nullptr) {
     receive = send;
   } else if (!shared_all_gather(*local_, call, send.data(), receive.data(), blocks)) {
@@ -677,10 +659,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
   };
   const Choice own = {color, key};
   std::vector<Choice> choices(seats_.size());
-  std::vector<Block> blocks;
-  for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-    blocks.push_back({rank * sizeof(Choice), sizeof(Choice)});
-  }
+  const Blocks blocks = Blocks::even(seats_.size(), sizeof(Choice));
   const Called called = all_gather(plain(Operation::kSplit), &own, choices.data(), blocks, {});
   if (called.outcome.code != 0) return error_of(called.outcome);
   std::vector<std::int32_t> ranks;

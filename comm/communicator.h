@@ -98,15 +98,15 @@ class Communicator {
                    const CallOptions& options);
   // `blocks`: of every rank, in bytes.
   Called all_gather(const OperationShape& shape, const void* send, void* receive,
-                    std::vector<Block> blocks, const CallOptions& options);
+                    const Blocks& blocks, const CallOptions& options);
   Called reduce_scatter(const OperationShape& shape, const void* send, void* receive,
-                        std::vector<std::size_t> counts, const CallOptions& options);
+                        const Ranges& ranges, const CallOptions& options);
   Called gather(const OperationShape& shape, const void* send, std::size_t send_bytes,
-                void* receive, std::vector<Block> blocks, const CallOptions& options);
-  Called scatter(const OperationShape& shape, const void* send, std::vector<Block> blocks,
-                 void* receive, std::size_t receive_bytes, const CallOptions& options);
-  Called all_to_all(const OperationShape& shape, const void* send, std::vector<Block> send_blocks,
-                    void* receive, std::vector<Block> receive_blocks, const CallOptions& options);
+                void* receive, const Blocks& blocks, const CallOptions& options);
+  Called scatter(const OperationShape& shape, const void* send, const Blocks& blocks, void* receive,
+                 std::size_t receive_bytes, const CallOptions& options);
+  Called all_to_all(const OperationShape& shape, const void* send, const Blocks& send_blocks,
+                    void* receive, const Blocks& receive_blocks, const CallOptions& options);
   Called scan(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
               const CallOptions& options);
 
@@ -152,7 +152,7 @@ class Communicator {
   bool all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
                      void* receive, std::size_t count);
   bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
-                         void* receive, const std::vector<std::size_t>& counts);
+                         void* receive, const Ranges& ranges);
   ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
   bool exchange_text(const OperationCall& call, const std::string& own,
                      std::vector<std::string>& all);

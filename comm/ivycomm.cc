@@ -8,6 +8,7 @@
 
 #include "comm/c_interface.h"
 #include "comm/identity.h"
+#include "comm/transports/registered_memory.h"
 
 using ivy::Result;
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
@@ -117,6 +118,7 @@ int ivy_finalize(ivy_comm* world) {
     const Outcome parted = world->communicator->part();
     for (ivy_comm* group : world->groups) delete group;
     world->communicator.reset();
+    registered_memory::unregister_all(world);
     delete world;
     return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
   });
@@ -203,6 +205,26 @@ int ivy_comm_abort(ivy_comm* comm, const char* reason) {
     IVY_CHECKED(check_comm(comm));
     comm->communicator->abort(reason != nullptr ? reason : "");
     return static_cast<int>(IVY_OK);
+  });
+}
+
+// ---- Registered buffers -------------------------------------------------------------------------
+
+int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    if (memory == nullptr) return invalid("memory is NULL");
+    const Result<void*> allocated = registered_memory::allocate(bytes, comm->world);
+    if (!allocated.ok()) return fail(allocated.error());
+    *memory = *allocated;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_mem_free(void* memory) {
+  return guarded([&] {
+    if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
+    return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");
   });
 }
 

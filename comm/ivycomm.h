@@ -146,6 +146,17 @@ IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count,
                      const ivy_call* call);
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
+/* ---- Registered buffers ----------------------------------------------------------------------- */
+
+/* Memory that the other ranks of this host read where it is: all_reduce, reduce_scatter,
+ * all_gather, all_to_all and broadcast copy nothing twice when every rank's buffers of the call lie
+ * in such memory, on every byte; else they go the usual way. Any rank may call, for itself, at any
+ * time. Zeroed, aligned to a page. IVY_RESOURCE_EXHAUSTED: there is not so much memory. After
+ * ivy_finalize it is ordinary memory, which still wants ivy_mem_free. */
+IVY_API int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory);
+/* The pointer that ivy_mem_alloc gave; NULL is nothing. No operation may be using it. */
+IVY_API int ivy_mem_free(void* memory);
+
 /* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
  * longer than the buffer is an error at the receiver. */
 IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,

@@ -16,8 +16,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
+#include "comm/collectives/blocks.h"
 #include "comm/reduce/reduce.h"
 #include "comm/transports/shared_group.h"
 
@@ -45,12 +45,6 @@ struct ReduceRule {
   }
 };
 
-// A member's block in a buffer of blocks, in bytes.
-struct Block {
-  std::size_t offset = 0;
-  std::size_t bytes = 0;
-};
-
 bool shared_barrier(SharedGroup& group, const OperationCall& call);
 
 // `receive` may be `send`. output_form is kElement.
@@ -61,16 +55,10 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Redu
 bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                    const void* send, void* receive, std::size_t count, std::uint32_t root);
 
-// Elements of a buffer that are one member's.
-struct Range {
-  std::size_t begin = 0;
-  std::size_t count = 0;
-};
-
 // ranges[m] of every member's `send` is reduced for member m, to whose `receive` it goes. `receive`
 // may be `send` where no range begins before the first one or is longer than it.
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, std::span<const Range> ranges);
+                           const void* send, void* receive, const Ranges& ranges);
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root);
@@ -78,24 +66,22 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
 // Member m's block goes to receive + blocks[m].offset on every member. `send` may be its place
 // there.
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                       void* receive, std::span<const Block> blocks);
+                       void* receive, const Blocks& blocks);
 
 // As all_gather, only to `root`. Elsewhere only this member's own bytes are looked at.
 bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, std::span<const Block> blocks,
-                   std::uint32_t root);
+                   std::size_t send_bytes, void* receive, const Blocks& blocks, std::uint32_t root);
 
 // The root's block m goes to member m; on the root `receive` may be its place there. Elsewhere
 // `blocks` is empty.
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
-                    std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
+                    const Blocks& blocks, void* receive, std::size_t receive_bytes,
                     std::uint32_t root);
 
 // Block m of send_blocks goes to member m. In place (`send` == `receive`) when both lists are equal
 // and all blocks of all members have one size.
 bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
-                       std::span<const Block> send_blocks, void* receive,
-                       std::span<const Block> receive_blocks);
+                       const Blocks& send_blocks, void* receive, const Blocks& receive_blocks);
 
 // `receive` = the members up to and with this one, reduced. May be `send`.
 bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,

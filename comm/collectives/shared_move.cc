@@ -19,15 +19,16 @@ std::size_t broadcast_piece(std::size_t bytes) {
   return std::clamp<std::size_t>(eighth, 8 * 1024, kSlotBytes);
 }
 
+// Of an eager one. A part that is ready costs a line's way between processors.
+std::size_t eager_part(std::size_t bytes) {
+  const std::size_t quarter = divide_up(bytes / 4, kSliceBytes) * kSliceBytes;
+  return std::max<std::size_t>(quarter, 2048);
+}
+static_assert(kEagerBytes / 2048 <= SharedGroup::kPartsMax);
+
 std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t chunk) {
   const std::size_t begin = chunk * piece;
   return begin < total ? std::min(piece, total - begin) : 0;
-}
-
-std::size_t longest_of(std::span<const Block> blocks) {
-  std::size_t longest = 0;
-  for (const Block& block : blocks) longest = std::max(longest, block.bytes);
-  return longest;
 }
 
 void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stores) {
@@ -67,12 +68,30 @@ bool shared_barrier(SharedGroup& group, const OperationCall& call) {
 
 namespace {
 
-bool broadcast_by_chunks(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+// Out of the root's registered buffer, where all can map it.
+bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  if (group.self() == root) return group.await_fetched();
+  const Place place = places_of(group, root).send;
+  if (!group.fetch(root, place, buffer, bytes, stores_for(bytes))) return false;
+  group.publish_fetched();
+  return true;
+}
+
+bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  const bool is_root = group.self() == root;
   const std::size_t piece = broadcast_piece(bytes);
   const std::size_t chunks = divide_up(bytes, piece);
-  const std::uint64_t first = group.take_chunks(chunks);
+  if (is_root) show_places(group, {registered_memory::place_of(buffer, bytes), {}});
   group.publish_entry();
-  if (group.self() != root && !group.await_entry(root)) return false;
+  if (!is_root && !group.await_entry(root)) return false;
+  if (places_of(group, root).send.is_registered()) {
+    const std::optional<std::uint64_t> reach = group.reach();
+    if (!reach) return false;
+    if ((*reach & PeerMemory::kCanMap) != 0) {
+      return broadcast_directly(group, buffer, bytes, root);
+    }
+  }
+  const std::uint64_t first = group.take_chunks(chunks);
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     std::uint8_t* const place = at(buffer, chunk * piece);
     const std::size_t length = piece_bytes(bytes, piece, chunk);
@@ -89,20 +108,42 @@ bool broadcast_by_chunks(SharedGroup& group, void* buffer, std::size_t bytes, st
   return true;
 }
 
+// The readers copy one part while the root writes the next: the lines cross once, both ways at
+// work.
+bool broadcast_eagerly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  const std::size_t part_bytes = eager_part(bytes);
+  const bool is_root = group.self() == root;
+  if (!is_root) {
+    group.publish_entry();
+    if (!group.await_entry(root)) return false;
+  }
+  const std::uint8_t* const shown = is_root ? nullptr : group.eager(root);
+  for (std::size_t begin = 0, part = 0; begin < bytes; begin += part_bytes, ++part) {
+    const std::size_t length = std::min(part_bytes, bytes - begin);
+    if (is_root) {
+      show(group.own_eager() + begin, at(buffer, begin), length);
+      if (part == 0) group.publish_entry();
+      if (part > 0) group.publish_part(part);
+    } else {
+      if (part > 0 && !group.await_part(root, part)) return false;
+      std::memcpy(at(buffer, begin), shown + begin, length);
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  if (bytes > kEagerBytes) return broadcast_by_chunks(group, buffer, bytes, root);
-  const bool is_inline = bytes <= kInlineBytes;
-  if (group.self() == root && bytes > 0) {
-    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), buffer, bytes);
-  }
+  if (bytes > kEagerBytes) return broadcast_large(group, buffer, bytes, root);
+  if (bytes > kInlineBytes) return broadcast_eagerly(group, buffer, bytes, root);
+  if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
   group.publish_entry();
   if (group.self() == root) return true;
   if (!group.await_entry(root)) return false;
-  if (bytes > 0) std::memcpy(buffer, is_inline ? group.payload(root) : group.eager(root), bytes);
+  if (bytes > 0) std::memcpy(buffer, group.payload(root), bytes);
   return true;
 }
 
@@ -110,13 +151,11 @@ namespace {
 
 // Blocks that are longer than an eager area: everybody fills, everybody copies the others' blocks.
 bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
-                          std::span<const Block> blocks) {
+                          const Blocks& blocks) {
   const std::uint32_t self = group.self();
-  const std::size_t chunks = divide_up(longest_of(blocks), kSlotBytes);
+  const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
   const std::uint64_t first = group.take_chunks(chunks);
-  const Stores stores = stores_for(longest_of(blocks) * blocks.size());
-  group.publish_entry();
-  if (!group.await_entries()) return false;
+  const Stores stores = stores_for(blocks.longest() * blocks.size());
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     if (!group.await_room(first + chunk)) return false;
     const std::size_t begin = chunk * kSlotBytes;
@@ -145,23 +184,52 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
   return true;
 }
 
+bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
+                         const Blocks& blocks) {
+  const Block own = blocks[group.self()];
+  const Stores stores = stores_for(blocks.longest() * blocks.size());
+  copy_unless_same(at(receive, own.offset), send, own.bytes, stores);
+  const bool is_whole = each_other(group, [&](std::uint32_t member) {
+    const Block block = blocks[member];
+    return group.fetch(member, places_of(group, member).send, at(receive, block.offset),
+                       block.bytes, stores);
+  });
+  if (!is_whole) return false;
+  group.publish_fetched();
+  return group.await_fetched();
+}
+
+bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
+  show_places(group, {registered_memory::place_of(send, blocks[group.self()].bytes), {}});
+  group.publish_entry();
+  switch (way_of_copy(group, blocks.longest(), kKernelGatherTo)) {
+    case Way::kBroken:
+      return false;
+    case Way::kSlots:
+      return all_gather_by_chunks(group, send, receive, blocks);
+    case Way::kDirect:
+      return all_gather_directly(group, send, receive, blocks);
+  }
+  return false;
+}
+
 }  // namespace
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                       void* receive, std::span<const Block> blocks) {
+                       void* receive, const Blocks& blocks) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  const std::size_t longest = longest_of(blocks);
-  if (longest > kEagerBytes) return all_gather_by_chunks(group, send, receive, blocks);
+  const std::size_t longest = blocks.longest();
+  if (longest > kEagerBytes) return all_gather_large(group, send, receive, blocks);
   const bool is_inline = longest <= kInlineBytes;
-  const Block& own = blocks[group.self()];
+  const Block own = blocks[group.self()];
   if (own.bytes > 0) {
-    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
+    show(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
   }
   group.publish_entry();
   copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
   return each_other(group, [&](std::uint32_t member) {
     if (!group.await_entry(member)) return false;
-    const Block& block = blocks[member];
+    const Block block = blocks[member];
     if (block.bytes > 0) {
       std::memcpy(at(receive, block.offset),
                   is_inline ? group.payload(member) : group.eager(member), block.bytes);
@@ -171,13 +239,13 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
 }
 
 bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, std::span<const Block> blocks,
+                   std::size_t send_bytes, void* receive, const Blocks& blocks,
                    std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::uint32_t self = group.self();
   const bool is_eager = send_bytes <= kEagerBytes;
   write_size(group, send_bytes);
-  if (is_eager && send_bytes > 0 && self != root) std::memcpy(group.own_eager(), send, send_bytes);
+  if (is_eager && send_bytes > 0 && self != root) show(group.own_eager(), send, send_bytes);
   group.publish_entry();
   if (!group.await_entries()) return false;
   // Everybody knows every size now, and so how many chunks there are.
@@ -238,15 +306,15 @@ std::size_t dealt_piece(std::uint32_t members) {
 }  // namespace
 
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
-                    std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
+                    const Blocks& blocks, void* receive, std::size_t receive_bytes,
                     std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::uint32_t self = group.self();
   // The root shows its longest block, the others what they expect.
-  write_size(group, self == root ? longest_of(blocks) : receive_bytes);
+  write_size(group, self == root ? blocks.longest() : receive_bytes);
   group.publish_entry();
   if (!group.await_entries()) return false;
-  const std::size_t longest = self == root ? longest_of(blocks) : read_size(group, root);
+  const std::size_t longest = self == root ? blocks.longest() : read_size(group, root);
   if (self == root) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
@@ -291,7 +359,7 @@ namespace {
 class AllToAll {
  public:
   AllToAll(SharedGroup& group, const OperationCall& call, const void* send,
-           std::span<const Block> send_blocks, void* receive, std::span<const Block> receive_blocks)
+           const Blocks& send_blocks, void* receive, const Blocks& receive_blocks)
       : group_(group),
         call_(call),
         send_(send),
@@ -302,18 +370,34 @@ class AllToAll {
   bool run() {
     // Everybody shows what it sends to whom: only then all know how many chunks there are.
     std::uint64_t* const own = sizes_of(group_.own_eager());
+    std::size_t end = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      own[member] = send_blocks_[member].bytes;
+      const Block block = send_blocks_[member];
+      own[member] = block.bytes;
+      own[kMembersMax + member] = block.offset;
+      end = std::max(end, block.offset + block.bytes);
     }
+    const bool is_in_place = send_ == receive_;
+    show_places(group_, {is_in_place ? Place() : registered_memory::place_of(send_, end), {}});
     group_.publish_entry();
     if (!group_.await_entries() || !sizes_agree()) return false;
-    const Block& to_self = send_blocks_[group_.self()];
+    switch (way_of_copy(group_, longest_, kKernelExchangeTo)) {
+      case Way::kBroken:
+        return false;
+      case Way::kDirect:
+        return run_directly();
+      case Way::kSlots:
+        break;
+    }
+    const Block to_self = send_blocks_[group_.self()];
     copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
-                     to_self.bytes, Stores::kCached);
+                     to_self.bytes, stores_for(longest_ * group_.size()));
     return run_by_chunks();
   }
 
  private:
+  // How much for each member, and where it begins.
+  static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
   }
@@ -337,6 +421,25 @@ class AllToAll {
     return true;
   }
 
+  bool run_directly() {
+    const std::uint32_t self = group_.self();
+    const Stores stores = stores_for(longest_ * group_.size());
+    const Block own = send_blocks_[self];
+    copy_unless_same(at(receive_, receive_blocks_[self].offset), at(send_, own.offset), own.bytes,
+                     stores);
+    const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+      const Block block = receive_blocks_[member];
+      Place place = places_of(group_, member).send;
+      const std::uint64_t begin = sizes_of(group_.eager(member))[kMembersMax + self];
+      place.address += begin;
+      place.offset += begin;
+      return group_.fetch(member, place, at(receive_, block.offset), block.bytes, stores);
+    });
+    if (!is_whole) return false;
+    group_.publish_fetched();
+    return group_.await_fetched();
+  }
+
   bool run_by_chunks() {
     const std::size_t piece = dealt_piece(group_.size());
     const std::size_t chunks = divide_up(longest_, piece);
@@ -346,7 +449,7 @@ class AllToAll {
       if (!group_.await_room(first + chunk)) return false;
       std::uint8_t* const slot = group_.slot(group_.self(), first + chunk);
       each_other(group_, [&](std::uint32_t member) {
-        const Block& block = send_blocks_[member];
+        const Block block = send_blocks_[member];
         const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
         if (bytes > 0) {
           copy(slot + member * piece, at(send_, block.offset + chunk * piece), bytes,
@@ -356,7 +459,7 @@ class AllToAll {
       });
       group_.publish_filled(first + chunk);
       const bool is_whole = each_other(group_, [&](std::uint32_t member) {
-        const Block& block = receive_blocks_[member];
+        const Block block = receive_blocks_[member];
         const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
         if (bytes == 0) return true;
         if (!group_.await_filled(member, first + chunk)) return false;
@@ -373,36 +476,43 @@ class AllToAll {
   SharedGroup& group_;
   const OperationCall& call_;
   const void* const send_;
-  const std::span<const Block> send_blocks_;
+  const Blocks& send_blocks_;
   void* const receive_;
-  const std::span<const Block> receive_blocks_;
+  const Blocks& receive_blocks_;
   std::size_t longest_ = 0;
 };
 
 // Blocks of one size that all fit into an eager area: one exchange.
-bool all_to_all_eagerly(SharedGroup& group, const void* send, std::span<const Block> send_blocks,
-                        void* receive, std::span<const Block> receive_blocks) {
+bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send_blocks,
+                        void* receive, const Blocks& receive_blocks) {
   const std::size_t bytes = send_blocks[0].bytes;
-  const bool is_inline = bytes * group.size() <= kInlineBytes;
+  const std::uint32_t self = group.self();
+  const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
   std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
-  for (std::uint32_t member = 0; member < group.size() && bytes > 0; ++member) {
-    std::memcpy(shown + member * bytes, at(send, send_blocks[member].offset), bytes);
-  }
+  // Nothing is shown for oneself: what two exchange fits into a line sooner.
+  const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
+    return (to - (from < to ? 1 : 0)) * bytes;
+  };
+  each_other(group, [&](std::uint32_t member) {
+    if (bytes > 0) show(shown + place(self, member), at(send, send_blocks[member].offset), bytes);
+    return true;
+  });
+  copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),
+                   bytes, Stores::kCached);
   group.publish_entry();
-  for (std::uint32_t member = 0; member < group.size(); ++member) {
-    if (member != group.self() && !group.await_entry(member)) return false;
-    if (bytes == 0) continue;
+  return each_other(group, [&](std::uint32_t member) {
+    if (!group.await_entry(member)) return false;
+    if (bytes == 0) return true;
     const std::uint8_t* const theirs = is_inline ? group.payload(member) : group.eager(member);
-    std::memcpy(at(receive, receive_blocks[member].offset), theirs + group.self() * bytes, bytes);
-  }
-  return true;
+    std::memcpy(at(receive, receive_blocks[member].offset), theirs + place(member, self), bytes);
+    return true;
+  });
 }
 
 }  // namespace
 
 bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
-                       std::span<const Block> send_blocks, void* receive,
-                       std::span<const Block> receive_blocks) {
+                       const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even && send_blocks[0].bytes * group.size() <= kEagerBytes) {

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "comm/collectives/shared_collectives.h"
 
@@ -28,6 +30,57 @@ inline const std::uint8_t* at(const void* base, std::size_t offset) {
 inline std::uint8_t* at(void* base, std::size_t offset) {
   return static_cast<std::uint8_t*>(base) + offset;
 }
+
+// Puts a few bytes where others read them as soon as this member's entry is there. The entry's
+// line, on which they wait, is taken back from them only when all else has gone: taken too early it
+// goes to and fro.
+inline void show(void* to, const void* from, std::size_t bytes) {
+  if (bytes <= kInlineBytes) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  // Whole lines at once: what another processor has of them need not be fetched.
+  copy_twice(to, Stores::kCached, nullptr, from, bytes);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// What a member shows of its buffers in an entry whose operation may read them where they are.
+// Behind the factor of PREMUL_SUM.
+struct ShownPlaces {
+  Place send;
+  Place receive;
+};
+inline constexpr std::size_t kPlacesOffset = 8;
+static_assert(kPlacesOffset + sizeof(ShownPlaces) <= kInlineBytes);
+
+inline void show_places(SharedGroup& group, const ShownPlaces& places) {
+  std::memcpy(group.own_payload() + kPlacesOffset, &places, sizeof places);
+}
+inline ShownPlaces places_of(const SharedGroup& group, std::uint32_t member) {
+  ShownPlaces places;
+  std::memcpy(&places, group.payload(member) + kPlacesOffset, sizeof places);
+  return places;
+}
+
+// How an operation goes about data that are too large to be shown.
+enum class Way : std::uint8_t {
+  kBroken,
+  kSlots,   // Through the shared slots.
+  kDirect,  // Out of the members' own memory.
+};
+// Of a copy of `bytes` between any two; the entries, with places, are published. The same on all
+// members. A member that shows no address to send from is going to write there.
+// Are the buffers of all members registered, and can they be mapped? Of a reduction: `receive` too.
+// The entries are published as above.
+Way way_of_reduction(SharedGroup& group, bool with_receive);
+Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to);
+
+// Between these, one copy through the kernel is faster than two through the slots: below, its call
+// costs more; above, the slots' second copy goes past the caches and the kernel's only one does
+// not.
+inline constexpr std::size_t kKernelFrom = std::size_t{64} << 10;
+inline constexpr std::size_t kKernelGatherTo = std::size_t{4} << 20;
+inline constexpr std::size_t kKernelExchangeTo = std::size_t{16} << 20;
 
 // One member's part of a range of elements that all members share out.
 struct Slice {

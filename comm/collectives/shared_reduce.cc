@@ -14,25 +14,12 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/shared_parts.h"
 
 namespace ivy::comm {
-namespace shared_parts {
-
-Reduction reduction_of(const ReduceRule& rule, Stores stores) {
-  Reduction reduction;
-  reduction.dtype = rule.dtype;
-  reduction.op = rule.op;
-  reduction.output_form = rule.output_form;
-  reduction.divisor = rule.divisor;
-  reduction.stores = stores;
-  return reduction;
-}
-
-}  // namespace shared_parts
-
 namespace {
 
 using namespace shared_parts;
@@ -68,8 +55,8 @@ bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, st
   if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
     std::memcpy(group.own_payload(), send, bytes);
   } else {
-    std::memcpy(group.own_eager(), send, bytes);
     write_factor(group, rule);
+    show(group.own_eager(), send, bytes);
   }
   group.publish_entry();
   return true;
@@ -116,10 +103,17 @@ class ChunkedReduce {
   bool run_for(std::uint32_t root) {
     root_ = root;
     write_factor(group_, rule_);
-    if (!fill(0)) return false;
+    const bool is_registered = show_buffers();
+    if (!is_registered && !fill(0)) return false;
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     read_factors(group_, rule_, inputs_);
+    if (is_registered) {
+      const Way way = way_of_reduction(group_, true);
+      if (way == Way::kBroken) return false;
+      if (way == Way::kDirect) return run_directly();
+      if (!fill(0)) return false;
+    }
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
       if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
       if (!reduce_own_slice(chunk) || !collect(chunk)) return false;
@@ -143,6 +137,58 @@ class ChunkedReduce {
   // Where a slice's inputs, and later its results, begin in a slot.
   std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
     return group_.slot(member, first_ + chunk) + slice.begin * cell_;
+  }
+
+  // Are this member's own registered?
+  bool show_buffers() {
+    ShownPlaces places;
+    if (root_ == kEverybody) {
+      places.send = registered_memory::place_of(send_, count_ * element_);
+      places.receive = registered_memory::place_of(receive_, count_ * element_);
+    }
+    show_places(group_, places);
+    return places.send.is_registered() && places.receive.is_registered();
+  }
+
+  // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
+  // and takes the others' slices from theirs, a chunk later. In place: a slice is overwritten only
+  // when the one member that reads it has done so.
+  bool run_directly() {
+    const std::uint32_t members = group_.size();
+    std::vector<const std::uint8_t*> sends(members);
+    std::vector<const std::uint8_t*> receives(members);
+    for (std::uint32_t member = 0; member < members; ++member) {
+      const ShownPlaces places = places_of(group_, member);
+      if (!group_.map(member, places.send, &sends[member]) ||
+          !group_.map(member, places.receive, &receives[member])) {
+        return false;
+      }
+    }
+    for (std::size_t chunk = 0; chunk <= chunks_; ++chunk) {
+      if (chunk < chunks_) {
+        const Slice own = slice(chunk, group_.self());
+        const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
+        for (std::uint32_t member = 0; member < members; ++member) {
+          inputs_.set(member, sends[member] + begin);
+        }
+        run(rule_, inputs_, members, output(chunk, own), nullptr, own.count, Stores::kCached);
+        group_.publish_reduced(first_ + chunk);
+      }
+      if (chunk > 0 && !collect_directly(chunk - 1, receives)) return false;
+    }
+    group_.publish_drained(first_ + chunks_ - 1);
+    group_.publish_fetched();
+    return group_.await_fetched();
+  }
+
+  bool collect_directly(std::size_t chunk, const std::vector<const std::uint8_t*>& receives) {
+    return each_other(group_, [&](std::uint32_t member) {
+      if (!group_.await_reduced(member, first_ + chunk)) return false;
+      const Slice theirs = slice(chunk, member);
+      copy(output(chunk, theirs), receives[member] + (begin_of(chunk) + theirs.begin) * element_,
+           theirs.count * element_, stores_);
+      return true;
+    });
   }
 
   // Shows this member's input of the slices that others reduce.
@@ -260,49 +306,61 @@ std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) 
 class ReduceScatter {
  public:
   ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                std::span<const Range> ranges)
-      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {
-    for (const Range& range : ranges) {
-      total_ += range.count;
-      longest_ = std::max(longest_, range.count);
-    }
-  }
+                const Ranges& ranges)
+      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {}
 
-  std::size_t total() const { return total_; }
+  std::size_t bytes() const { return ranges_.total() * element_; }
 
-  // The pieces of all members stand one after the other in the eager area.
+  // The pieces of all members stand one after the other in the entry or the eager area.
   bool run_eagerly() {
-    std::size_t own_begin = 0;
+    const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
+    std::uint8_t* const shown = is_inline ? group_.own_payload() : group_.own_eager();
+    write_factor(group_, rule_);
+    // Nothing is shown for oneself.
+    const std::uint32_t self = group_.self();
+    std::size_t before_own = 0;
     std::size_t next = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      const Range& range = ranges_[member];
-      if (member == group_.self()) own_begin = next;
+      const Range range = ranges_[member];
+      if (member == self) continue;
+      if (member < self) before_own += range.count * element_;
       if (range.count > 0) {
-        std::memcpy(group_.own_eager() + next, at(send_, range.begin * element_),
-                    range.count * element_);
+        show(shown + next, at(send_, range.begin * element_), range.count * element_);
       }
       next += range.count * element_;
     }
-    write_factor(group_, rule_);
+    const Range own = ranges_[self];
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      inputs_.set(member, group_.eager(member) + own_begin);
+      // What comes before it is the same for all, but for the shower's own part.
+      const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
+      const std::uint8_t* const theirs = is_inline ? group_.payload(member) : group_.eager(member);
+      inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
     }
     read_factors(group_, rule_, inputs_);
-    run(rule_, inputs_, group_.size(), receive_, nullptr, ranges_[group_.self()].count,
-        Stores::kCached);
+    run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, Stores::kCached);
     return true;
   }
 
   bool run_by_chunks() {
-    cut_ = cut_blocks(longest_, element_, group_.size());
+    cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
     first_ = group_.take_chunks(cut_.chunks);
     write_factor(group_, rule_);
-    if (cut_.chunks > 0 && !fill(0)) return false;
+    // In place the result is written over what another member reads.
+    Place own_send;
+    if (send_ != receive_) own_send = registered_memory::place_of(send_, bytes());
+    show_places(group_, {own_send, {}});
+    if (!own_send.is_registered() && !fill(0)) return false;
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     read_factors(group_, rule_, inputs_);
+    if (own_send.is_registered()) {
+      const Way way = way_of_reduction(group_, false);
+      if (way == Way::kBroken) return false;
+      if (way == Way::kDirect) return run_directly();
+      if (!fill(0)) return false;
+    }
     for (std::size_t chunk = 0; chunk < cut_.chunks; ++chunk) {
       if (chunk + 1 < cut_.chunks && !fill(chunk + 1)) return false;
       if (!reduce_own_piece(chunk)) return false;
@@ -315,7 +373,25 @@ class ReduceScatter {
     return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
   }
 
+  // Where all inputs are mapped.
+  bool run_directly() {
+    const Range own = ranges_[group_.self()];
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      const std::uint8_t* input = nullptr;
+      if (!group_.map(member, places_of(group_, member).send, &input)) return false;
+      inputs_.set(member, input + own.begin * element_);
+    }
+    const std::size_t bytes = own.count * rule_.output_bytes();
+    if (bytes > 0) {
+      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores_for(bytes));
+    }
+    if (cut_.chunks > 0) group_.publish_drained(first_ + cut_.chunks - 1);
+    group_.publish_fetched();
+    return group_.await_fetched();
+  }
+
   bool fill(std::size_t chunk) {
+    if (cut_.chunks == 0) return true;
     if (!group_.await_room(first_ + chunk)) return false;
     std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
     each_other(group_, [&](std::uint32_t member) {
@@ -351,10 +427,8 @@ class ReduceScatter {
   const ReduceRule& rule_;
   const void* const send_;
   void* const receive_;
-  const std::span<const Range> ranges_;
+  const Ranges& ranges_;
   const std::size_t element_ = rule_.input_bytes();
-  std::size_t total_ = 0;
-  std::size_t longest_ = 0;
   BlockCut cut_;
   std::uint64_t first_ = 0;
   Inputs inputs_;
@@ -363,10 +437,10 @@ class ReduceScatter {
 }  // namespace
 
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, std::span<const Range> ranges) {
+                           const void* send, void* receive, const Ranges& ranges) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   ReduceScatter scatter(group, rule, send, receive, ranges);
-  if (scatter.total() * rule.input_bytes() <= kEagerBytes) return scatter.run_eagerly();
+  if (scatter.bytes() <= kEagerBytes) return scatter.run_eagerly();
   return scatter.run_by_chunks();
 }
 

@@ -59,16 +59,15 @@ class SpanningGroup {
               std::size_t count, std::int32_t root);
   bool broadcast(const OperationCall& call, void* buffer, std::size_t bytes, std::int32_t root);
   // Blocks by rank, in bytes.
-  bool all_gather(const OperationCall& call, const void* send, void* receive,
-                  std::span<const Block> blocks);
+  bool all_gather(const OperationCall& call, const void* send, void* receive, const Blocks& blocks);
   bool reduce_scatter(const OperationCall& call, const ReduceRule& rule, const void* send,
-                      void* receive, std::span<const std::size_t> counts);
+                      void* receive, const Ranges& ranges);
   bool gather(const OperationCall& call, const void* send, std::size_t send_bytes, void* receive,
-              std::span<const Block> blocks, std::int32_t root);
-  bool scatter(const OperationCall& call, const void* send, std::span<const Block> blocks,
-               void* receive, std::size_t receive_bytes, std::int32_t root);
-  bool all_to_all(const OperationCall& call, const void* send, std::span<const Block> send_blocks,
-                  void* receive, std::span<const Block> receive_blocks);
+              const Blocks& blocks, std::int32_t root);
+  bool scatter(const OperationCall& call, const void* send, const Blocks& blocks, void* receive,
+               std::size_t receive_bytes, std::int32_t root);
+  bool all_to_all(const OperationCall& call, const void* send, const Blocks& send_blocks,
+                  void* receive, const Blocks& receive_blocks);
   bool scan(const OperationCall& call, const ReduceRule& rule, const void* send, void* receive,
             std::size_t count);
 
@@ -86,7 +85,7 @@ class SpanningGroup {
   bool all_reduce_large(const OperationCall& call, const ReduceRule& rule, const void* send,
                         void* receive, std::size_t count);
   bool reduce_inside(const OperationCall& call, const ReduceRule& rule, const void* send,
-                     void* made, std::span<const Range> ranges);
+                     void* made, const Ranges& ranges);
 
   const HostMap map_;
   SharedGroup* const local_;

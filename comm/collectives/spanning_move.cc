@@ -114,10 +114,10 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
 }
 
 bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void* receive,
-                               std::span<const Block> blocks) {
+                               const Blocks& blocks) {
   const std::uint32_t own_host = map_.own_host();
   const std::uint32_t own_member = map_.own_member();
-  const Block& own = blocks[static_cast<std::size_t>(map_.self)];
+  const Block own = blocks[static_cast<std::size_t>(map_.self)];
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
@@ -127,7 +127,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
     outgoing.push_back({rank_at(host, own_member % size), send, own.bytes, 0});
     for (std::uint32_t member = own_member; member < size; member += members()) {
       const std::int32_t from = rank_at(host, member);
-      const Block& block = blocks[static_cast<std::size_t>(from)];
+      const Block block = blocks[static_cast<std::size_t>(from)];
       incoming.push_back({from, at(receive, block.offset), block.bytes, 0});
     }
   }
@@ -151,7 +151,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
 }
 
 bool SpanningGroup::gather(const OperationCall& call, const void* send, std::size_t send_bytes,
-                           void* receive, std::span<const Block> blocks, std::int32_t root) {
+                           void* receive, const Blocks& blocks, std::int32_t root) {
   const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -178,9 +178,8 @@ bool SpanningGroup::gather(const OperationCall& call, const void* send, std::siz
   return true;
 }
 
-bool SpanningGroup::scatter(const OperationCall& call, const void* send,
-                            std::span<const Block> blocks, void* receive, std::size_t receive_bytes,
-                            std::int32_t root) {
+bool SpanningGroup::scatter(const OperationCall& call, const void* send, const Blocks& blocks,
+                            void* receive, std::size_t receive_bytes, std::int32_t root) {
   const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
@@ -208,13 +207,15 @@ bool SpanningGroup::scatter(const OperationCall& call, const void* send,
 }
 
 bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
-                               std::span<const Block> send_blocks, void* receive,
-                               std::span<const Block> receive_blocks) {
+                               const Blocks& send_blocks, void* receive,
+                               const Blocks& receive_blocks) {
   std::vector<std::uint8_t> kept;
   if (send == receive) {
     // What arrives would be written over what has not left yet.
     std::size_t bytes = 0;
-    for (const Block& block : send_blocks) bytes = std::max(bytes, block.offset + block.bytes);
+    for (std::size_t rank = 0; rank < send_blocks.size(); ++rank) {
+      bytes = std::max(bytes, send_blocks[rank].offset + send_blocks[rank].bytes);
+    }
     kept.resize(bytes);
     std::memcpy(kept.data(), send, bytes);
     send = kept.data();

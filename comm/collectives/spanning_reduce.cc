@@ -159,7 +159,7 @@ class SpanningGroup::Column {
       const Slice slice = column_slice(chunk, column);
       ranges[column] = {slice.begin, slice.count};
     }
-    const Range& own = ranges[map_.own_member()];
+    const Range own = ranges[map_.own_member()];
     if (is_raw_) return true;
     own_.resize(own.count * wire_bytes_);
     if (group_.local_ != nullptr) {
@@ -310,32 +310,26 @@ bool SpanningGroup::reduce(const OperationCall& call, const ReduceRule& rule, co
 
 // Leaves this host's partials of its own member's range in `made`.
 bool SpanningGroup::reduce_inside(const OperationCall& call, const ReduceRule& rule,
-                                  const void* send, void* made, std::span<const Range> ranges) {
+                                  const void* send, void* made, const Ranges& ranges) {
   if (local_ != nullptr) {
     return shared_reduce_scatter(*local_, call, partial_rule(rule), send, made, ranges);
   }
-  const Range& mine = ranges[map_.own_member()];
+  const Range mine = ranges[map_.own_member()];
   to_partial(rule, at(send, mine.begin * rule.input_bytes()), made, mine.count);
   return true;
 }
 
 bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& rule,
-                                   const void* send, void* receive,
-                                   std::span<const std::size_t> counts) {
-  std::vector<std::size_t> offsets(counts.size() + 1, 0);
-  std::size_t longest = 0;
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    offsets[rank + 1] = offsets[rank] + counts[rank];
-    longest = std::max(longest, counts[rank]);
-  }
+                                   const void* send, void* receive, const Ranges& whole) {
+  const std::size_t longest = whole.longest();
   const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
   const std::size_t wire = is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op);
   const std::size_t piece = std::max<std::size_t>(1, kReducePiece / rule.input_bytes());
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(longest, piece));
   const auto piece_range = [&](std::int32_t rank, std::size_t index) {
-    const std::size_t begin = std::min(index * piece, counts[static_cast<std::size_t>(rank)]);
-    return Range{offsets[static_cast<std::size_t>(rank)] + begin,
-                 std::min(piece, counts[static_cast<std::size_t>(rank)] - begin)};
+    const Range all = whole[static_cast<std::size_t>(rank)];
+    const std::size_t begin = std::min(index * piece, all.count);
+    return Range{all.begin + begin, std::min(piece, all.count - begin)};
   };
   std::vector<Bytes> results;  // This host's, by the round in which they were made.
   Bytes theirs;
@@ -352,7 +346,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
         for (std::uint32_t member = 0; member < members() && first + member < size; ++member) {
           ranges[member] = piece_range(rank_at(host, first + member), index);
         }
-        const Range& mine = ranges[map_.own_member()];
+        const Range mine = ranges[map_.own_member()];
         const void* result = at(send, mine.begin * rule.input_bytes());
         if (!is_raw) {
           if (results.size() <= round) results.emplace_back();

@@ -24,8 +24,9 @@ IVY_INLINE void copy_blocks(std::byte* to, bool streaming, std::byte* second, co
     from += length;
     bytes -= length;
   };
-  if (bytes < kAlignFromBytes) return part(bytes);
-  part(-reinterpret_cast<std::uintptr_t>(to) % kLineBytes);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(to) % kLineBytes;
+  if (bytes < (before == 0 ? kBlock : kAlignFromBytes)) return part(bytes);
+  part(before);
   for (; bytes >= kBlock; bytes -= kBlock) {
     Word words[kBlockVectors];
     for (int i = 0; i < kBlockVectors; ++i) {

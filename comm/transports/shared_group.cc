@@ -9,6 +9,7 @@
 
 #include "comm/transports/futex.h"
 #include "comm/transports/relax.h"
+#include "comm/transports/remote_barrier.h"
 
 namespace ivy::comm {
 namespace {
@@ -33,6 +34,8 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
   return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 /
                                     nanoseconds_per_round);
 }
+
+constexpr std::uint32_t kRoundsBeforeClock = 200;
 
 // Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
 // meanwhile.
@@ -72,9 +75,11 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       size_(static_cast<std::uint32_t>(options_.members.size())),
       self_(options_.self),
       spins_(options_.has_processor_each ? rounds_in(options_.spin) : 0),
+      has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
       known_entry_(size_, 0),
       known_drained_(size_, 0) {
   own().pid = options_.members[self_].pid;
+  own().probe = peers_.own_probe(segment_->descriptor());
   own().attached.store(kIsHere, std::memory_order_release);
 }
 
@@ -101,6 +106,8 @@ void SharedGroup::publish_entry() {
   entry.fingerprint[0] = fingerprint.words[0];
   entry.fingerprint[1] = fingerprint.words[1];
   publish(entry.sequence, number_);
+  // Nobody looks at the next entry's line before the next operation: it comes meanwhile.
+  __builtin_prefetch(&own().entry[(number_ + 1) & 1], 1, 3);
 }
 
 bool SharedGroup::await_entries() {
@@ -161,10 +168,11 @@ void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t
   const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
   const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
   line.asleep.store(1, std::memory_order_relaxed);
-  // Sequentially consistent, against the fence of wake_sleepers(): either the publisher sees the
-  // sleeper, or the sleeper sees what was published.
+  // Sequentially consistent, against the fence of wake_sleepers() or in its place: either the
+  // publisher sees the sleeper, or the sleeper sees what was published.
   header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  remote_barrier();
   const bool is_over = counter.load(std::memory_order_acquire) >= value ||
                        header_.failure_state.load(std::memory_order_acquire) != 0;
   if (!is_over) {
@@ -197,6 +205,11 @@ bool SharedGroup::may_go_on(std::uint32_t member) {
 
 bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                                std::uint32_t member) {
+  // The clock, and the pause of some processors, cost as much as a message that comes in time.
+  for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
+    relax();
+    if (counter.load(std::memory_order_acquire) >= value) return true;
+  }
   deadline_->since();
   while (!spin(counter, value)) {
     // A rank that died or left after it had done its part harms nobody who waits for that part.

@@ -31,6 +31,7 @@
 
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
+#include "comm/reduce/reduce.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_segment.h"
 #include "comm/transports/wait_watch.h"
@@ -111,6 +112,17 @@ class SharedGroup {
   }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
 
+  // Parts of this operation's eager area, after the first, which is there with the entry. They go
+  // up to kPartsMax; the count only grows, as all counts do.
+  static constexpr std::uint64_t kPartsMax = 64;
+  void publish_part(std::uint64_t part) {
+    publish(own().progress.parts, number_ * kPartsMax + part);
+  }
+  bool await_part(std::uint32_t member, std::uint64_t part) {
+    return await_at_least(segment_->member(member).progress.parts, number_ * kPartsMax + part,
+                          member);
+  }
+
   // ---- Chunks ----
   // The number of the next `count` chunks' first one; every member takes the same.
   std::uint64_t take_chunks(std::uint64_t count);
@@ -127,6 +139,20 @@ class SharedGroup {
   bool await_reduced(std::uint32_t member, std::uint64_t chunk) {
     return await_at_least(segment_->member(member).progress.reduced, chunk + 1, member);
   }
+
+  // ---- The members' own memory, which is only ever read (peer_memory.h) ----
+  // What works between all members, in PeerMemory's bits. All ask in the same operations, after
+  // publish_entry(); the first time they try it out and wait for each other. Nothing: broken.
+  std::optional<std::uint64_t> reach() {
+    if (reach_) return reach_;
+    return find_reach();
+  }
+  // A member's memory, in this process where it is registered and kCanMap; false: broken.
+  bool map(std::uint32_t member, const Place& place, const std::uint8_t** mapped);
+  bool fetch(std::uint32_t member, const Place& place, void* to, std::size_t bytes, Stores stores);
+  // Nobody reads a member's memory any more once all have said so; a member returns only then.
+  void publish_fetched() { publish(own().progress.fetched, number_); }
+  bool await_fetched();
 
   // ---- Messages. Any thread. ----
   // Has that member ended its communicator? What it had sent before is still there.
@@ -159,8 +185,14 @@ class SharedGroup {
     wake_sleepers();
   }
   void wake_sleepers() {
-    // The store above must be seen before the sleepers are looked for; see sleep().
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // The store above must be seen before the sleepers are looked for; see sleep(). Where the
+    // kernel makes every processor take a barrier for the one who is about to sleep, the one who
+    // publishes needs none: it would wait here until the line has come from the other processor.
+    if (has_remote_barrier_) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
     if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells();
   }
   bool await_at_least(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
@@ -174,6 +206,8 @@ class SharedGroup {
   bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const;
   void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
   bool may_go_on(std::uint32_t member);
+  std::optional<std::uint64_t> find_reach();
+  bool fail_to_reach(std::uint32_t member, const std::string& what);
   void ring_doorbells();
   void add_operation(Failure& failure) const;
   std::string name_of(std::uint32_t member) const;
@@ -192,6 +226,7 @@ class SharedGroup {
   const std::uint32_t size_;
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
+  const bool has_remote_barrier_;
 
   std::uint64_t number_ = 0;    // Of this group's operation.
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
@@ -202,6 +237,8 @@ class SharedGroup {
   Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
+  PeerMemory peers_;
+  std::optional<std::uint64_t> reach_;
 };
 
 }  // namespace ivy::comm

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "comm/failure.h"
+#include "comm/transports/peer_memory.h"
 
 namespace ivy::comm {
 
@@ -25,8 +26,8 @@ inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one 
 
 // Two cache lines: processors fetch lines in pairs.
 inline constexpr std::size_t kLineBytes = 128;
-// What fits beside the sequence number and the fingerprint in the entry's first cache line.
-inline constexpr std::size_t kInlineBytes = 40;
+// What fits beside the sequence number and the fingerprint in the entry's pair of lines.
+inline constexpr std::size_t kInlineBytes = 104;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // One chunk of a larger operation; several slots of all members fit into the second-level caches.
@@ -39,7 +40,7 @@ struct alignas(kLineBytes) EntryLine {
   std::uint64_t fingerprint[2];
   std::uint8_t payload[kInlineBytes];
 };
-static_assert(offsetof(EntryLine, payload) + kInlineBytes == 64);
+static_assert(sizeof(EntryLine) == kLineBytes);
 
 // How far a member is with the chunks of the communicator's life, each count stored with release
 // order after the memory that it speaks of.
@@ -47,6 +48,9 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
   std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
+  std::atomic<std::uint64_t>
+      fetched;                       // The last operation that read others' own memory to its end.
+  std::atomic<std::uint64_t> parts;  // Of an eager broadcast; see SharedGroup::publish_part().
 };
 
 struct alignas(kLineBytes) SleepLine {
@@ -65,7 +69,10 @@ struct MemberBlock {
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // Of the communicator: the last that was entered.
+  alignas(kLineBytes) Probe probe;   // Written before `attached`.
+  std::atomic<std::uint64_t> reach;  // PeerMemory's bits towards all others, and kReachIsKnown.
 };
+inline constexpr std::uint64_t kReachIsKnown = 4;
 
 // Where the ring from one member to another is: entry [from][to].
 struct RingEntry {

@@ -47,6 +47,7 @@ class SharedSegment {
   std::uint8_t* slot(std::size_t index, std::uint64_t chunk) const {
     return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes + chunk % kSlots * kSlotBytes;
   }
+  int descriptor() const { return descriptor_; }
   std::uint32_t member_count() const { return geometry_.member_count; }
   // Where another process of this user can open it: "/proc/PID/fd/N", or the POSIX name's file.
   std::string path() const;

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <random>
+#include <span>
+#include <string_view>
 #include <thread>
 
 #include "tests/comm/operations.h"
@@ -38,7 +40,8 @@ struct Death {
   Moment moment;
   const NamedOperation* operation;
   std::size_t count;
-  unsigned delay;  // Operations, or tens of microseconds.
+  unsigned delay;              // Operations, or tens of microseconds.
+  bool is_registered = false;  // Buffers by ivy_mem_alloc.
 };
 
 void expect_named(const Death& death, int code, Board& board) {
@@ -51,8 +54,23 @@ void expect_named(const Death& death, int code, Board& board) {
   EXPECT_LT(now - board.died_ms, stretched(seconds(1)).count()) << text;
 }
 
-void run_victim(const Death& death, ivy_comm* comm, std::vector<float>& send,
-                std::vector<float>& receive, Board& board) {
+using Floats = std::span<float>;
+
+// All floats are 1; `plain` holds them where they are not registered.
+Floats make_floats(const Death& death, ivy_comm* comm, std::vector<float>& plain) {
+  const std::size_t count = death.count * static_cast<std::size_t>(ivy_comm_size(comm));
+  void* memory = nullptr;
+  if (death.is_registered) {
+    EXPECT_EQ(ivy_mem_alloc(comm, count * sizeof(float), &memory), IVY_OK) << ivy_last_error();
+  } else {
+    plain.resize(count);
+  }
+  const Floats floats(death.is_registered ? static_cast<float*>(memory) : plain.data(), count);
+  std::fill(floats.begin(), floats.end(), 1.0F);
+  return floats;
+}
+
+void run_victim(const Death& death, ivy_comm* comm, Floats send, Floats receive, Board& board) {
   if (death.moment == Moment::kBefore) die(death.way, false, board);
   std::thread killer;
   if (death.moment == Moment::kInside) {
@@ -67,8 +85,7 @@ void run_victim(const Death& death, ivy_comm* comm, std::vector<float>& send,
   }
 }
 
-void run_survivor(const Death& death, ivy_comm* comm, std::vector<float>& send,
-                  std::vector<float>& receive, Board& board) {
+void run_survivor(const Death& death, ivy_comm* comm, Floats send, Floats receive, Board& board) {
   int code = IVY_OK;
   while (code == IVY_OK) {
     code = death.operation->call(comm, send.data(), receive.data(), death.count, nullptr);
@@ -88,9 +105,10 @@ void expect_survivors_know(const Death& death) {
       [&](int rank) {
         const World world;
         ASSERT_TRUE(world);
-        const std::size_t floats = death.count * static_cast<std::size_t>(ivy_comm_size(world));
-        std::vector<float> send(floats, 1);
-        std::vector<float> receive(floats);
+        std::vector<float> plain_send;
+        std::vector<float> plain_receive;
+        const Floats send = make_floats(death, world, plain_send);
+        const Floats receive = make_floats(death, world, plain_receive);
         // So that all survivors have come in.
         ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
         if (rank == death.victim) {
@@ -126,6 +144,31 @@ TEST_P(DeathTest, IsNamedToEverySurvivor) {
                      static_cast<unsigned>(random() % 200)};
       death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
       ++turn;
+      expect_survivors_know(death);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Inside operations that read each other's memory: the kernel's way, and registered buffers.
+TEST_P(DeathTest, IsNamedWhileOthersReadItsMemory) {
+  std::mt19937 random(7);
+  unsigned turn = 0;
+  for (const NamedOperation& operation : operations()) {
+    const std::string_view name = operation.name;
+    const bool reads = name == "all_reduce" || name == "broadcast" || name == "all_gather" ||
+                       name == "reduce_scatter" || name == "all_to_all";
+    if (!reads) continue;
+    for (const bool is_registered : {false, true}) {
+      Death death = {GetParam(),
+                     0,
+                     kWays[++turn % 3],
+                     Moment::kInside,
+                     &operation,
+                     std::size_t{500'003},
+                     static_cast<unsigned>(random() % 400),
+                     is_registered};
+      death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
       expect_survivors_know(death);
       if (HasFailure()) return;
     }

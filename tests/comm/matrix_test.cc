@@ -3,6 +3,7 @@
 // and from run to run. One set of processes for each topology runs the whole list.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "comm/reduce/reduce.h"
 #include "comm/transports/shared_layout.h"
@@ -109,13 +110,54 @@ Bytes reduced(Dtype dtype, ReduceOp op, std::uint32_t seed, int first, int last)
   return reference_reduce(reduction, inputs, kPeriod);
 }
 
+// Which of this rank's buffers are registered.
+enum class Registered : std::uint8_t { kNone, kAll, kEverySecond };
+Registered registered = Registered::kNone;
+ivy_comm* registering = nullptr;
+
+// Plain memory or registered, filled with canaries.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : bytes_(bytes) {
+    static unsigned made = 0;
+    const bool is_registered = registered == Registered::kAll ||
+                               (registered == Registered::kEverySecond && ++made % 2 == 0);
+    if (is_registered) {
+      void* memory = nullptr;
+      EXPECT_EQ(ivy_mem_alloc(registering, bytes, &memory), IVY_OK) << ivy_last_error();
+      registered_ = static_cast<std::uint8_t*>(memory);
+    } else {
+      plain_.resize(bytes);
+    }
+    std::fill(begin(), end(), kCanary);
+  }
+  ~Memory() { EXPECT_EQ(ivy_mem_free(registered_), IVY_OK) << ivy_last_error(); }
+  Memory(Memory&& other) noexcept
+      : bytes_(other.bytes_),
+        registered_(std::exchange(other.registered_, nullptr)),
+        plain_(std::move(other.plain_)) {}
+  Memory& operator=(Memory&&) = delete;
+
+  std::uint8_t* data() { return registered_ != nullptr ? registered_ : plain_.data(); }
+  const std::uint8_t* data() const { return const_cast<Memory*>(this)->data(); }
+  std::uint8_t* begin() { return data(); }
+  std::uint8_t* end() { return data() + bytes_; }
+  const std::uint8_t* begin() const { return data(); }
+  const std::uint8_t* end() const { return data() + bytes_; }
+
+ private:
+  const std::size_t bytes_;
+  std::uint8_t* registered_ = nullptr;
+  Bytes plain_;
+};
+
 // A user's buffer with guards on both sides.
 class Buffer {
  public:
   Buffer(std::size_t bytes, Place place)
       : bytes_(bytes),
         skip_(kCanaryBytes + (place == Place::kUnaligned ? 1 : 0)),
-        memory_(bytes + 2 * kCanaryBytes + 1, kCanary) {}
+        memory_(bytes + 2 * kCanaryBytes + 1) {}
 
   std::uint8_t* data() { return memory_.data() + skip_; }
   // `count` elements from `at` on (both in elements), of a periodic sequence's element `from` on.
@@ -157,7 +199,7 @@ class Buffer {
 
   std::size_t bytes_;
   std::size_t skip_;
-  Bytes memory_;
+  Memory memory_;
 };
 
 struct Case {
@@ -581,6 +623,39 @@ TEST_P(MatrixTest, EqualsTheReference) {
     if (is_well) expect_reproducible(world, 3001);
     if (is_well) expect_reproducible(world, 70'001);
     if (is_well) caller.barrier();
+  });
+  expect_well(ends);
+}
+
+// What one rank registers is its own affair: whoever has registered what, the results are the same.
+TEST_P(MatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
+  const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    bool is_well = true;
+    Caller caller(world, &is_well);
+    registering = world;
+    std::uint32_t seed = 77;
+    // Every buffer is made and mapped anew, by every pair of ranks.
+    const bool is_small = caller.size() <= 4;
+    for (const int mode : {0, 1, 2}) {
+      registered = mode == 0       ? Registered::kAll
+                   : mode == 1     ? Registered::kEverySecond
+                   : rank % 2 == 0 ? Registered::kAll
+                                   : Registered::kNone;
+      for (const std::size_t bytes :
+           {kInlineBytes, kEagerBytes + 8, kSlotBytes + 8, kSlots * kSlotBytes + 24}) {
+        if (!is_small && bytes != kEagerBytes + 8) continue;
+        for (const Place place : kPlaces) {
+          const auto& kind = kSized[++seed % std::size(kSized)];
+          run_operations(caller,
+                         {kind.dtype, kind.op, bytes / element_bytes(kind.dtype), place, seed});
+          if (!is_well) return;
+        }
+      }
+    }
+    registered = Registered::kNone;
+    caller.barrier();
   });
   expect_well(ends);
 }

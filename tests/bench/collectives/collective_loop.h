@@ -4,7 +4,7 @@
 //
 // A library is a class with: int rank(), int size(), void barrier(), and for each operation
 // void name(const float* send, float* receive, size_t count), count being one rank's elements of
-// the smaller side; bool has(operation); void maximum(double*, size_t).
+// the smaller side; bool has(operation); void maximum(double*, size_t); float* buffer(size_t).
 #pragma once
 
 #include <sched.h>
@@ -59,8 +59,11 @@ class Loop {
       : library_(library), name_(name), options_(options) {
     const std::size_t ranks = static_cast<std::size_t>(library.size());
     // The larger side of an operation is as many bytes as the row says.
-    send_.assign(options.most_bytes / sizeof(float) + 16 * ranks, 1.0f);
-    receive_.assign(send_.size(), 0.0f);
+    const std::size_t floats = options.most_bytes / sizeof(float) + 16 * ranks;
+    send_ = library.buffer(floats);
+    receive_ = library.buffer(floats);
+    std::fill(send_, send_ + floats, 1.0f);
+    std::fill(receive_, receive_ + floats, 0.0f);
   }
 
   void run() {
@@ -77,25 +80,24 @@ class Loop {
   void run_operation(const std::string& operation) {
     if (!library_.has(operation)) return;
     if (operation == "barrier") return run_cell(operation, 0);
-    for (std::size_t bytes = 8; bytes <= options_.most_bytes; bytes *= 8)
-      run_cell(operation, bytes);
-    const std::size_t whole = options_.most_bytes;
-    if (whole > 8 && (whole & (whole - 1)) == 0 && __builtin_ctzll(whole) % 3 != 0)
-      run_cell(operation, whole);
+    // Eightfold steps, and those sizes from 4 MiB on at which memory, not the caches, decides.
+    for (std::size_t bytes = 8; bytes <= options_.most_bytes; bytes *= 2) {
+      const int power = __builtin_ctzll(bytes);
+      if (power % 3 == 0 || (power >= 22 && power % 2 == 0)) run_cell(operation, bytes);
+    }
   }
 
   void call(const std::string& operation, std::size_t bytes) {
     const auto ranks = static_cast<std::size_t>(library_.size());
     const std::size_t whole = std::max<std::size_t>(1, bytes / sizeof(float));
     const std::size_t share = std::max<std::size_t>(1, whole / ranks);
-    if (operation == "all_reduce") library_.all_reduce(send_.data(), receive_.data(), whole);
-    if (operation == "broadcast") library_.broadcast(send_.data(), whole);
-    if (operation == "all_gather") library_.all_gather(send_.data(), receive_.data(), share);
-    if (operation == "reduce_scatter")
-      library_.reduce_scatter(send_.data(), receive_.data(), share);
-    if (operation == "all_to_all") library_.all_to_all(send_.data(), receive_.data(), share);
-    if (operation == "memcpy") std::memcpy(receive_.data(), send_.data(), bytes);
-    if (operation == "stream") library_.stream(send_.data(), receive_.data(), bytes);
+    if (operation == "all_reduce") library_.all_reduce(send_, receive_, whole);
+    if (operation == "broadcast") library_.broadcast(send_, whole);
+    if (operation == "all_gather") library_.all_gather(send_, receive_, share);
+    if (operation == "reduce_scatter") library_.reduce_scatter(send_, receive_, share);
+    if (operation == "all_to_all") library_.all_to_all(send_, receive_, share);
+    if (operation == "memcpy") std::memcpy(receive_, send_, bytes);
+    if (operation == "stream") library_.stream(send_, receive_, bytes);
     if (operation == "barrier") library_.barrier();
   }
 
@@ -137,8 +139,8 @@ class Loop {
   Library& library_;
   const char* const name_;
   const Options options_;
-  std::vector<float> send_;
-  std::vector<float> receive_;
+  float* send_ = nullptr;  // Until the process ends.
+  float* receive_ = nullptr;
 };
 
 }  // namespace bench

@@ -42,6 +42,7 @@ class Mpi {
                  MPI_FLOAT, MPI_COMM_WORLD);
   }
   void stream(const float*, float*, std::size_t) {}
+  static float* buffer(std::size_t floats) { return new float[floats]; }
   void maximum(double* values, std::size_t count) {
     MPI_Allreduce(MPI_IN_PLACE, values, static_cast<int>(count), MPI_DOUBLE, MPI_MAX,
                   MPI_COMM_WORLD);

@@ -1,0 +1,41 @@
+#include "comm/collectives/shared_parts.h"
+
+namespace ivy::comm::shared_parts {
+Reduction reduction_of(const ReduceRule& rule, Stores stores) {
+  Reduction reduction;
+  reduction.dtype = rule.dtype;
+  reduction.op = rule.op;
+  reduction.output_form = rule.output_form;
+  reduction.divisor = rule.divisor;
+  reduction.stores = stores;
+  return reduction;
+}
+
+Way way_of_reduction(SharedGroup& group, bool with_receive) {
+  if (!group.await_entries()) return Way::kBroken;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    const ShownPlaces places = places_of(group, member);
+    const bool is_registered =
+        places.send.is_registered() && (!with_receive || places.receive.is_registered());
+    if (!is_registered) return Way::kSlots;
+  }
+  const std::optional<std::uint64_t> reach = group.reach();
+  if (!reach) return Way::kBroken;
+  return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
+}
+
+Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to) {
+  const std::optional<std::uint64_t> reach = group.reach();
+  if (!reach || !group.await_entries()) return Way::kBroken;
+  bool is_registered = (*reach & PeerMemory::kCanMap) != 0;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    const Place place = places_of(group, member).send;
+    if (place.address == 0) return Way::kSlots;
+    is_registered = is_registered && place.is_registered();
+  }
+  if (is_registered) return Way::kDirect;
+  const bool by_kernel = bytes >= kKernelFrom && bytes <= kernel_to;
+  return by_kernel && (*reach & PeerMemory::kCanRead) != 0 ? Way::kDirect : Way::kSlots;
+}
+
+}  // namespace ivy::comm::shared_parts

@@ -1,0 +1,61 @@
+// How this process reaches the memory of the other ranks of its host, which it only ever reads:
+// what is registered by mapping it, all else by process_vm_readv, which copies once, through the
+// kernel (about 0.1 µs for each page).
+//
+// Neither is permitted everywhere: other users, other process namespaces, Yama's ptrace_scope,
+// sandboxes. try_out() finds out, by a value that only the right process has at that place.
+//
+// Thread: one at a time (the communicator's lock).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "comm/transports/registered_memory.h"
+
+namespace ivy::comm {
+
+// What a member shows so that others can try to reach it.
+struct Probe {
+  std::int32_t pid = 0;
+  std::int32_t descriptor = -1;  // Of the communicator's segment.
+  std::uint64_t address = 0;     // Where `value` stands.
+  std::uint64_t value = 0;
+};
+
+class PeerMemory {
+ public:
+  PeerMemory();
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  static constexpr std::uint64_t kCanRead = 1;
+  static constexpr std::uint64_t kCanMap = 2;
+  // This process's own, to be shown. `segment` is the descriptor of the memory that all share.
+  Probe own_probe(int segment) const;
+  // What works towards that process.
+  std::uint64_t try_out(const Probe& theirs, int segment) const;
+
+  // 0, or the number of the system's error; EIO where only a part was there.
+  static int read(std::int32_t pid, void* to, std::uint64_t address, std::size_t bytes);
+
+  // Where a registered place lies in this process; null: it cannot be mapped. Valid until trim(),
+  // which lets the oldest go where there are more than kMappingsMax.
+  const std::uint8_t* map(std::int32_t pid, const Place& place);
+  void trim();
+
+ private:
+  static constexpr std::size_t kMappingsMax = 1024;
+  struct Mapping {
+    std::int32_t pid;
+    std::uint32_t serial;
+    std::uint8_t* memory;
+    std::size_t bytes;
+  };
+  const std::uint64_t value_;
+  std::deque<Mapping> mappings_;  // The oldest first.
+};
+
+}  // namespace ivy::comm

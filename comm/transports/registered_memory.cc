@@ -1,0 +1,129 @@
+#include "comm/transports/registered_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace ivy::comm::registered_memory {
+namespace {
+
+struct Region {
+  std::size_t bytes = 0;
+  int descriptor = -1;
+  std::uint32_t serial = 0;
+  const void* owner = nullptr;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Region> regions;  // By address; guarded by mutex.
+  std::uint32_t serials = 0;                 // Guarded by mutex.
+  std::atomic<std::size_t> count{0};         // So that programs without any pay nothing.
+};
+
+// Never destroyed: a thread of the library may still ask at the process's end.
+Registry& registry() {
+  static auto* const one = new Registry;
+  return *one;
+}
+
+void give_back(std::uintptr_t address, const Region& region) {
+  // A peer that still has it mapped holds addresses, no memory.
+  if (region.descriptor >= 0) {
+    fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+              static_cast<off_t>(region.bytes));
+    close(region.descriptor);
+  }
+  munmap(reinterpret_cast<void*>(address), region.bytes);
+}
+
+Error no_room(const std::string& what, std::size_t bytes, int number) {
+  Error error =
+      errno_error(Code::kResourceExhausted,
+                  what + " " + std::to_string(bytes) + " bytes of registered memory", number);
+  error.fix = "give the job or container more memory, or register less";
+  return error;
+}
+
+}  // namespace
+
+Result<void*> allocate(std::size_t bytes, const void* owner) {
+  constexpr std::size_t kPage = 4096;
+  if (bytes > SIZE_MAX / 2) return no_room("reserve", bytes, ENOMEM);
+  const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (all.regions.size() >= kRegionsMax) {
+    return Error{Code::kResourceExhausted,
+                 std::to_string(kRegionsMax) + " registered buffers are the most of one process",
+                 "free some with ivy_mem_free, or take parts of larger ones"};
+  }
+  Region region;
+  region.bytes = whole;
+  region.owner = owner;
+  region.descriptor = memfd_create("ivycomm-buffer", MFD_CLOEXEC);
+  if (region.descriptor < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
+  // Every page now: a full memory is an error here, and SIGBUS at the first touch otherwise.
+  int failed = ftruncate(region.descriptor, static_cast<off_t>(whole)) != 0 ? errno : 0;
+  if (failed == 0) failed = posix_fallocate(region.descriptor, 0, static_cast<off_t>(whole));
+  void* memory = MAP_FAILED;
+  if (failed == 0) {
+    memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                  region.descriptor, 0);
+    if (memory == MAP_FAILED) failed = errno;
+  }
+  if (failed != 0) {
+    close(region.descriptor);
+    return no_room("reserve", bytes, failed);
+  }
+  region.serial = ++all.serials;
+  all.regions.emplace(reinterpret_cast<std::uintptr_t>(memory), region);
+  all.count.store(all.regions.size(), std::memory_order_release);
+  return memory;
+}
+
+bool release(void* memory) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.regions.find(reinterpret_cast<std::uintptr_t>(memory));
+  if (found == all.regions.end()) return false;
+  give_back(found->first, found->second);
+  all.regions.erase(found);
+  all.count.store(all.regions.size(), std::memory_order_release);
+  return true;
+}
+
+void unregister_all(const void* owner) {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  for (auto& [address, region] : all.regions) {
+    if (region.owner != owner || region.descriptor < 0) continue;
+    close(region.descriptor);
+    region.descriptor = -1;
+  }
+}
+
+Place place_of(const void* buffer, std::size_t bytes) {
+  Place place;
+  place.address = reinterpret_cast<std::uintptr_t>(buffer);
+  Registry& all = registry();
+  if (all.count.load(std::memory_order_acquire) == 0) return place;
+  const std::lock_guard lock(all.mutex);
+  auto after = all.regions.upper_bound(place.address);
+  if (after == all.regions.begin()) return place;
+  const auto& [begin, region] = *std::prev(after);
+  const std::uint64_t offset = place.address - begin;
+  if (offset > region.bytes || bytes > region.bytes - offset) return place;
+  place.offset = offset;
+  place.descriptor = region.descriptor;
+  place.serial = region.serial;
+  return place;
+}
+
+}  // namespace ivy::comm::registered_memory
