@@ -273,12 +273,8 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     IVY_CHECKED(check_reduction(dtype, op));
     if (counts == nullptr) return invalid("counts is NULL");
     const auto size = static_cast<std::size_t>(comm->communicator->size());
-    std::vector<Range> list(size);
-    std::size_t total = 0;
-    for (std::size_t rank = 0; rank < size; ++rank) {
-      list[rank] = {total, counts[rank]};
-      total += counts[rank];
-    }
+    Ranges ranges = consecutive({counts, size});
+    const std::size_t total = ranges.total();
     IVY_CHECKED(check_count(total, dtype, 1));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
@@ -289,11 +285,11 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
     if (placed.is_device) {
-      return scatter_on_device(comm, call, placed, shape, send, recv, std::move(list));
+      return scatter_on_device(comm, call, placed, shape, send, recv, {counts, counts + size});
     }
     return finish(comm, call,
                   comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
-                                                     std::move(list), options_of(call)));
+                                                     std::move(ranges), options_of(call)));
   });
 }
 
@@ -315,11 +311,11 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
     }
     IVY_CHECKED(check_buffer(send, count, "send"));
     const OperationShape shape = shape_for(Operation::kGather, dtype, count, root);
-    std::vector<Block> blocks = is_root ? even_blocks(size, bytes) : std::vector<Block>();
+    Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
     Placed placed;
     IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
     if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, std::move(blocks), 0});
+      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, blocks.list(), 0});
     }
     return finish(comm, call,
                   comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),

@@ -176,7 +176,7 @@ bool Communicator::carry_out_on_host(const OperationCall& call,
       return shared_scan(*local_, call, how, send, receive, count);
     case Operation::kReduceScatter:
     case Operation::kReduceScatterV:
-      return reduce_scatter_to(call, how, send, receive, operation.counts);
+      return reduce_scatter_to(call, how, send, receive, consecutive(operation.counts));
     default:
       return move_on_host(call, operation, send, receive);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -72,5 +73,16 @@ class Parts {
 
 using Blocks = Parts<Block>;
 using Ranges = Parts<Range>;
+
+// One behind the other, of these lengths.
+inline Ranges consecutive(std::span<const std::size_t> counts) {
+  std::vector<Range> ranges;
+  std::size_t begin = 0;
+  for (const std::size_t count : counts) {
+    ranges.push_back({begin, count});
+    begin += count;
+  }
+  return ranges;
+}
 
 }  // namespace ivy::comm

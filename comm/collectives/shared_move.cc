@@ -71,7 +71,7 @@ namespace {
 // Out of the root's registered buffer, where all can map it.
 bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
   if (group.self() == root) return group.await_fetched();
-  const Place place = places_of(group, root).send;
+  const BufferPlace place = places_of(group, root).send;
   if (!group.fetch(root, place, buffer, bytes, stores_for(bytes))) return false;
   group.publish_fetched();
   return true;
@@ -378,7 +378,8 @@ class AllToAll {
       end = std::max(end, block.offset + block.bytes);
     }
     const bool is_in_place = send_ == receive_;
-    show_places(group_, {is_in_place ? Place() : registered_memory::place_of(send_, end), {}});
+    show_places(group_,
+                {is_in_place ? BufferPlace() : registered_memory::place_of(send_, end), {}});
     group_.publish_entry();
     if (!group_.await_entries() || !sizes_agree()) return false;
     switch (way_of_copy(group_, longest_, kKernelExchangeTo)) {
@@ -429,7 +430,7 @@ class AllToAll {
                      stores);
     const bool is_whole = each_other(group_, [&](std::uint32_t member) {
       const Block block = receive_blocks_[member];
-      Place place = places_of(group_, member).send;
+      BufferPlace place = places_of(group_, member).send;
       const std::uint64_t begin = sizes_of(group_.eager(member))[kMembersMax + self];
       place.address += begin;
       place.offset += begin;

@@ -29,7 +29,7 @@ Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to) {
   if (!reach || !group.await_entries()) return Way::kBroken;
   bool is_registered = (*reach & PeerMemory::kCanMap) != 0;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const Place place = places_of(group, member).send;
+    const BufferPlace place = places_of(group, member).send;
     if (place.address == 0) return Way::kSlots;
     is_registered = is_registered && place.is_registered();
   }

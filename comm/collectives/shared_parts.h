@@ -47,8 +47,8 @@ inline void show(void* to, const void* from, std::size_t bytes) {
 // What a member shows of its buffers in an entry whose operation may read them where they are.
 // Behind the factor of PREMUL_SUM.
 struct ShownPlaces {
-  Place send;
-  Place receive;
+  BufferPlace send;
+  BufferPlace receive;
 };
 inline constexpr std::size_t kPlacesOffset = 8;
 static_assert(kPlacesOffset + sizeof(ShownPlaces) <= kInlineBytes);

@@ -348,7 +348,7 @@ class ReduceScatter {
     first_ = group_.take_chunks(cut_.chunks);
     write_factor(group_, rule_);
     // In place the result is written over what another member reads.
-    Place own_send;
+    BufferPlace own_send;
     if (send_ != receive_) own_send = registered_memory::place_of(send_, bytes());
     show_places(group_, {own_send, {}});
     if (!own_send.is_registered() && !fill(0)) return false;

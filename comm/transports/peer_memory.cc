@@ -61,7 +61,7 @@ int PeerMemory::read(std::int32_t pid, void* to, std::uint64_t address, std::siz
   return static_cast<std::size_t>(got) == bytes ? 0 : EIO;
 }
 
-const std::uint8_t* PeerMemory::map(std::int32_t pid, const Place& place) {
+const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferPlace& place) {
   for (auto mapping = mappings_.rbegin(); mapping != mappings_.rend(); ++mapping) {
     if (mapping->serial == place.serial && mapping->pid == pid) {
       return mapping->memory + place.offset;

@@ -43,7 +43,7 @@ class PeerMemory {
 
   // Where a registered place lies in this process; null: it cannot be mapped. Valid until trim(),
   // which lets the oldest go where there are more than kMappingsMax.
-  const std::uint8_t* map(std::int32_t pid, const Place& place);
+  const std::uint8_t* map(std::int32_t pid, const BufferPlace& place);
   void trim();
 
  private:

@@ -109,8 +109,8 @@ void unregister_all(const void* owner) {
   }
 }
 
-Place place_of(const void* buffer, std::size_t bytes) {
-  Place place;
+BufferPlace place_of(const void* buffer, std::size_t bytes) {
+  BufferPlace place;
   place.address = reinterpret_cast<std::uintptr_t>(buffer);
   Registry& all = registry();
   if (all.count.load(std::memory_order_acquire) == 0) return place;

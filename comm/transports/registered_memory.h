@@ -13,7 +13,7 @@
 namespace ivy::comm {
 
 // Where something lies, as another process of this host finds it.
-struct Place {
+struct BufferPlace {
   std::uint64_t address = 0;     // In the owner.
   std::uint64_t offset = 0;      // In the memory file.
   std::int32_t descriptor = -1;  // The owner's, of the memory file; negative: not registered.
@@ -33,7 +33,7 @@ bool release(void* memory);
 void unregister_all(const void* owner);
 
 // Of any buffer. Registered only where all its bytes are in one region.
-Place place_of(const void* buffer, std::size_t bytes);
+BufferPlace place_of(const void* buffer, std::size_t bytes);
 
 }  // namespace registered_memory
 }  // namespace ivy::comm

@@ -148,8 +148,9 @@ class SharedGroup {
     return find_reach();
   }
   // A member's memory, in this process where it is registered and kCanMap; false: broken.
-  bool map(std::uint32_t member, const Place& place, const std::uint8_t** mapped);
-  bool fetch(std::uint32_t member, const Place& place, void* to, std::size_t bytes, Stores stores);
+  bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
+  bool fetch(std::uint32_t member, const BufferPlace& place, void* to, std::size_t bytes,
+             Stores stores);
   // Nobody reads a member's memory any more once all have said so; a member returns only then.
   void publish_fetched() { publish(own().progress.fetched, number_); }
   bool await_fetched();
@@ -232,7 +233,7 @@ class SharedGroup {
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
-  OperationShape entered_shape_;   // Of the communicator's operation, and of the one before it.
+  OperationShape entered_shape_;  // Of the communicator's operation, and of the one before it.
   OperationShape previous_shape_;
   Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.

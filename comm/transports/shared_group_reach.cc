@@ -52,7 +52,7 @@ bool SharedGroup::fail_to_reach(std::uint32_t member, const std::string& what) {
   return false;
 }
 
-bool SharedGroup::map(std::uint32_t member, const Place& place, const std::uint8_t** mapped) {
+bool SharedGroup::map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped) {
   *mapped = nullptr;
   if (member == self_) {
     *mapped = reinterpret_cast<const std::uint8_t*>(place.address);
@@ -65,7 +65,7 @@ bool SharedGroup::map(std::uint32_t member, const Place& place, const std::uint8
   return true;
 }
 
-bool SharedGroup::fetch(std::uint32_t member, const Place& place, void* to, std::size_t bytes,
+bool SharedGroup::fetch(std::uint32_t member, const BufferPlace& place, void* to, std::size_t bytes,
                         Stores stores) {
   const std::uint8_t* mapped = nullptr;
   if (!map(member, place, &mapped)) return false;

@@ -69,8 +69,8 @@ struct MemberBlock {
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // Of the communicator: the last that was entered.
-  alignas(kLineBytes) Probe probe;   // Written before `attached`.
-  std::atomic<std::uint64_t> reach;  // PeerMemory's bits towards all others, and kReachIsKnown.
+  alignas(kLineBytes) Probe probe;       // Written before `attached`.
+  std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
 
