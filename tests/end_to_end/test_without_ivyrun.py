@@ -136,7 +136,8 @@ def test_ranks_are_the_launchers(local, launcher, name):
     assert {one["local"] for one in said} == {4}, done
 
 
-@under_each_launcher
+# Importing torch takes most of the time: not under the second way of starting the same workers.
+@pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
 def test_gelu_example(local, launcher, name):
     done = local.run_program(*launcher, GELU, env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
@@ -156,18 +157,16 @@ def test_everything_works_there(local, launcher, name):
 
 
 @needs_torch
-@pytest.mark.parametrize("first", ["torch", "ours"])
-@pytest.mark.parametrize("flags", [(), ("--standalone",)], ids=["static", "standalone"])
-def test_beside_torchs_own_process_group(local, first, flags):
+@pytest.mark.parametrize("flags, first", [((), "torch"), (("--standalone",), "ours"), (("--standalone",), "torch")],
+                         ids=["static_torch_first", "standalone", "standalone_torch_first"])
+def test_beside_torchs_own_process_group(local, flags, first):
     done = local.run_program(*TORCHRUN, *flags, "--nproc_per_node", "2", local.script("comm_beside_torch.py"), first,
                              env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and done.out.count(b": both") == 2, done
 
 
-@needs_torch
-def test_two_jobs_of_mpirun_at_once_do_not_mix(local):
-    if shutil.which("mpiexec.hydra", path=PATH) is None:
-        pytest.skip("mpich is not installed")
+@needs("mpiexec.hydra", "mpich")
+def test_jobs_at_once_do_not_mix(local):
     words = ("mpiexec.hydra", "-n", "2", PYTHON, local.script("comm_meet.py"), "--worlds", "3")
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(local.start_program(*words, env=ENVIRONMENT)) for _ in range(3)]
