@@ -139,6 +139,10 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, unix_ns());
+  // Without records the stacks tell at least who is inside a collective.
+  if (open->answer.lines.empty())
+    if (std::string line = collective_line(open->answer.hosts); !line.empty())
+      open->answer.lines.push_back(std::move(line));
   for (const std::string& note : open->answer.notes) open->answer.lines.push_back(note);
   open->done(open->answer);
 }

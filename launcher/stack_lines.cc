@@ -155,6 +155,26 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
   return text;
 }
 
+std::string collective_line(const std::vector<HostStacks>& hosts) {
+  std::map<std::string, std::vector<std::uint32_t>> inside;
+  std::vector<std::uint32_t> outside;
+  for (const HostStacks& host : hosts)
+    for (const RankEvidence& rank : host.evidence.ranks()) {
+      const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
+      const std::string collective = threads.empty() ? "" : collective_of(threads.front());
+      (collective.empty() ? outside : inside[collective]).push_back(rank.rank());
+    }
+  if (inside.empty() || (inside.size() == 1 && outside.empty())) return "";
+  std::string text;
+  const auto add = [&text](const std::vector<std::uint32_t>& ranks, const std::string& what) {
+    text += (text.empty() ? "" : "; ") + std::string(ranks.size() == 1 ? "rank " : "ranks ") +
+            folded_ranks(ranks) + (ranks.size() == 1 ? " is in " : " are in ") + what;
+  };
+  for (const auto& [collective, ranks] : inside) add(ranks, collective);
+  if (!outside.empty()) add(outside, "no collective");
+  return text;
+}
+
 bool has_moved(const std::vector<HostStacks>& before, const std::vector<HostStacks>& now) {
   std::map<std::uint32_t, const RankEvidence*> old;
   for (const HostStacks& host : before)
