@@ -160,9 +160,9 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
         if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
   if (request.ranks_size() > 0 && question.ranks.empty())
     return done("this job has none of these ranks");
-  const StackDetail detail = request.brief() ? StackDetail::kBrief : StackDetail::kWhole;
-  ask(question, [done = std::move(done), detail](const Answer& answer) {
-    done(evidence_text(answer, detail));
+  ask(question, [done = std::move(done), is_brief = request.brief()](const Answer& answer) {
+    // Stacks have a verb of their own; who waits for whom is said where it is known.
+    done(is_brief ? joined_lines(answer.lines) : evidence_text(answer, StackDetail::kWhole));
   });
 }
 
