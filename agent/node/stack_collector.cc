@@ -102,8 +102,9 @@ class Look {
     pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
     if (wants_flight) {
-      flight_.emplace(value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE"),
-                      value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+      std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
+      if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+      flight_.emplace(std::move(file), value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
                       subject_.rank);
       if (!flight_->begin(now_ns, subject_.lives)) flight_.reset();
     }
