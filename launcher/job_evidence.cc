@@ -127,8 +127,8 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
     if (record.ok()) {
       open.answer.flights.push_back({rank.rank(), std::move(*record)});
     } else {
-      open.answer.notes.push_back(who + "its flight record cannot be read: " +
-                                  record.error().message);
+      open.answer.notes.push_back(who +
+                                  "its flight record cannot be read: " + record.error().message);
     }
   }
   open.answer.hosts.push_back(std::move(stacks));

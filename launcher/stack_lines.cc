@@ -41,8 +41,8 @@ std::string state_text(const RankEvidence& rank) {
 
 // Of R and S a stack says more, and they change from look to look.
 bool state_matters(const RankEvidence& rank) {
-  return !rank.state().empty() && std::string_view("TtDZ").find(rank.state().front()) !=
-                                      std::string_view::npos;
+  return !rank.state().empty() &&
+         std::string_view("TtDZ").find(rank.state().front()) != std::string_view::npos;
 }
 
 std::string thread_block(const StackThread& thread, std::size_t count) {

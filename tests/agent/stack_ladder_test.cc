@@ -166,7 +166,8 @@ TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {
   EXPECT_EQ(*find_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), "/job/flight-2-");
   // torch warns at every start about this one.
   EXPECT_EQ(find_variable(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"), nullptr);
-  environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"}, {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
+  environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"},
+                 {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
                  {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x"}};
   add_flight_variables(environment, directory, 0);
   EXPECT_EQ(find_variable(environment, "TORCH_FR_BUFFER_SIZE"), nullptr);

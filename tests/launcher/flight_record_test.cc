@@ -1,5 +1,5 @@
-// The reader of torch's flight records, with dumps that torch 2.15 wrote (flight_dumps/record.py) and
-// pickles made by hand, and what the records of all ranks say together.
+// The reader of torch's flight records, with dumps that torch 2.15 wrote (flight_dumps/record.py)
+// and pickles made by hand, and what the records of all ranks say together.
 #include "launcher/flight_record.h"
 
 #include <gtest/gtest.h>
@@ -66,13 +66,15 @@ TEST(PlainPickle, ReadsPlainDataOfEveryProtocol) {
 }
 
 TEST(PlainPickle, RefusesWhateverWouldExecute) {
-  // os.system by GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, persistent ids, extensions.
+  // os.system by GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, persistent ids,
+  // extensions.
   for (const std::string& bytes :
        {std::string("\x80\x02"
                     "cos\nsystem\n."),
-        std::string("\x80\x04\x8c\x02os\x8c\x06system\x93."), std::string("NR."), std::string("Nb."),
-        std::string("(ios\nsystem\n."), std::string("(o."), std::string("N\x81."),
-        std::string("Pid\n."), std::string("Q."), std::string("\x82\x01."), std::string("I1\n.")}) {
+        std::string("\x80\x04\x8c\x02os\x8c\x06system\x93."), std::string("NR."),
+        std::string("Nb."), std::string("(ios\nsystem\n."), std::string("(o."),
+        std::string("N\x81."), std::string("Pid\n."), std::string("Q."), std::string("\x82\x01."),
+        std::string("I1\n.")}) {
     const Result<PlainPointer> value = read_plain_pickle(bytes, kSmall);
     ASSERT_FALSE(value.ok());
     EXPECT_NE(value.error().message.find("not plain data"), std::string::npos)
@@ -218,26 +220,31 @@ TEST(FlightLines, Table) {
       {"a rank that has entered nothing at all",
        {{done, waits}, {}},
        2,
-       {"rank 1 did not enter all_reduce #8 of \"default_pg\"; rank 0 waits in it ([[8]]) for 4 s"}},
+       {"rank 1 did not enter all_reduce #8 of \"default_pg\"; rank 0 waits in it ([[8]]) for 4 "
+        "s"}},
       {"the oldest that is not over counts, not what was queued behind it",
        {{waits, ahead}, {waits, ahead}, {done}},
        3,
-       {"rank 2 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s ago); "
+       {"rank 2 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s "
+        "ago); "
         "ranks 0-1 wait in it ([[8]]) for 4 s"}},
       {"a rank whose buffer has forgotten it is no one who did not enter",
        {{waits}, {waits}, {ahead}},
        3,
-       {"ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has entered "
+       {"ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has "
+        "entered "
         "it"}},
       {"other sizes",
        {{waits}, {longer}},
        2,
-       {"ranks differ at collective #8 of \"default_pg\": rank 0 is in all_reduce ([[8]]); rank 1 is "
+       {"ranks differ at collective #8 of \"default_pg\": rank 0 is in all_reduce ([[8]]); rank 1 "
+        "is "
         "in all_reduce ([[9]])"}},
       {"sizes that differ by right",
        {{gather}, {gather_root}},
        2,
-       {"ranks 0-1 are in gather #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has entered it"}},
+       {"ranks 0-1 are in gather #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has entered "
+        "it"}},
       {"a group of which others know nothing",
        {{done, other_group}, {done}},
        2,
@@ -245,7 +252,8 @@ TEST(FlightLines, Table) {
       {"a record that is missing",
        {{waits}, {done}},
        4,
-       {"rank 1 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s ago); "
+       {"rank 1 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s "
+        "ago); "
         "rank 0 waits in it ([[8]]) for 4 s",
         "no flight record of ranks 2-3"}},
       {"a message", {{send}, {}}, 2, {"rank 0 is in send 0->1 of \"default_pg\" ([[4]]) for 4 s"}},

@@ -15,9 +15,11 @@ using Frames = std::vector<std::string>;
 
 constexpr const char* kInAllReduce =
     "Stack (most recent call first):\n"
-    "  File \"/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line 4174 in "
+    "  File \"/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line 4174 "
+    "in "
     "all_reduce\n"
-    "  File \"/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py\", line 83 in wrapper\n"
+    "  File \"/v/lib/python3.11/site-packages/torch/distributed/c10d_logger.py\", line 83 in "
+    "wrapper\n"
     "  File \"/home/me/train.py\", line 12 in step\n"
     "  File \"/home/me/train.py\", line 40 in <module>\n";
 
@@ -56,18 +58,18 @@ TEST(StackText, PySpy) {
 }
 
 TEST(StackText, GdbWithoutAddressesAndArguments) {
-  const std::vector<StackThread> threads = parse_stack(
-      "gdb",
-      "[Thread debugging using libthread_db enabled]\n"
-      "0x00007f0 in read () from /lib/x86_64-linux-gnu/libc.so.6\n\n"
-      "Thread 2 (Thread 0x7f1 (LWP 78) \"x\"):\n"
-      "#0  0x00007f01 in ?? () from /lib/x86_64-linux-gnu/libc.so.6\n\n"
-      "Thread 1 (Thread 0x7f0 (LWP 77) \"x\"):\n"
-      "#0  0x00007f00 in __GI_read (fd=3, buf=0x7ffd) at ../sysdeps/unix/read.c:26\n"
-      "#1  stuck (value=0x7ffd) at /home/me/hang.c:5\n#2  main ()\n");
+  const std::vector<StackThread> threads =
+      parse_stack("gdb",
+                  "[Thread debugging using libthread_db enabled]\n"
+                  "0x00007f0 in read () from /lib/x86_64-linux-gnu/libc.so.6\n\n"
+                  "Thread 2 (Thread 0x7f1 (LWP 78) \"x\"):\n"
+                  "#0  0x00007f01 in ?? () from /lib/x86_64-linux-gnu/libc.so.6\n\n"
+                  "Thread 1 (Thread 0x7f0 (LWP 77) \"x\"):\n"
+                  "#0  0x00007f00 in __GI_read (fd=3, buf=0x7ffd) at ../sysdeps/unix/read.c:26\n"
+                  "#1  stuck (value=0x7ffd) at /home/me/hang.c:5\n#2  main ()\n");
   ASSERT_EQ(threads.size(), 2u);
-  EXPECT_EQ(threads[0], (StackThread{"main thread", {"__GI_read (read.c:26)", "stuck (hang.c:5)",
-                                                     "main"}}));
+  EXPECT_EQ(threads[0],
+            (StackThread{"main thread", {"__GI_read (read.c:26)", "stuck (hang.c:5)", "main"}}));
   EXPECT_EQ(threads[1], (StackThread{"thread", {"?? (libc.so.6)"}}));
 }
 
@@ -120,7 +122,8 @@ HostStacks host(const std::string& name, const std::vector<RankEvidence>& ranks)
 }
 
 TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
-  const std::string user = "Stack (most recent call first):\n  File \"/home/me/train.py\", line 9 in load\n";
+  const std::string user =
+      "Stack (most recent call first):\n  File \"/home/me/train.py\", line 9 in load\n";
   const std::vector<HostStacks> hosts = {
       host("b", {python(5, kInAllReduce), python(3, user)}),
       host("a", {python(0, kInAllReduce), python(1, kInAllReduce), python(2, kInAllReduce)})};
@@ -149,16 +152,17 @@ TEST(StackLines, EqualThreadsAreCounted) {
 }
 
 TEST(StackLines, StatesWithoutAStack) {
-  const std::vector<HostStacks> hosts = {
-      host("a", {bare(0, "T", "do_signal_stop", "gdb is not on its host's PATH"),
-                 bare(1, "D", "nfs_wait", "no debugger can look into it"),
-                 bare(2, "", "", "it has ended")})};
-  EXPECT_EQ(stack_lines(hosts, {}, StackDetail::kBrief),
-            "rank 0 (host a, pid 70): worker, stopped by a signal: no stack: gdb is not on its "
-            "host's PATH\n"
-            "rank 1 (host a, pid 71): worker, uninterruptible in nfs_wait: no stack: no debugger can "
-            "look into it\n"
-            "rank 2 (host a, pid 72): it has ended");
+  const std::vector<HostStacks> hosts = {host(
+      "a",
+      {bare(0, "T", "do_signal_stop", "gdb is not on its host's PATH"),
+       bare(1, "D", "nfs_wait", "no debugger can look into it"), bare(2, "", "", "it has ended")})};
+  EXPECT_EQ(
+      stack_lines(hosts, {}, StackDetail::kBrief),
+      "rank 0 (host a, pid 70): worker, stopped by a signal: no stack: gdb is not on its "
+      "host's PATH\n"
+      "rank 1 (host a, pid 71): worker, uninterruptible in nfs_wait: no stack: no debugger can "
+      "look into it\n"
+      "rank 2 (host a, pid 72): it has ended");
 }
 
 TEST(StackLines, CollectiveLineOnlyWhereRanksDiffer) {
