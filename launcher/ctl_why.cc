@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 // asked: its process is born with its first client.
 constexpr milliseconds kConnectLimit{3'000};
 constexpr milliseconds kAnswerLimit{2'000};
+// torch looks once per second whether a record is asked for.
+constexpr milliseconds kFlightLimit{4'000};
 
 Result<std::string> ask_store(const ctl::StoreDescription& store) {
   store::ClientOptions options;
@@ -54,14 +56,24 @@ Result<std::string> explain_store(const FoundJob& job) {
   return explain_ranks(answer, reply.store());
 }
 
+// Whom torch's collectives wait for, by their flight records. Empty: nobody waits, or none is kept.
+Result<std::string> ask_flight_records(const FoundJob& job) {
+  ctl::Request request;
+  request.mutable_describe_stacks()->set_brief(true);
+  request.mutable_describe_stacks()->set_patience_ms(kFlightLimit.count());
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
+  return IVY_TRY(connection.receive(2 * kFlightLimit)).stacks().text();
+}
+
 Result<std::string> explain_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
-  const Result<std::string> operations = ask_operations(job);
+  std::string text;
+  for (const Result<std::string>& part : {ask_operations(job), ask_flight_records(job)})
+    if (part.ok() && !part->empty()) text += *part + "\n";
   const Result<std::string> store = explain_store(job);
-  if (!operations.ok() || operations->empty()) return store;
+  if (text.empty()) return store;
   // What the ranks do is an answer, also where there is no store or it is lost.
-  if (!store.ok()) return *operations + "\n(" + store.error().message + ")";
-  return *operations + "\n" + *store;
+  return text + (store.ok() ? *store : "(" + store.error().message + ")");
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ std::string place_of(const FlightEntry& entry) {
   for (const FlightFrame& frame : entry.frames) {
     if (frame.file.find("/torch/") != std::string::npos) continue;
     const std::size_t slash = frame.file.rfind('/');
-    const std::string file =
-        slash == std::string::npos ? frame.file : frame.file.substr(slash + 1);
+    const std::string file = slash == std::string::npos ? frame.file : frame.file.substr(slash + 1);
     return file + ":" + std::to_string(frame.line);
   }
   return "";
@@ -121,8 +120,7 @@ std::optional<Stuck> find_stuck(const Group& group) {
     const std::int64_t last = standing.last == nullptr ? 0 : standing.last->sequence;
     if (last < stuck.entry->sequence) {
       stuck.absent.push_back(rank);
-    } else if (standing.waiting != nullptr &&
-               standing.waiting->sequence == stuck.entry->sequence) {
+    } else if (standing.waiting != nullptr && standing.waiting->sequence == stuck.entry->sequence) {
       stuck.waiting.push_back(rank);
       // The last that came: until then it was not the others' fault.
       stuck.since_ns = std::max(stuck.since_ns, standing.waiting->created_unix_ns);

@@ -27,9 +27,7 @@ std::int64_t number_of(const PlainValue& parent, std::string_view key) {
   return 0;
 }
 
-bool is_true(const PlainValue& parent, std::string_view key) {
-  return number_of(parent, key) != 0;
-}
+bool is_true(const PlainValue& parent, std::string_view key) { return number_of(parent, key) != 0; }
 
 std::string shown(const PlainValue& parent, std::string_view key) {
   const PlainValue* value = parent.find(key);
@@ -56,8 +54,8 @@ std::vector<FlightFrame> frames_of(const PlainValue& entry) {
   if (all == nullptr || all->kind != Kind::kList) return frames;
   for (const PlainPointer& frame : all->items) {
     if (frames.size() == kMaxFrames) break;
-    frames.push_back({text_of(*frame, "name"), text_of(*frame, "filename"),
-                      number_of(*frame, "line")});
+    frames.push_back(
+        {text_of(*frame, "name"), text_of(*frame, "filename"), number_of(*frame, "line")});
   }
   return frames;
 }
@@ -91,8 +89,8 @@ FlightEntry entry_of(const PlainValue& value) {
 Result<FlightRecord> read_flight_record(std::string_view pickle) {
   if (pickle.size() > kMaxFlightBytes)
     return Error{Code::kDataLoss, "a flight record of " + std::to_string(pickle.size()) + " bytes"};
-  const PlainPointer root = IVY_TRY(
-      read_plain_pickle(pickle, {kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth}));
+  const PlainPointer root =
+      IVY_TRY(read_plain_pickle(pickle, {kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth}));
   const PlainValue* entries = root->find("entries");
   if (root->kind != Kind::kDictionary || root->find("version") == nullptr)
     return Error{Code::kInvalidArgument, "it is no flight record of torch's"};

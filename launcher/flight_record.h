@@ -1,7 +1,7 @@
-// torch's flight recorder: what a rank has put into collectives. Reads the dump that torch writes, a
-// Python pickle, without executing any of it: only plain data (None, bool, int, float, str, bytes,
-// list, tuple, dict and the memo) is understood, everything else is an error. So a dump that was
-// tampered with costs memory within the limits below and nothing else.
+// torch's flight recorder: what a rank has put into collectives. Reads the dump that torch writes,
+// a Python pickle, without executing any of it: only plain data (None, bool, int, float, str,
+// bytes, list, tuple, dict and the memo) is understood, everything else is an error. So a dump that
+// was tampered with costs memory within the limits below and nothing else.
 //
 // Pure; thread: any. Source of the format: "pickletools" in Python's library, protocols 0 to 5, and
 // torch 2.15's dump (versions 2.1 to 2.10 of the record).
@@ -24,14 +24,14 @@ struct FlightFrame {
 };
 
 struct FlightEntry {
-  std::string group;            // "0": torch's name of the process group.
-  std::string group_text;       // "default_pg"; may be empty or "undefined".
-  std::int64_t sequence = 0;    // Of collectives in this group.
-  std::string operation;        // "all_reduce", without the backend in front.
-  std::string sizes;            // "[[1000]]", inputs.
-  std::string types;            // "Float"
+  std::string group;          // "0": torch's name of the process group.
+  std::string group_text;     // "default_pg"; may be empty or "undefined".
+  std::int64_t sequence = 0;  // Of collectives in this group.
+  std::string operation;      // "all_reduce", without the backend in front.
+  std::string sizes;          // "[[1000]]", inputs.
+  std::string types;          // "Float"
   bool is_point_to_point = false;
-  bool is_over = false;         // Completed, or its work object retired.
+  bool is_over = false;  // Completed, or its work object retired.
   bool has_started = false;
   std::int64_t created_unix_ns = 0;
   std::vector<FlightFrame> frames;  // Innermost first; may be empty.

@@ -127,8 +127,8 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
     if (record.ok()) {
       open.answer.flights.push_back({rank.rank(), std::move(*record)});
     } else {
-      open.answer.notes.push_back(who + "its flight record cannot be read: " +
-                                  record.error().message);
+      open.answer.notes.push_back(who +
+                                  "its flight record cannot be read: " + record.error().message);
     }
   }
   open.answer.hosts.push_back(std::move(stacks));
@@ -139,6 +139,10 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, unix_ns());
+  // Without records the stacks tell at least who is inside a collective.
+  if (open->answer.lines.empty())
+    if (std::string line = collective_line(open->answer.hosts); !line.empty())
+      open->answer.lines.push_back(std::move(line));
   for (const std::string& note : open->answer.notes) open->answer.lines.push_back(note);
   open->done(open->answer);
 }
@@ -156,9 +160,9 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
         if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
   if (request.ranks_size() > 0 && question.ranks.empty())
     return done("this job has none of these ranks");
-  const StackDetail detail = request.brief() ? StackDetail::kBrief : StackDetail::kWhole;
-  ask(question, [done = std::move(done), detail](const Answer& answer) {
-    done(evidence_text(answer, detail));
+  ask(question, [done = std::move(done), is_brief = request.brief()](const Answer& answer) {
+    // Stacks have a verb of their own; who waits for whom is said where it is known.
+    done(is_brief ? joined_lines(answer.lines) : evidence_text(answer, StackDetail::kWhole));
   });
 }
 

@@ -87,7 +87,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
-  bool no_python_hook = false;  // Python workers cannot be asked where they are.
+  bool no_python_hook = false;            // Python workers cannot be asked where they are.
   std::chrono::seconds stall_timeout{0};  // Say who waits for whom after so long; 0: never.
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
   // --stop-before-end, --preempt-signal, --requeue: launcher/slurm/allocation_watch.h.

@@ -95,8 +95,8 @@ class Reader {
 
   // What lies above the last mark, which goes.
   std::vector<Stacked> pop_to_mark() {
-    const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
-                                   [](const Stacked& value) { return !value; });
+    const auto mark =
+        std::find_if(stack_.rbegin(), stack_.rend(), [](const Stacked& value) { return !value; });
     if (mark == stack_.rend()) {
       fail("a mark is missing");
       return {};

@@ -2,8 +2,8 @@
 // tuple and dict, and references to what was said before (the memo). Opcodes that name or call
 // anything are errors: nothing is ever executed.
 //
-// Pure; thread: any. Source: Python's Lib/pickletools.py, protocols 0 to 5 (text opcodes of protocol
-// 0 are not read).
+// Pure; thread: any. Source: Python's Lib/pickletools.py, protocols 0 to 5 (text opcodes of
+// protocol 0 are not read).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ class PlainValue {
   Kind kind = Kind::kNone;
   std::int64_t integer = 0;  // kBool, kInteger; beyond 64 bits it is cut to the nearest.
   double real = 0;
-  std::string text;                // kText: bytes and str alike.
-  std::vector<PlainPointer> items;  // kList: lists and tuples. kDictionary: key, value, key, value...
+  std::string text;  // kText: bytes and str alike.
+  std::vector<PlainPointer>
+      items;  // kList: lists and tuples. kDictionary: key, value, key, value...
   // For the reader: lists below it, itself included; and whether it may still grow.
   std::size_t depth = 0;
   bool is_closed = false;

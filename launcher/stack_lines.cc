@@ -41,8 +41,8 @@ std::string state_text(const RankEvidence& rank) {
 
 // Of R and S a stack says more, and they change from look to look.
 bool state_matters(const RankEvidence& rank) {
-  return !rank.state().empty() && std::string_view("TtDZ").find(rank.state().front()) !=
-                                      std::string_view::npos;
+  return !rank.state().empty() &&
+         std::string_view("TtDZ").find(rank.state().front()) != std::string_view::npos;
 }
 
 std::string thread_block(const StackThread& thread, std::size_t count) {
@@ -152,6 +152,26 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
     text += "\nranks " + folded_ranks(left_out) + ": left out, the text is too long (--ranks LIST)";
   for (const std::string& host : silent)
     text += (text.empty() ? "" : "\n") + ("host " + host + " has not answered in time");
+  return text;
+}
+
+std::string collective_line(const std::vector<HostStacks>& hosts) {
+  std::map<std::string, std::vector<std::uint32_t>> inside;
+  std::vector<std::uint32_t> outside;
+  for (const HostStacks& host : hosts)
+    for (const RankEvidence& rank : host.evidence.ranks()) {
+      const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
+      const std::string collective = threads.empty() ? "" : collective_of(threads.front());
+      (collective.empty() ? outside : inside[collective]).push_back(rank.rank());
+    }
+  if (inside.empty() || (inside.size() == 1 && outside.empty())) return "";
+  std::string text;
+  const auto add = [&text](const std::vector<std::uint32_t>& ranks, const std::string& what) {
+    text += (text.empty() ? "" : "; ") + std::string(ranks.size() == 1 ? "rank " : "ranks ") +
+            folded_ranks(ranks) + (ranks.size() == 1 ? " is in " : " are in ") + what;
+  };
+  for (const auto& [collective, ranks] : inside) add(ranks, collective);
+  if (!outside.empty()) add(outside, "no collective");
   return text;
 }
 

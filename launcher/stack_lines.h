@@ -1,5 +1,5 @@
-// Where ranks are, for people: one paragraph, or one line, for all ranks that are at the same place.
-// Pure; thread: any.
+// Where ranks are, for people: one paragraph, or one line, for all ranks that are at the same
+// place. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,12 @@ enum class StackDetail {
 std::string stack_lines(const std::vector<HostStacks>& hosts,
                         const std::vector<std::string>& silent, StackDetail detail);
 
-// Has any rank moved between two looks? Of a rank with a Python stack by that; of others by the time
-// that they have computed.
+// "ranks 0-2 are in torch's all_reduce at train.py:12; rank 3 is in no collective": where some
+// ranks are inside a library's collective and others are not, by their main threads. Else empty.
+std::string collective_line(const std::vector<HostStacks>& hosts);
+
+// Has any rank moved between two looks? Of a rank with a Python stack by that; of others by the
+// time that they have computed.
 bool has_moved(const std::vector<HostStacks>& before, const std::vector<HostStacks>& now);
 
 }  // namespace ivy

@@ -15,8 +15,8 @@ struct StackThread {
   bool operator==(const StackThread&) const = default;
 };
 
-// tool: "faulthandler", "py-spy" or "gdb". The main thread comes first, where it can be told. A text
-// that is cut off gives what there is.
+// tool: "faulthandler", "py-spy" or "gdb". The main thread comes first, where it can be told. A
+// text that is cut off gives what there is.
 std::vector<StackThread> parse_stack(std::string_view tool, std::string_view text);
 
 // In which library's collective the thread is: "torch's all_reduce at train.py:12"; empty: in none.

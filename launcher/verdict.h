@@ -64,7 +64,8 @@ struct Outcome {
 // tail) is a symptom and loses to any other cause.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
-// A collective library's watchdog ended it, by its words: a symptom of what another rank did or left.
+// A collective library's watchdog ended it, by its words: a symptom of what another rank did or
+// left.
 bool was_aborted_by_watchdog(const WorkerEnd& end);
 
 // The last Python traceback in a standard error tail, without a decorator's help; empty if none.

@@ -59,8 +59,8 @@ std::string FlightDump::take(std::uint64_t limit_bytes, std::string& note) const
     return bytes;
   }
   if (last_.size > limit_bytes) {
-    note = "its flight record was left out: it has " + std::to_string(last_.size) +
-           " bytes, and " + std::to_string(limit_bytes) +
+    note = "its flight record was left out: it has " + std::to_string(last_.size) + " bytes, and " +
+           std::to_string(limit_bytes) +
            " were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)";
     return bytes;
   }

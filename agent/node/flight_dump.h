@@ -1,5 +1,5 @@
-// torch's flight recorder, from outside: asks a worker for a dump by the pipe that torch listens on,
-// and reads the file that it writes. The bytes are not looked into here. Thread: any.
+// torch's flight recorder, from outside: asks a worker for a dump by the pipe that torch listens
+// on, and reads the file that it writes. The bytes are not looked into here. Thread: any.
 #pragma once
 
 #include <sys/types.h>

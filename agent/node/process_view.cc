@@ -71,9 +71,9 @@ std::uint64_t read_cpu_ticks(pid_t pid) {
   if (name_end == std::string::npos) return 0;
   unsigned long long user = 0;
   unsigned long long system = 0;
-  const int fields = std::sscanf(text.c_str() + name_end + 1,
-                                 " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-                                 &system);
+  const int fields =
+      std::sscanf(text.c_str() + name_end + 1,
+                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system);
   return fields == 2 ? user + system : 0;
 }
 

@@ -1,7 +1,6 @@
-// What the kernel says about one process, without touching it. Reads those files of /proc that never
-// wait for the process's memory map, as cmdline and environ do: one that sleeps uninterruptibly may
-// hold its lock.
-// Thread: any.
+// What the kernel says about one process, without touching it. Reads those files of /proc that
+// never wait for the process's memory map, as cmdline and environ do: one that sleeps
+// uninterruptibly may hold its lock. Thread: any.
 #pragma once
 
 #include <sys/types.h>

@@ -18,7 +18,8 @@ constexpr const char* kFlightEntries = "1000";
 
 // The descriptor goes above 100, since programs like to find the low ones free. A process that a
 // worker starts shall not register as well: only the worker's own is asked.
-constexpr std::string_view kHook = R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is. ivyrun --no-python-hook leaves it out.
+constexpr std::string_view kHook =
+    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is. ivyrun --no-python-hook leaves it out.
 def _register():
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)

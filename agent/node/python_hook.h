@@ -1,8 +1,8 @@
 // A Python process that is stuck in C code cannot be asked anything, unless it has said beforehand
 // what to do on a signal. So that stacks can be had where no debugger is installed, Python workers
 // find a `sitecustomize` of ours at the end of PYTHONPATH, which registers the interpreter's own
-// faulthandler for two real-time signals and then runs the sitecustomize that it stands in front of.
-// It lives in the job's directory and goes with it; --no-python-hook leaves it out.
+// faulthandler for two real-time signals and then runs the sitecustomize that it stands in front
+// of. It lives in the job's directory and goes with it; --no-python-hook leaves it out.
 //
 // Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
 // Thread: the supervisor's.
@@ -21,8 +21,8 @@ namespace ivy {
 // are sent only to those that are seen to catch both and to hold the file open.
 inline constexpr int kStackSignal = 45;
 
-// Writes the hook into the job's directory and appends its folder to PYTHONPATH. False: it could not
-// be written; a job without it runs as well.
+// Writes the hook into the job's directory and appends its folder to PYTHONPATH. False: it could
+// not be written; a job without it runs as well.
 bool add_python_hook(Environment& environment, const JobDirectory& directory);
 
 // Where the hook lets a worker's process write; it appends ".PID" itself.

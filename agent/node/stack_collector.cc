@@ -59,8 +59,8 @@ std::string find_tool(StackWay way, const Environment& worker) {
   std::string path = value_of(worker, "PATH");
   const std::string environment = value_of(worker, "VIRTUAL_ENV");
   if (!environment.empty()) path = environment + "/bin:" + path;
-  const Result<std::string> found = find_executable(
-      way == StackWay::kPySpy ? "py-spy" : "gdb", path + ":" + kDefaultSearchPath, "/", nullptr);
+  const Result<std::string> found = find_executable(way == StackWay::kPySpy ? "py-spy" : "gdb",
+                                                    path + ":" + kDefaultSearchPath, "/", nullptr);
   return found.ok() && found->starts_with('/') ? *found : "";
 }
 
@@ -102,19 +102,21 @@ class Look {
     pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
     if (wants_flight) {
-      flight_.emplace(value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE"),
+      std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
+      if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+      flight_.emplace(std::move(file),
                       value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
                       subject_.rank);
       if (!flight_->begin(now_ns, subject_.lives)) flight_.reset();
     }
     if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
-    file_ = stack_file(group_.directory, group_.generation, subject_.rank) + "." +
-            std::to_string(pid_);
+    file_ =
+        stack_file(group_.directory, group_.generation, subject_.rank) + "." + std::to_string(pid_);
     facts_.state = view_.stat.state;
     facts_.is_python = runs_python(pid_);
-    facts_.has_hook = catches(view_, kStackSignal) && catches(view_, kStackSignal + 1) &&
-                      holds_open(pid_, file_);
+    facts_.has_hook =
+        catches(view_, kStackSignal) && catches(view_, kStackSignal + 1) && holds_open(pid_, file_);
     facts_.native = request_.native;
     facts_.light = request_.light;
     const std::vector<StackWay> ways = stack_ways(facts_);
@@ -245,8 +247,7 @@ class Look {
     const StackWay way = ways_.front();
     const bool was_stopped = facts_.state == 'T' || facts_.state == 't';
     // A debugger that was killed may leave what it had stopped behind.
-    if (tool->was_late() && !was_stopped)
-      signal_process(pid_, view_.stat.start_time, SIGCONT);
+    if (tool->was_late() && !was_stopped) signal_process(pid_, view_.stat.start_time, SIGCONT);
     if (has_stack(way, tool->output())) {
       evidence_.set_tool(way == StackWay::kPySpy ? "py-spy" : "gdb");
       evidence_.set_stack(tool->output());
@@ -357,7 +358,8 @@ class StackCollector::Question {
     is_answered_ = true;
     HostEvidence evidence;
     evidence.set_generation(group_.generation);
-    for (const std::unique_ptr<Look>& look : looks_) *evidence.add_ranks() = look->take(flight_room_);
+    for (const std::unique_ptr<Look>& look : looks_)
+      *evidence.add_ranks() = look->take(flight_room_);
     looks_.clear();
     answer_ = evidence.SerializeAsString();
   }

@@ -1,6 +1,7 @@
 // Answers CollectStacks: where this host's workers are. Ways to a stack and their order:
-// stack_ladder.h. Everything is bounded: four questions at a time, four debuggers per question, each
-// with a deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not wait.
+// stack_ladder.h. Everything is bounded: four questions at a time, four debuggers per question,
+// each with a deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not
+// wait.
 //
 // Thread: the supervisor's loop, which it never blocks: a worker is looked at every few
 // milliseconds, not waited for. Lifetime: kills its debuggers.

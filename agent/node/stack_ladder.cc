@@ -33,7 +33,9 @@ std::string why_no_stack(const StackFacts& facts) {
 }
 
 bool has_stack(StackWay way, const std::string& output) {
-  const char* mark = way == StackWay::kGdb ? "\n#0 " : way == StackWay::kPySpy ? "\nThread " : "File ";
+  const char* mark = way == StackWay::kGdb     ? "\n#0 "
+                     : way == StackWay::kPySpy ? "\nThread "
+                                               : "File ";
   return output.find(mark) != std::string::npos;
 }
 

@@ -145,9 +145,9 @@ std::string start_fix(const WorkerEnd& end) {
 // A watchdog ends whoever waits: the rank that it waited for is what somebody has to look at.
 std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   if (!was_aborted_by_watchdog(end)) return "";
-  const std::string text =
-      inputs.finding.empty() ? "another rank did not come, or came with something else"
-                             : inputs.finding;
+  const std::string text = inputs.finding.empty()
+                               ? "another rank did not come, or came with something else"
+                               : inputs.finding;
   return "  symptom: a collective's watchdog ended it: " + clean_line(text) + "\n";
 }
 

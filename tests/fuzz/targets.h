@@ -18,6 +18,8 @@ void torch_dialect_a(std::string_view bytes);
 void torch_dialect_c(std::string_view bytes);
 void store_client(std::string_view bytes);
 void write_ahead_log(std::string_view bytes);
+void flight_record(std::string_view bytes);
+void stack_text(std::string_view bytes);
 
 struct Target {
   const char* name;  // And its folder in corpus/.
@@ -31,6 +33,8 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"torch_dialect_a", torch_dialect_a},
     {"torch_dialect_c", torch_dialect_c},
     {"store_client", store_client},
+    {"flight_record", flight_record},
+    {"stack_text", stack_text},
 #ifdef IVY_FUZZ_LOG
     {"write_ahead_log", write_ahead_log},
 #endif

@@ -84,6 +84,17 @@ FoundJob job(const std::string& id) {
   return found;
 }
 
+TEST(CtlOptions, Stack) {
+  const auto parsed = parse_ctl_command_line({"stack", "3f2a", "--ranks", "0,2-3", "--native"});
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->options.verb, CtlVerb::kStack);
+  EXPECT_EQ(parsed->options.job, "3f2a");
+  EXPECT_EQ(parsed->options.ranks.ranks, (std::vector<int>{0, 2, 3}));
+  EXPECT_TRUE(parsed->options.native);
+  EXPECT_FALSE(parse_ctl_command_line({"stack", "--ranks", "x"}).ok());
+  EXPECT_FALSE(parse_ctl_command_line({"stack", "a", "b"}).ok());
+}
+
 TEST(ChooseJob, AnyUniquePrefixOrTheOnlyOne) {
   const std::vector<FoundJob> two{job("aa11"), job("ab22")};
   EXPECT_EQ(choose_job("aa", two)->place.job_id, "aa11");

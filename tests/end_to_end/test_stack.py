@@ -1,0 +1,288 @@
+"""Where the ranks are: `ivyctl stack`, stalls without output, flight records, watchdogs' aborts."""
+
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from launching import BIN, REPOSITORY, seconds, wait_until
+
+IVYCTL = os.path.join(BIN, "ivyctl")
+PYTHON = "/usr/bin/python3"
+DUMPS = os.path.join(REPOSITORY, "tests/launcher/flight_dumps")
+WITH_GDB = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+# A Python whose torch is 2.10 or newer; Debian's is older than the flight recorder of Gloo.
+TORCH = os.environ.get("IVY_TORCH_PYTHON")
+ABSENT = (r"rank 2 did not enter all_reduce #4 of \"default_pg\" \(last entered all_reduce #3 \d+ s "
+          r"ago\); ranks 0-1 wait in it \(\[\[1000\]\] Float, at record.py:42\) for \d+ s\n")
+
+
+def job_of(job, ranks=3):
+    job.wait_for(rb"ready [0-9a-f]{32}", count=ranks)
+    return re.search(rb"ready ([0-9a-f]{32})", job.said())[1].decode()
+
+
+def stack(local, job_id, *flags, pattern="", limit=10):
+    """What ivyctl says, once the job has its socket and every worker is where it stays."""
+    done = None
+
+    def said():
+        nonlocal done
+        done = local.run_program(IVYCTL, "stack", job_id, *flags, limit=90)
+        return done.code == 0 and re.search(pattern, done.out.decode(), re.DOTALL)
+    try:
+        wait_until(said, limit, f"ivyctl stack says {pattern}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}{done!r}") from None
+    return done.out.decode()
+
+
+def end(job):
+    job.signal(signal.SIGINT)
+    return job.finish()
+
+
+def pids_of(job):
+    return {int(rank): int(pid) for rank, pid in
+            re.findall(rb"\[!?(\d+)\] ready [0-9a-f]+ pid (\d+)", job.said())}
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rsplit(") ", 1)[1][0]
+
+
+def test_equal_stacks_are_folded_over_ranks(local):
+    with local.start("-n", "4", PYTHON, local.script("hangs.py"), "plain") as job:
+        job_id = job_of(job, 4)
+        text = stack(local, job_id, pattern="where_others_are.*where_two_is")
+        assert re.fullmatch(
+            r"ranks 0-1,3 \(host \S+\): main thread: where_others_are \(\S+/hangs.py:\d+\)\n"
+            r"    main \(\S+/hangs.py:\d+\)\n    <module> \(\S+/hangs.py:\d+\)\n"
+            r"rank 2 \(host \S+, pid \d+\): main thread: where_two_is \(\S+\)\n"
+            r"    main \(\S+\)\n    <module> \(\S+\)\n", text), text
+        text = stack(local, job_id, "--ranks", "2-3")
+        assert "rank 2 (" in text and "rank 3 (" in text and "rank 0" not in text, text
+        assert "none of these ranks" in stack(local, job_id, "--ranks", "7")
+        finished = end(job)
+    # Nothing of it comes among what the workers print.
+    assert "where_" not in finished.out.decode() + finished.err_text, finished
+
+
+def test_a_shell_in_front_of_the_program(local):
+    with local.start("-n", "1", "bash", "-c", f'{PYTHON} "$@"; exit $?', "-",
+                     local.script("hangs.py"), "plain") as job:
+        stack(local, job_of(job, 1), pattern="rank 0 .*main thread: where_others_are")
+        end(job)
+
+
+def test_a_stall_without_output_is_said_once(local):
+    with local.start("--stall-timeout", "2", "-n", "3", PYTHON, local.script("hangs.py"),
+                     "plain") as job:
+        job.wait_for(rb"none has moved; where the ranks are:\n(  .*\n)*?  rank 2 .*where_two_is",
+                     limit=20)
+        time.sleep(seconds(4))
+        finished = end(job)
+    assert finished.err_text.count("where the ranks are") == 1, finished
+    assert re.search(r"  ranks 0-1 \(host \S+\): main thread: where_others_are", finished.err_text)
+
+
+def test_who_works_quietly_has_not_stalled(local):
+    done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("hangs.py"), "quiet")
+    assert done.code == 0 and "where the ranks are" not in done.err_text, done
+
+
+@WITH_GDB
+def test_a_program_in_c(local):
+    with local.start("-n", "2", "bash", "-c", "echo ready $IVY_JOB_ID; exec sleep 1000") as job:
+        text = stack(local, job_of(job, 2), pattern="nanosleep", limit=60)
+        assert re.match(r"ranks 0-1 \(host \S+\): main thread: .*nanosleep", text), text
+        end(job)
+
+
+def test_without_any_debugger_the_kernel_still_says_where(local):
+    local.environment["PATH"] = local.directory
+    for name in ("gdb", "py-spy"):
+        local.file(name, "no program", mode=0o755)
+    with local.start("-n", "1", "/bin/bash", "-c", "echo ready $IVY_JOB_ID; exec /bin/sleep 1000") \
+            as job:
+        text = stack(local, job_of(job, 1), pattern="no stack: .*gdb.*system call")
+        assert re.match(r"rank 0 \(host \S+, pid \d+\): sleep, sleeping", text), text
+        end(job)
+
+
+def test_a_stopped_worker_stays_stopped(local):
+    with local.start("-n", "3", PYTHON, local.script("hangs.py"), "plain") as job:
+        job_id = job_of(job)
+        victim = pids_of(job)[1]
+        os.kill(victim, signal.SIGSTOP)
+        wait_until(lambda: state_of(victim) == "T", 5, "it is stopped")
+        text = stack(local, job_id, pattern="stopped by a signal", limit=60)
+        assert "rank 1 (" in text, text
+        assert state_of(victim) == "T"
+        os.kill(victim, signal.SIGCONT)
+        stack(local, job_id, pattern=r"ranks 0-1 \(host \S+\): main thread: where_others_are",
+              limit=60)
+        end(job)
+
+
+def test_uninterruptible_sleep_is_named_and_not_waited_for(local):
+    with local.start("-n", "2", PYTHON, local.script("hangs.py"), "uninterruptible") as job:
+        job_id = job_of(job, 2)
+        wait_until(lambda: state_of(pids_of(job)[0]) == "D", 10, "it sleeps uninterruptibly")
+        began = time.monotonic()
+        text = stack(local, job_id)
+        assert time.monotonic() - began < seconds(5)
+        assert re.search(r"rank 0 \(.*\): python3, uninterruptible.*: no debugger can look", text)
+        assert "rank 1" in text and "where_others_are" in text, text
+        end(job)
+
+
+def test_hundreds_of_threads(local):
+    with local.start("-n", "1", PYTHON, local.script("hangs.py"), "threads") as job:
+        text = stack(local, job_of(job, 1), pattern="where_others_are")
+        assert text.index("main thread: where_others_are") < text.index("threads: where_two_is")
+        end(job)
+
+
+def test_a_debugger_that_hangs_has_a_deadline(local):
+    local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
+    local.file("gdb", "#!/bin/sh\necho $$ > gdb.pid\ntrap '' TERM\n/bin/sleep 1000\n", mode=0o755)
+    with local.start("-n", "1", "bash", "-c", "echo ready $IVY_JOB_ID; exec sleep 1000") as job:
+        job_id = job_of(job, 1)
+        began = time.monotonic()
+        text = stack(local, job_id, limit=60)
+        assert time.monotonic() - began < seconds(25)
+        assert "gdb did not answer in time" in text, text
+        end(job)
+
+
+def test_a_worker_that_ends_while_it_is_looked_at(local):
+    local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
+    local.file("gdb", '#!/bin/sh\nwhile [ "$1" != -p ]; do shift; done\nkill -9 $2\n/bin/sleep 0.5\n',
+               mode=0o755)
+    with local.start("-n", "2", "bash", "-c",
+                     "echo ready $IVY_JOB_ID; [ $RANK = 0 ] && exec sleep 1000; trap '' TERM; "
+                     "while :; do /bin/sleep 1; done") as job:
+        job_id = job_of(job, 2)
+        text = stack(local, job_id, "--ranks", "0")
+        assert "it ended while it was looked at" in text, text
+        finished = job.finish(60)
+    assert finished.code == 137, finished
+
+
+def test_flight_records_name_who_did_not_come(local):
+    with local.start("--stall-timeout", "2", "-n", "3", PYTHON, local.script("hangs.py"), "flight",
+                     DUMPS) as job:
+        job_id = job_of(job)
+        text = stack(local, job_id, pattern="did not enter")
+        assert re.match(ABSENT, text), text
+        assert "ranks 0-1 (" in text and "where_two_is" in text, text
+        why = local.run_program(IVYCTL, "why", job_id)
+        assert re.search(ABSENT, why.out.decode()), why
+        job.wait_for(rb"where the ranks are:\n  rank 2 did not enter all_reduce #4", limit=20)
+        end(job)
+
+
+def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local):
+    done = local.run("-n", "3", PYTHON, local.script("hangs.py"), "abort", DUMPS)
+    assert done.code == 134, done
+    text = done.err_text
+    said = text.index("a collective's watchdog has ended a rank, which is a symptom")
+    assert said < text.index("rank 0 failed first"), text
+    # Before anybody was stopped: the others still were where they hung.
+    assert re.search(r"rank 2 \(host \S+, pid \d+\): main thread: where_two_is", text), text
+    assert re.search(r"^  symptom: .*: rank 2 did not enter all_reduce #4", text, re.MULTILINE), text
+    assert not glob.glob(f"/tmp/ivyrun-{os.getuid()}/*/flight-*")
+
+
+def test_a_record_that_would_execute_is_refused(local):
+    dumps = os.path.join(local.directory, "dumps")
+    os.mkdir(dumps)
+    evil = b"cos\nsystem\n(X\x0a\x00\x00\x00touch eviltR."
+    for rank in range(3):
+        local.file(f"dumps/absent-{rank}.pickle", evil)
+    with local.start("-n", "3", PYTHON, local.script("hangs.py"), "flight", dumps) as job:
+        text = stack(local, job_of(job), pattern="cannot be read")
+        assert "rank 1: its flight record cannot be read: byte 0: opcode 0x63 is not plain data" \
+            in text, text
+        end(job)
+    assert not local.exists("evil")
+
+
+def test_what_the_user_has_set_and_has_stays(local):
+    mine = os.path.join(local.directory, "mine")
+    os.mkdir(mine)
+    local.file("mine/sitecustomize.py", "print('my own sitecustomize')\n")
+    show = ("import os, sys; print(os.environ.get('TORCH_FR_BUFFER_SIZE'), "
+            "os.environ.get('TORCH_FR_DUMP_TEMP_FILE'), 'IVY_STACK_FILE' in os.environ, "
+            "sys.modules['sitecustomize'].__file__)")
+    # Behind ours on the path, as a distribution's own is; and in front of it.
+    site = subprocess.run([PYTHON, "-c", "import sitecustomize; print(sitecustomize.__file__)"],
+                          capture_output=True, text=True, check=False).stdout.strip()
+    done = local.run("-n", "1", PYTHON, "-c", show)
+    assert re.search(r"1000 \S+/flight-0- False \S+/sitecustomize.py", done.out.decode()), done
+    if site:
+        assert site in done.out.decode(), done
+    done = local.run("-n", "1", "-x", f"PYTHONPATH={mine}", "-x", "TORCH_NCCL_TRACE_BUFFER_SIZE=7",
+                     "-x", "TORCH_FR_DUMP_TEMP_FILE=/x/y", PYTHON, "-c", show)
+    assert "my own sitecustomize" in done.out.decode(), done
+    assert re.search(r"None /x/y True ", done.out.decode()), done
+
+
+def test_no_python_hook(local):
+    with local.start("--no-python-hook", "-n", "1", "bash", "-c",
+                     "echo ready $IVY_JOB_ID $IVY_STACK_FILE $PYTHONPATH; exec sleep 100") as job:
+        job_of(job, 1)
+        assert b"/stack-" not in job.said() and b"/tmp/ivyrun-" not in job.said()
+        end(job)
+
+
+def test_a_detached_job_on_two_hosts(hosts):
+    user = hosts.as_user("ivyuser")
+    done = user.run("--detach", "--stall-timeout", "3", "--log-dir", "logs", "-H", "node3,node2,node4",
+                    PYTHON, user.script("hangs.py"), "plain", limit=60)
+    assert done.code == 0, done
+    job = re.search(r"job ([0-9a-f]{12}) runs in the background", done.out.decode())[1]
+    try:
+        text = stack(user, job, pattern="where_others_are.*where_two_is", limit=60)
+        assert re.match(r"ranks 0-1 \(hosts node3, node2\): main thread: where_others_are", text), text
+        assert re.search(r"rank 2 \(host node4, pid \d+\)", text), text
+
+        def log_text():
+            return "".join(open(name).read() for name in
+                           glob.glob(os.path.join(user.directory, "logs/**/ivyrun.log"),
+                                     recursive=True))
+        wait_until(lambda: "none has moved; where the ranks are:\n" in log_text(), 30, "its log")
+    finally:
+        stopped = user.run_program(IVYCTL, "stop", job, "--now")
+    assert stopped.code == 0, stopped
+
+
+@pytest.mark.skipif(not TORCH, reason="IVY_TORCH_PYTHON names no Python with torch >= 2.10")
+def test_real_torch_whose_rank_never_enters(local):
+    script = local.file("never.py", """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(3):
+    dist.all_reduce(torch.ones(16))
+print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
+if dist.get_rank() == 2:
+    time.sleep(1000)
+dist.all_reduce(torch.ones(1000))
+""")
+    with local.start("--stall-timeout", "3", "-n", "4", TORCH, script) as job:
+        job.wait_for(rb"ready", count=4, limit=120)
+        text = stack(local, job_of(job, 4), pattern="all_reduce.*rank 2", limit=30)
+        assert text.startswith("ranks 0-1,3 are in torch's all_reduce at never.py:9; rank 2 is in no "
+                               "collective\n"), text
+        job.wait_for(rb"none has moved; where the ranks are:\n  ranks 0-1,3 are in torch's all_reduce",
+                     limit=30)
+        finished = end(job)
+    # torch warns about variables that it does not like.
+    assert "deprecated" not in finished.err_text, finished

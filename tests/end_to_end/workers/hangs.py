@@ -1,0 +1,77 @@
+"""Hangs as it is told: `hangs.py KIND`, and says "ready JOB" before. Rank 2 is always elsewhere."""
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+RANK = int(os.environ["RANK"])
+FLIGHT = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(RANK)
+PIPE = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + str(RANK) + ".pipe"
+
+
+def where_two_is():
+    time.sleep(1000)
+
+
+def where_others_are():
+    time.sleep(1000)
+
+
+def write_flight_record(dumps):
+    """What torch's monitor does with the record that a real torch wrote (flight_dumps/record.py)."""
+    with open(os.path.join(dumps, f"absent-{RANK}.pickle"), "rb") as file:
+        record = file.read()
+    with open(FLIGHT, "wb") as file:
+        file.write(record)
+
+
+def serve_flight_pipe(dumps):
+    """torch listens on this pipe and dumps when anything is written into it."""
+    os.mkfifo(PIPE, 0o600)
+    pipe = os.open(PIPE, os.O_RDWR)
+    while os.read(pipe, 100):
+        write_flight_record(dumps)
+
+
+def works_quietly():
+    """Is somewhere else at each look, and prints nothing for long."""
+    lines = "\n" * RANK + "def f(n):\n" + "".join(
+        f" if n == {n}: time.sleep(0.3)\n" for n in range(40))
+    names = {"time": time}
+    exec(compile(lines, "quiet.py", "exec"), names)
+    for n in range(24):
+        names["f"](n)
+    print("done", flush=True)
+    sys.exit(0)
+
+
+def main():
+    kind = sys.argv[1]
+    if kind == "threads":
+        for _ in range(300):
+            threading.Thread(target=where_two_is, daemon=True).start()
+    if kind in ("flight", "abort"):
+        threading.Thread(target=serve_flight_pipe, args=sys.argv[2:3], daemon=True).start()
+        while not os.path.exists(PIPE):
+            time.sleep(0.01)
+    print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
+    if kind == "quiet":
+        works_quietly()
+    if kind == "uninterruptible" and RANK == 0:
+        # A parent sleeps uninterruptibly until its vfork child executes something.
+        libc = ctypes.PyDLL(None)
+        if libc.vfork() == 0:
+            libc.pause()
+    if kind == "abort" and RANK == 0:
+        time.sleep(1)
+        write_flight_record(sys.argv[2])
+        sys.stderr.write("[rank0]: Watchdog caught collective operation timeout: WorkNCCL(...)\n")
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGABRT)
+    where_two_is() if RANK == 2 else where_others_are()
+
+
+main()

@@ -1,0 +1,276 @@
+// The reader of torch's flight records, with dumps that torch 2.15 wrote (flight_dumps/record.py)
+// and pickles made by hand, and what the records of all ranks say together.
+#include "launcher/flight_record.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "launcher/flight_analysis.h"
+#include "launcher/plain_pickle.h"
+
+namespace ivy {
+namespace {
+
+constexpr PickleLimits kSmall{1000, 1000, 8};
+
+std::string dump(const std::string& name) {
+  std::ifstream file(std::string(IVY_FLIGHT_DUMPS) + "/" + name + ".pickle", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::vector<RankFlight> recorded(const std::string& name) {
+  std::vector<RankFlight> flights;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    Result<FlightRecord> record = read_flight_record(dump(name + "-" + std::to_string(rank)));
+    EXPECT_TRUE(record.ok()) << record.error().message;
+    if (record.ok()) flights.push_back({rank, std::move(*record)});
+  }
+  return flights;
+}
+
+std::int64_t last_created(const std::vector<RankFlight>& flights) {
+  std::int64_t newest = 0;
+  for (const RankFlight& flight : flights)
+    for (const FlightEntry& entry : flight.record.entries)
+      newest = std::max(newest, entry.created_unix_ns);
+  return newest;
+}
+
+std::string read_text(const std::string& bytes) {
+  const Result<PlainPointer> value = read_plain_pickle(bytes, kSmall);
+  return value.ok() ? (*value)->shown(1000) : value.error().message;
+}
+
+// ---- Pickles -------------------------------------------------------------------------------
+
+TEST(PlainPickle, ReadsPlainDataOfEveryProtocol) {
+  // pickle.dumps({"a": [1, -2, 300, 70000, True, None, (1, 2, 3)]}, 2) and the like.
+  const std::string of_2(
+      "\x80\x02}q\x00X\x01\x00\x00\x00"
+      "aq\x01]q\x02(K\x01J\xfe\xff\xff\xffM,\x01Jp\x11\x01\x00\x88NK\x01K\x02K\x03\x87q\x03"
+      "es.",
+      53);
+  EXPECT_EQ(read_text(of_2), "[a, [1, -2, 300, 70000, True, None, [1, 2, 3]]]");
+  const std::string of_4(
+      "\x80\x04\x95\x11\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x01x\x94h\x01\x8a\x03\x00\x00\x01"
+      "e.",
+      29);
+  EXPECT_EQ(read_text(of_4), "[x, x, 65536]");
+  EXPECT_EQ(read_text(std::string("\x80\x02G?\xf8\x00\x00\x00\x00\x00\x00.", 12)), "1.500000");
+  EXPECT_EQ(read_text("\x80\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x7f."),
+            "9223372036854775807");
+}
+
+TEST(PlainPickle, RefusesWhateverWouldExecute) {
+  // os.system by GLOBAL, STACK_GLOBAL, REDUCE, BUILD, INST, OBJ, NEWOBJ, persistent ids,
+  // extensions.
+  for (const std::string& bytes :
+       {std::string("\x80\x02"
+                    "cos\nsystem\n."),
+        std::string("\x80\x04\x8c\x02os\x8c\x06system\x93."), std::string("NR."),
+        std::string("Nb."), std::string("(ios\nsystem\n."), std::string("(o."),
+        std::string("N\x81."), std::string("Pid\n."), std::string("Q."), std::string("\x82\x01."),
+        std::string("I1\n.")}) {
+    const Result<PlainPointer> value = read_plain_pickle(bytes, kSmall);
+    ASSERT_FALSE(value.ok());
+    EXPECT_NE(value.error().message.find("not plain data"), std::string::npos)
+        << value.error().message;
+  }
+}
+
+TEST(PlainPickle, RefusesWhatIsBrokenOrTooMuch) {
+  struct Case {
+    std::string bytes;
+    std::string why;
+  };
+  const Case cases[] = {
+      {"", "ends in the middle"},
+      {"N", "ends in the middle"},
+      {".", "does not end with one value"},
+      {"NN.", "does not end with one value"},
+      {"(.", "does not end with one value"},
+      {"X\xff\xff\xff\xff", "ends in the middle"},
+      {"\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "ends in the middle"},
+      {"e.", "a mark is missing"},
+      {"(e.", "nothing to append to"},
+      {"a.", "a value is missing"},
+      {"}(Nu.", "a key without a value"},
+      {"h\x05.", "recalls what it has not remembered"},
+      {std::string("q\x00.", 3), "nothing to remember"},
+      // A list within itself, directly and by a tuple.
+      {std::string("]q\x00h\x00"
+                   "a.",
+                   6),
+       "before it is finished"},
+      {std::string("]q\x00(h\x00te.", 8), "before it is finished"},
+      // Depth by appending to the innermost, whose outer ones are long finished.
+      {std::string("]2a.", 4), "finished list"},
+      {std::string(100, '(') + std::string(100, 'l') + ".", "nested too deeply"},
+      {std::string(2000, 'N') + ".", "too many"},
+  };
+  for (const Case& one : cases) {
+    const Result<PlainPointer> value = read_plain_pickle(one.bytes, kSmall);
+    ASSERT_FALSE(value.ok()) << one.why;
+    EXPECT_NE(value.error().message.find(one.why), std::string::npos) << value.error().message;
+  }
+}
+
+TEST(FlightRecord, EveryCutAndEveryBentByteIsAnErrorOrARecord) {
+  const std::string whole = dump("absent-0");
+  ASSERT_GT(whole.size(), 1000u);
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_FALSE(read_flight_record(whole.substr(0, length)).ok()) << length;
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string bent = whole;
+    bent[at] = static_cast<char>(bent[at] ^ 0x15);
+    const Result<FlightRecord> record = read_flight_record(bent);
+    if (record.ok()) {
+      EXPECT_LE(record->entries.size(), 5u);
+    }
+  }
+}
+
+TEST(FlightRecord, ReadsWhatTorchWrote) {
+  const Result<FlightRecord> record = read_flight_record(dump("absent-0"));
+  ASSERT_TRUE(record.ok()) << record.error().message;
+  EXPECT_EQ(record->version, "2.10");
+  ASSERT_EQ(record->entries.size(), 5u);
+  const FlightEntry& last = record->entries.back();
+  EXPECT_EQ(last.group, "0");
+  EXPECT_EQ(last.group_text, "default_pg");
+  EXPECT_EQ(last.sequence, 4);
+  EXPECT_EQ(last.operation, "all_reduce");
+  EXPECT_EQ(last.sizes, "[[1000]]");
+  EXPECT_EQ(last.types, "Float");
+  EXPECT_FALSE(last.is_over);
+  EXPECT_TRUE(record->entries.front().is_over);
+  ASSERT_EQ(last.frames.size(), 3u);
+  EXPECT_EQ(last.frames[2], (FlightFrame{"<module>", "/home/me/record.py", 42}));
+}
+
+TEST(FlightRecord, PlainDataThatIsNoRecord) {
+  for (const char* bytes : {"N.", "].", "}."}) {
+    const Result<FlightRecord> record = read_flight_record(bytes);
+    ASSERT_FALSE(record.ok());
+    EXPECT_EQ(record.error().code, Code::kInvalidArgument);
+  }
+}
+
+// ---- All ranks together --------------------------------------------------------------------
+
+TEST(FlightLines, NamesTheRankThatDidNotEnter) {
+  const std::vector<RankFlight> flights = recorded("absent");
+  const std::int64_t now_ns = last_created(flights) + 30'000'000'000;
+  EXPECT_EQ(flight_lines(flights, 3, now_ns),
+            std::vector<std::string>{
+                "rank 2 did not enter all_reduce #4 of \"default_pg\" (last entered all_reduce #3 "
+                "30 s ago); ranks 0-1 wait in it ([[1000]] Float, at record.py:42) for 30 s"});
+}
+
+TEST(FlightLines, NamesBothSidesOfAMismatch) {
+  const std::vector<RankFlight> flights = recorded("differ");
+  EXPECT_EQ(flight_lines(flights, 3, last_created(flights)),
+            std::vector<std::string>{
+                "ranks differ at collective #4 of \"default_pg\": ranks 0-1 are in all_reduce "
+                "([[1000]] Float, at record.py:42); rank 2 is in broadcast ([[1000]] Float, at "
+                "record.py:40)"});
+}
+
+TEST(FlightLines, SaysNothingWhereNobodyWaits) {
+  EXPECT_TRUE(flight_lines(recorded("well"), 3, 0).empty());
+  EXPECT_TRUE(flight_lines({}, 3, 0).empty());
+}
+
+FlightEntry entry(std::int64_t sequence, const std::string& operation, const std::string& sizes,
+                  bool is_over) {
+  FlightEntry made;
+  made.group = "0";
+  made.group_text = "default_pg";
+  made.sequence = sequence;
+  made.operation = operation;
+  made.sizes = sizes;
+  made.is_over = is_over;
+  made.created_unix_ns = 1'000'000'000;
+  return made;
+}
+
+TEST(FlightLines, Table) {
+  const FlightEntry done = entry(7, "all_reduce", "[[8]]", true);
+  const FlightEntry waits = entry(8, "all_reduce", "[[8]]", false);
+  const FlightEntry longer = entry(8, "all_reduce", "[[9]]", false);
+  const FlightEntry ahead = entry(9, "broadcast", "[[8]]", false);
+  const FlightEntry gather = entry(8, "gather", "[[8]]", false);
+  const FlightEntry gather_root = entry(8, "gather", "[[8], [8]]", false);
+  FlightEntry other_group = entry(3, "barrier", "[]", false);
+  other_group.group = "5";
+  other_group.group_text = "pipeline";
+  FlightEntry send = entry(2, "send 0->1", "[[4]]", false);
+  send.is_point_to_point = true;
+  struct Case {
+    const char* name;
+    std::vector<std::vector<FlightEntry>> ranks;
+    std::uint32_t world;
+    std::vector<std::string> lines;
+  };
+  const Case cases[] = {
+      {"a rank that has entered nothing at all",
+       {{done, waits}, {}},
+       2,
+       {"rank 1 did not enter all_reduce #8 of \"default_pg\"; rank 0 waits in it ([[8]]) for 4 "
+        "s"}},
+      {"the oldest that is not over counts, not what was queued behind it",
+       {{waits, ahead}, {waits, ahead}, {done}},
+       3,
+       {"rank 2 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s "
+        "ago); "
+        "ranks 0-1 wait in it ([[8]]) for 4 s"}},
+      {"a rank whose buffer has forgotten it is no one who did not enter",
+       {{waits}, {waits}, {ahead}},
+       3,
+       {"ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has "
+        "entered "
+        "it"}},
+      {"other sizes",
+       {{waits}, {longer}},
+       2,
+       {"ranks differ at collective #8 of \"default_pg\": rank 0 is in all_reduce ([[8]]); rank 1 "
+        "is "
+        "in all_reduce ([[9]])"}},
+      {"sizes that differ by right",
+       {{gather}, {gather_root}},
+       2,
+       {"ranks 0-1 are in gather #8 of \"default_pg\" ([[8]]) for 4 s, and everyone has entered "
+        "it"}},
+      {"a group of which others know nothing",
+       {{done, other_group}, {done}},
+       2,
+       {"rank 0 is in barrier #3 of \"pipeline\" ([]) for 4 s, and everyone has entered it"}},
+      {"a record that is missing",
+       {{waits}, {done}},
+       4,
+       {"rank 1 did not enter all_reduce #8 of \"default_pg\" (last entered all_reduce #7 4 s "
+        "ago); "
+        "rank 0 waits in it ([[8]]) for 4 s",
+        "no flight record of ranks 2-3"}},
+      {"a message", {{send}, {}}, 2, {"rank 0 is in send 0->1 of \"default_pg\" ([[4]]) for 4 s"}},
+  };
+  for (const Case& one : cases) {
+    std::vector<RankFlight> flights;
+    for (std::uint32_t rank = 0; rank < one.ranks.size(); ++rank)
+      flights.push_back({rank, {"2.10", one.ranks[rank]}});
+    EXPECT_EQ(flight_lines(flights, one.world, 5'000'000'000), one.lines) << one.name;
+  }
+}
+
+TEST(FoldedRanks, Table) {
+  EXPECT_EQ(folded_ranks({}), "");
+  EXPECT_EQ(folded_ranks({3}), "3");
+  EXPECT_EQ(folded_ranks({5, 0, 2, 1}), "0-2,5");
+}
+
+}  // namespace
+}  // namespace ivy
