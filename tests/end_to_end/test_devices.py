@@ -271,6 +271,15 @@ def test_workers_are_bound_to_their_share(local):
     assert [json.loads(lines[0])[0] for lines in done.texts_by_rank().values()] == [allowed] * 2
 
 
+def test_the_probe_travels_with_the_node(hosts):
+    done = hosts.run("-H", "node2", "--nproc_per_node", "2", "--bind-to", "core", *AFFINITY)
+    assert done.code == 0, done
+    shares = [json.loads(lines[0])[0] for _, lines in sorted(done.texts_by_rank().items())]
+    assert sorted(shares[0] + shares[1]) == sorted(os.sched_getaffinity(0)), done
+    listing = hosts.run_on(2, "sh", "-c", "ls ~/.cache/ivyrun/*/ivy-probe && ~/.cache/ivyrun/*/ivy-probe cores")
+    assert listing.code == 0 and b"ivy core\t0" in listing.out, listing
+
+
 def test_within_what_ivyrun_may_use(local):
     first = min(os.sched_getaffinity(0))
     done = local.run_program("taskset", "-c", str(first), local.ivyrun(), "-n", "2", "--bind-to", "core", *AFFINITY)
