@@ -359,7 +359,8 @@ void bind_workers(DevicePlanner& planner) {
         return std::any_of(h.workers.begin(), h.workers.end(),
                            [](const PlannedWorker& w) { return !w.cores.empty(); });
       });
-  if (any_bound) planner.say("bound to the cores near their accelerators (--bind-to none: not)");
+  if (any_bound)
+    planner.say("bound to the cores near their accelerators (--bind-to none leaves them free)");
 }
 
 }  // namespace
