@@ -3,6 +3,8 @@ of NVML stand for hosts that do (device_trees.py). Workers are real, and say wha
 
 import json
 import os
+import signal
+import time
 
 import pytest
 
@@ -77,6 +79,15 @@ def test_a_hanging_nvml_costs_two_seconds(local, tree):
     assert done.code == 0 and b"1 host x 8 = 8 ranks" in done.out, done
     assert b"ivy-probe gave no answer in 2000 ms" in done.out, done
     assert 1.9 < done.took < 10, done
+
+
+def test_ctrl_c_does_not_wait_for_a_hanging_nvml(local, tree):
+    environment = trees.eight_gpus(tree).environment()
+    with local.start("-n", "2", "sleep", "100", env={**environment, "NVML_DOUBLE": "hang"}) as run:
+        time.sleep(0.5)
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code in (-signal.SIGINT, 130) and "interrupted by SIGINT" in done.own_text(), done
 
 
 def test_instances_are_seen_one_by_one(local, tree):
