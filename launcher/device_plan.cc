@@ -126,7 +126,8 @@ void refuse_shortage(DevicePlanner& planner, const Shortage& shortage) {
   const HostFacts& facts = planner.facts(host);
   const std::size_t places = host.devices.size() / devices_per_worker(planner.options);
   std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
-  fix += "--oversubscribe lets workers share accelerators";
+  fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
+                              : "--oversubscribe lets workers share accelerators";
   if (!facts.device_view().mask().empty())
     fix += "\nunset " + std::string(facts.device_view().mask_variable()) +
            ", or name more accelerators in it";
@@ -197,6 +198,8 @@ void check_masks(DevicePlanner& planner) {
 
 void check_views(DevicePlanner& planner) {
   std::map<std::string, std::vector<std::string>> disagreements;
+  std::map<std::string, std::vector<std::string>> hidden;
+  std::string advice;
   for (const PlannedHost& host : planner.plan.hosts) {
     const HostFacts& facts = planner.facts(host);
     const DeviceView& view = facts.device_view();
@@ -206,13 +209,17 @@ void check_views(DevicePlanner& planner) {
       if (!is_fake(planner.options, host.host_index) || names.empty()) names.push_back(host.name);
     }
     const std::uint32_t all = view.present() + view.unusable();
-    if (!view.hidden_by().empty() && facts.accelerators() < all && planner.refusals.empty())
-      planner.warn("IVY-P018",
-                   view.hidden_by() + " hides " + std::to_string(all - facts.accelerators()) +
-                       " of " + counted(all, "accelerator"),
-                   host.name, "Slurm has given each task its own, and ivyrun runs as one of them",
-                   slurm_advice(facts));
+    if (view.hidden_by().empty() || facts.accelerators() >= all) continue;
+    hidden[view.hidden_by() + " hides " + std::to_string(all - facts.accelerators()) + " of " +
+           counted(all, "accelerator")]
+        .push_back(host.name);
+    if (advice.empty()) advice = slurm_advice(facts);
   }
+  // A refusal names it as its cause.
+  if (!planner.refusals.empty()) hidden.clear();
+  for (const auto& [text, names] : hidden)
+    planner.warn("IVY-P018", text, fold_host_names(names),
+                 "Slurm has given each task its own, and ivyrun runs as one of them", advice);
   for (const auto& [text, names] : disagreements)
     planner.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), "", "");
 }
@@ -352,7 +359,8 @@ void bind_workers(DevicePlanner& planner) {
         return std::any_of(h.workers.begin(), h.workers.end(),
                            [](const PlannedWorker& w) { return !w.cores.empty(); });
       });
-  if (any_bound) planner.say("bound to the cores near their accelerators (--bind-to none: not)");
+  if (any_bound)
+    planner.say("bound to the cores near their accelerators (--bind-to none leaves them free)");
 }
 
 }  // namespace
@@ -389,6 +397,7 @@ std::string hiding_reason(const HostFacts& facts) {
   if (!view.mask().empty() && facts.accelerators() < view.present())
     add(view.mask() + " hides " + std::to_string(view.present() - facts.accelerators()) + " of " +
         counted(view.present(), "accelerator"));
+  if (!view.mask_error().empty()) add(view.mask_error());
   if (!view.hidden_by().empty()) add(view.hidden_by() + " gives each task of Slurm its own");
   for (const std::string& note : view.notes()) add(note);
   return reason;

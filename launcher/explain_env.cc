@@ -10,9 +10,71 @@ namespace {
 // More of a value would break every table: PATH and its like.
 constexpr std::size_t kMaxValueBytes = 60;
 
-std::string shown_value(const std::string& value) {
-  if (value.size() <= kMaxValueBytes) return value;
-  return value.substr(0, kMaxValueBytes) + "...";
+// What people show to others when they ask for help should hold no secrets.
+bool is_secret(const std::string& name) {
+  return name.find("TOKEN") != std::string::npos || name.find("SECRET") != std::string::npos ||
+         name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
+}
+
+std::string shown(const std::string& name, const std::string& value) {
+  if (is_secret(name)) return name + "=(hidden)";
+  if (value.size() <= kMaxValueBytes) return name + "=" + value;
+  return name + "=" + value.substr(0, kMaxValueBytes) + "...";
+}
+
+// Why what we set has its value; the first matching pattern counts.
+struct Reason {
+  std::string_view pattern;
+  std::string_view why;
+};
+constexpr Reason kReasons[] = {
+    {"RANK", "its place in the order of hosts"},
+    {"ROLE_RANK", "its place in the order of hosts"},
+    {"IVY_RANK", "its place in the order of hosts"},
+    {"KERAS_DISTRIBUTION_PROCESS_ID", "its place in the order of hosts"},
+    {"IVY_LOCAL_RANK", "its place on its host"},
+    {"LOCAL_RANK", "its place on its host; 0 where it sees its own accelerators alone"},
+    {"GROUP_WORLD_SIZE", "hosts with workers"},
+    {"*LOCAL_WORLD_SIZE", "workers on its host"},
+    {"*WORLD_SIZE", "workers in all"},
+    {"KERAS_DISTRIBUTION_NUM_PROCESSES", "workers in all"},
+    {"GROUP_RANK", "its host's place in the order of hosts"},
+    {"*NODE_RANK", "its host's place in the order of hosts"},
+    {"IVY_NUM_NODES", "hosts with workers"},
+    {"ROLE_NAME", "there is one role"},
+    {"MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
+    {"IVY_MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
+    {"MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
+    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
+    {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},
+    {"IVY_DEVICE_ORDINAL", "its accelerators, among those that it sees"},
+    {"IVY_DEVICE_*", "its accelerators"},
+    {"TORCHELASTIC_RUN_ID", "the job's id"},
+    {"IVY_JOB_ID", "the job's id"},
+    {"TORCHELASTIC_RESTART_COUNT", "attempts before this one"},
+    {"IVY_GENERATION", "attempts before this one"},
+    {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
+    {"IVY_STORE", "where the store, or this host's leaf of it, listens"},
+    // Not set for good, only where nobody else has.
+    {"OMP_NUM_THREADS", "cores by workers, because nobody has set it"},
+    {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
+    {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
+    {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
+
+bool matches(std::string_view pattern, const std::string& name) {
+  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
+  return env_pattern_matches(pattern, name);
+}
+
+std::string why_set(const std::string& name) {
+  const auto* reason =
+      std::find_if(std::begin(kReasons), std::end(kReasons),
+                   [&](const Reason& candidate) { return matches(candidate.pattern, name); });
+  return reason == std::end(kReasons) ? "ivyrun's default, because nobody has set it"
+                                      : std::string(reason->why);
 }
 
 const EnvEntry* entry_of(const std::string& name) {
@@ -35,13 +97,13 @@ std::string reason_of(const EnvironmentInputs& inputs, const Environment& export
     const std::string* value = find_variable(environment, variable.name);
     return value != nullptr && *value == variable.value;
   };
-  if (env_rule(variable.name) == EnvRule::kSet) return "set for every worker";
+  if (env_rule(variable.name) == EnvRule::kSet) return why_set(variable.name);
   if (holds(exports)) return "-x";
   if (holds(inputs.from_files)) return "--env-file";
   if (holds(*inputs.caller)) return "passed on from this shell";
   if (variable.name.find("VISIBLE_DEVICES") != std::string::npos)
     return "--visible: this worker's, or this host's, accelerators";
-  return "ivyrun's default, because nobody has set it";
+  return why_set(variable.name);
 }
 
 Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
@@ -60,7 +122,7 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
   const WorkerSpec& spec = plan.workers(0);
   std::vector<TextRow> rows = {{"variable", "read by", "why"}};
   for (const EnvVariable& variable : environment_of_spec(plan, spec))
-    rows.push_back({variable.name + "=" + shown_value(variable.value), reader_of(variable.name),
+    rows.push_back({shown(variable.name, variable.value), reader_of(variable.name),
                     reason_of(inputs, exports, variable)});
   for (const char* name :
        {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX", "TORCHELASTIC_ERROR_FILE"})
@@ -73,7 +135,7 @@ void add_differences(const HostPlan& plan, const std::string& host, std::string&
     const WorkerSpec& spec = plan.workers(index);
     out += "  rank " + std::to_string(spec.rank()) + " on " + host + ":";
     for (const Variable& variable : spec.environment())
-      out += " " + variable.name() + "=" + shown_value(variable.value());
+      out += " " + shown(variable.name(), variable.value());
     out += "\n";
     if (plan.workers_size() == 1) break;
   }

@@ -47,12 +47,14 @@ MaskedDevices masked_amd(const FoundDevices& found, const Masks& masks, DeviceVi
   return apply_amd_masks(found, rocr, masks.value(name));
 }
 
-// Slurm's ways of giving each task devices of its own, so that a step of one task sees few.
+// Slurm gives each task devices of its own, so that a step of one task sees few: --gpus-per-task,
+// and its newer form --tres-per-task=gres/gpu:N.
 std::string hiding_variable(const Environment& environment) {
-  for (const char* name : {"SLURM_GPUS_PER_TASK", "SLURM_STEP_GPUS_PER_TASK"}) {
-    const std::string* value = find_variable(environment, name);
-    if (value != nullptr && !value->empty()) return std::string(name) + "=" + *value;
-  }
+  const std::string* count = find_variable(environment, "SLURM_GPUS_PER_TASK");
+  if (count != nullptr && !count->empty()) return "SLURM_GPUS_PER_TASK=" + *count;
+  const std::string* resources = find_variable(environment, "SLURM_TRES_PER_TASK");
+  if (resources != nullptr && resources->find("gres/gpu") != std::string::npos)
+    return "SLURM_TRES_PER_TASK=" + *resources;
   return {};
 }
 

@@ -113,6 +113,10 @@ TEST(DeviceFactsTest, WhatTheLauncherIsTold) {
   EXPECT_EQ(facts.device_view().present(), 4u);
   EXPECT_EQ(facts.device_view().mask(), "CUDA_VISIBLE_DEVICES=2,1");
   EXPECT_EQ(facts.device_view().hidden_by(), "SLURM_GPUS_PER_TASK=2");
+  EXPECT_EQ(
+      facts_of(found, {{"SLURM_TRES_PER_TASK", "cpu:4,gres/gpu:1"}}).device_view().hidden_by(),
+      "SLURM_TRES_PER_TASK=cpu:4,gres/gpu:1");
+  EXPECT_EQ(facts_of(found, {{"SLURM_TRES_PER_TASK", "cpu:4"}}).device_view().hidden_by(), "");
   EXPECT_EQ(facts_of(found, {{"CUDA_VISIBLE_DEVICES", "2,1"}}, {{"CUDA_VISIBLE_DEVICES", "0"}})
                 .devices(0)
                 .uuid(),

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 
+#include "agent/devices/core_files.h"
 #include "agent/devices/discovery.h"
 #include "agent/devices/probe_answer.h"
 #include "agent/devices/probe_process.h"
@@ -163,6 +164,19 @@ TEST_F(RealProbeTest, AsksNvml) {
   ASSERT_EQ(answer->nvml.devices[1].slices.size(), 2u);
   EXPECT_EQ(answer->nvml.devices[1].slices[1].uuid, "MIG-2");
   EXPECT_EQ(answer->nvml.devices[1].slices[1].users, std::vector<int>{5});
+}
+
+TEST_F(RealProbeTest, HwlocAndTheFilesAgreeAboutTheCores) {
+  const Result<ProbeAnswer> answer = ask("refuse");
+  ASSERT_TRUE(answer.ok());
+  const CoreList allowed = allowed_cores("");
+  std::vector<Core> by_hwloc;
+  for (Core core : answer->cores) {
+    core.processors = common_cores(core.processors, allowed);
+    if (!core.processors.empty()) by_hwloc.push_back(core);
+  }
+  if (by_hwloc.empty()) GTEST_SKIP() << "no hwloc, or it sees no cores here";
+  EXPECT_EQ(by_hwloc, read_cores("", allowed));
 }
 
 TEST_F(RealProbeTest, SaysWhyNvmlDoesNotAnswer) {

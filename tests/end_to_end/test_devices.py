@@ -3,6 +3,8 @@ of NVML stand for hosts that do (device_trees.py). Workers are real, and say wha
 
 import json
 import os
+import signal
+import time
 
 import pytest
 
@@ -77,6 +79,15 @@ def test_a_hanging_nvml_costs_two_seconds(local, tree):
     assert done.code == 0 and b"1 host x 8 = 8 ranks" in done.out, done
     assert b"ivy-probe gave no answer in 2000 ms" in done.out, done
     assert 1.9 < done.took < 10, done
+
+
+def test_ctrl_c_does_not_wait_for_a_hanging_nvml(local, tree):
+    environment = trees.eight_gpus(tree).environment()
+    with local.start("-n", "2", "sleep", "100", env={**environment, "NVML_DOUBLE": "hang"}) as run:
+        time.sleep(0.5)
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code in (-signal.SIGINT, 130) and "interrupted by SIGINT" in done.own_text(), done
 
 
 def test_instances_are_seen_one_by_one(local, tree):
@@ -271,6 +282,15 @@ def test_workers_are_bound_to_their_share(local):
     assert [json.loads(lines[0])[0] for lines in done.texts_by_rank().values()] == [allowed] * 2
 
 
+def test_the_probe_travels_with_the_node(hosts):
+    done = hosts.run("-H", "node2", "--nproc_per_node", "2", "--bind-to", "core", *AFFINITY)
+    assert done.code == 0, done
+    shares = [json.loads(lines[0])[0] for _, lines in sorted(done.texts_by_rank().items())]
+    assert sorted(shares[0] + shares[1]) == sorted(os.sched_getaffinity(0)), done
+    listing = hosts.run_on(2, "sh", "-c", "ls ~/.cache/ivyrun/*/ivy-probe && ~/.cache/ivyrun/*/ivy-probe cores")
+    assert listing.code == 0 and b"ivy core\t0" in listing.out, listing
+
+
 def test_within_what_ivyrun_may_use(local):
     first = min(os.sched_getaffinity(0))
     done = local.run_program("taskset", "-c", str(first), local.ivyrun(), "-n", "2", "--bind-to", "core", *AFFINITY)
@@ -295,7 +315,7 @@ def test_explain_env(local, tree):
                      env=trees.eight_gpus(tree).environment(PMI_RANK="7"))
     assert done.code == 0 and not local.exists("started"), done
     rows = {line.split("=")[0].strip(): line for line in done.out.decode().splitlines() if "=" in line}
-    assert "torch" in rows["MASTER_ADDR"] and "set for every worker" in rows["MASTER_ADDR"], done
+    assert "torch" in rows["MASTER_ADDR"] and "how every host reaches" in rows["MASTER_ADDR"], done
     assert rows["MODE"].split()[-1] == "-x", done
     assert "accelerators" in rows["CUDA_VISIBLE_DEVICES"], done
     assert b"taken away from every worker: " in done.out and b"PMI_RANK" in done.out, done

@@ -42,6 +42,12 @@ def check_example(local, prefix, program):
     assert b"rank 0 of 2: sum 3, right" in done.out, done
 
 
+def test_the_probe_is_there_too(local, prefix):
+    assert os.access(os.path.join(prefix, "bin/ivy-probe"), os.X_OK)
+    done = run_installed(local, prefix, "-n", "2", "--bind-to", "core", "--report-bindings", "/bin/true")
+    assert done.code == 0 and "rank 1 on localhost: processors " in done.own_text(), done
+
+
 def test_cplusplus_by_cmake(local, prefix):
     local.file("CMakeLists.txt", f"""cmake_minimum_required(VERSION 3.16)
 project(example LANGUAGES CXX)

@@ -156,6 +156,7 @@ TEST(DevicePlanTest, MoreThanThereAreIsRefusedWhereDevicesWereAskedFor) {
             "2 workers on n0 with 3 accelerators each need 6, 4 are visible");
   Paper none(0);
   none.options.gpus_per_proc = 2;
+  EXPECT_NE(none.refusal().fix.find("without accelerators"), std::string::npos);
   EXPECT_EQ(none.refusal().what,
             "1 worker on n0 with 2 accelerators each needs 2, none is visible");
 }
@@ -195,6 +196,19 @@ TEST(DevicePlanTest, WhatHostsDisagreeAboutIsSaidOnce) {
   for (HostAnswer& answer : paper.answers)
     answer.facts.mutable_device_view()->add_disagreements("NVML does not know 0000:01:00.0");
   EXPECT_EQ(paper.warning().where, "n[0-1]");
+}
+
+TEST(DevicePlanTest, SlurmsShareIsSaidOnceForAllHosts) {
+  Paper paper(1, 3);
+  for (HostAnswer& answer : paper.answers) {
+    answer.facts.mutable_device_view()->set_unusable(7);
+    answer.facts.mutable_device_view()->set_hidden_by("SLURM_GPUS_PER_TASK=1");
+  }
+  const Diagnostic warning = paper.warning();
+  EXPECT_EQ(warning.id, "IVY-P018");
+  EXPECT_EQ(warning.what, "SLURM_GPUS_PER_TASK=1 hides 7 of 8 accelerators");
+  EXPECT_EQ(warning.where, "n[0-2]");
+  EXPECT_NE(warning.fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
 TEST(DevicePlanTest, DevicesInUseStandInThePlanLine) {

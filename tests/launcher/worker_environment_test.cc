@@ -321,10 +321,12 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
     const std::size_t at = text->find("\n  " + begin);
     return at == std::string::npos ? "" : text->substr(at, text->find('\n', at + 1) - at);
   };
-  EXPECT_NE(line_of("RANK=0 ").find("set for every worker"), std::string::npos) << *text;
-  EXPECT_NE(line_of("HF_TOKEN=h ").find("passed on from this shell"), std::string::npos);
+  EXPECT_NE(line_of("RANK=0 ").find("its place in the order of hosts"), std::string::npos) << *text;
+  EXPECT_NE(line_of("HF_TOKEN=(hidden) ").find("passed on from this shell"), std::string::npos);
   EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
-  EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("default"), std::string::npos) << *text;
+  EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
+  EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
+  EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
   EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
   EXPECT_NE(text->find("AWS_SECRET (-x NAME passes one)"), std::string::npos);
