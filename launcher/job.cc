@@ -107,7 +107,9 @@ Job::~Job() = default;
 // ---- Greeting ---------------------------------------------------------------------------------
 
 void Job::start(std::function<void(int, int)> over) {
-  over_ = std::move(over);
+  over_ = [this, over = std::move(over)](int exit_code, int raise_signal) {
+    finish_carriers(carriers_, [=] { over(exit_code, raise_signal); });
+  };
   opened_at_ns_ = monotonic_ns();
   output_ = make_output();
   for (const std::string& note : options_.notes)
@@ -338,6 +340,9 @@ void Job::show_dry_run() {
   for (const HostRecord& host : hosts_) {
     if (host.gone || host.up->remote_command.empty()) continue;
     text += "remote command: " + host.up->remote_command + "\n";
+    if (!host.up->listening.empty())
+      text += "listens: " + host.up->listening +
+              " here (hosts of the srun step dial back, with a key of this job alone)\n";
     break;
   }
   std::fputs(text.c_str(), stdout);

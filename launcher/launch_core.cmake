@@ -2,7 +2,7 @@
 set(IVY_LAUNCH_CORE_SOURCES
   diagnostic.cc edit_distance.cc env_file_grammar.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc option_scan.cc option_table.cc option_values.cc options.cc
   plan.cc plan_checks.cc plan_text.cc restart_policy.cc verdict.cc worker_environment.cc
-  slurm/allocation.cc slurm/allocation_end.cc slurm/device_checks.cc slurm/nodelist.cc slurm/placement.cc slurm/worker_variables.cc)
+  slurm/allocation.cc slurm/allocation_end.cc slurm/device_checks.cc slurm/nodelist.cc slurm/placement.cc slurm/step.cc slurm/worker_variables.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options)

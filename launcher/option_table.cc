@@ -221,13 +221,16 @@ constexpr OptionEntry kTable[] = {
     {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
      "on hosts with several workers torch speaks to the store through one process of its own host: "
      "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},
-    {"transport", "--launcher", "auto|local|agent|ssh", kNetwork, kHonoured, kOurs,
-     "how hosts are reached (default auto: by their agents, else by ssh)"},
+    {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kOurs,
+     "how hosts are reached (default auto: inside a Slurm allocation by a srun step, elsewhere by "
+     "their agents, else by ssh)"},
     {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
     {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
      "use this OpenSSH client instead of the built-in one"},
     {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kOurs,
      "arguments for the OpenSSH client"},
+    {"srun-args", "", "ARGS", kNetwork, kHonoured, kOurs,
+     "arguments for the srun that starts the hosts of a Slurm allocation"},
     {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
      "only 0: one ivyrun starts every host"},

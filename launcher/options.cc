@@ -280,12 +280,12 @@ void bind_network(Binder& binder, Options& options) {
     return {};
   });
   binder.value("transport", [&](const std::string& text) -> Result<void> {
-    if (text == "slurm") return usage_error("\"slurm\" is not available yet", "use ssh");
-    if (text != "auto" && text != "local" && text != "agent" && text != "ssh")
-      return usage_error("\"" + text + "\" is not one of auto, local, agent, ssh");
+    if (text != "auto" && text != "local" && text != "agent" && text != "ssh" && text != "slurm")
+      return usage_error("\"" + text + "\" is not one of auto, local, agent, ssh, slurm");
     options.transport = text == "auto"    ? TransportChoice::kAuto
                         : text == "local" ? TransportChoice::kLocal
                         : text == "agent" ? TransportChoice::kAgent
+                        : text == "slurm" ? TransportChoice::kSlurm
                                           : TransportChoice::kSsh;
     return {};
   });
@@ -295,6 +295,7 @@ void bind_network(Binder& binder, Options& options) {
   };
   binder.parsed("ssh-command", options.ssh_command, words);
   binder.parsed("ssh-args", options.ssh_args, words);
+  binder.parsed("srun-args", options.srun_args, words);
   // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
   binder.parsed("fanout", options.fanout, number_between(1, 512));
   binder.value("rdzv-backend", [&](const std::string& text) -> Result<void> {

@@ -20,7 +20,7 @@ enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
 enum class ColorChoice { kAuto, kAlways, kNever };
 enum class LogPlace { kHead, kNode, kBoth };
 enum class OverflowChoice { kBlock, kDrop };
-enum class TransportChoice { kAuto, kLocal, kAgent, kSsh };
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 
 // Workers per host: a number, or a word that facts decide.
 struct PerHost {
@@ -92,6 +92,7 @@ struct Options {
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
   std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
+  std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
   int fanout = 64;
   // Diagnosis.
   bool dry_run = false;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "launcher/slurm/step.h"
 #include "launcher/slurm/worker_variables.h"
 
 namespace ivy {
@@ -145,8 +146,15 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   set_default(inputs, out, "NCCL_SOCKET_IFNAME", interface);
 }
 
-void add_passed_on(const EnvironmentInputs& inputs, Environment& out) {
+// By srun the supervisor has all that the caller has, but for what was hidden from srun.
+bool has_callers_environment(const PlannedHost& host) { return host.carrier == "srun"; }
+
+void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   for (const EnvVariable& variable : *inputs.caller) {
+    const EnvRule rule = env_rule(variable.name);
+    if (has_callers_environment(host) && is_hidden_from_srun(variable.name) &&
+        rule != EnvRule::kScrub && rule != EnvRule::kSet)
+      set_variable(out, variable.name, variable.value);
     const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
     if (is_of_the_job || (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kAllow))
       set_variable(out, variable.name, variable.value);
@@ -318,7 +326,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const HostFacts& facts = answer_of(inputs, host).facts;
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
-  if (!is_on_this_host(host)) add_passed_on(inputs, environment);
+  if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
   add_defaults(inputs, host, environment);
   for (const EnvVariable& variable : inputs.from_files)
     set_variable(environment, variable.name, variable.value);
@@ -365,7 +373,10 @@ Environment generation_variables(std::uint32_t generation) {
 
 std::string not_passed_line(const EnvironmentInputs& inputs) {
   const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
-  if (std::all_of(hosts.begin(), hosts.end(), is_on_this_host)) return "";
+  const auto has_all = [](const PlannedHost& host) {
+    return is_on_this_host(host) || has_callers_environment(host);
+  };
+  if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
   const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
   std::vector<std::string> names;
   for (const EnvVariable& variable : *inputs.caller) {

@@ -45,7 +45,7 @@ HOMES = (
     (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
     (r"^r?nccl", r"^comm/nccl/", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
-    (r"^openssl/", r"^(proto/(handshake|agent_certificate)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
+    (r"^openssl/", r"^(proto/(handshake|agent_certificate|psk_tls)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
     (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),
     (r"^systemd/", r"^agent/daemon/systemd_notify\.cc$", "libsystemd lives in systemd_notify"),
 )
@@ -54,7 +54,7 @@ HOMES = (
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
-        "proto": "link env exit_code status control_wire operation status_page store_wire",
+        "proto": "link dial_wire env exit_code status control_wire operation status_page store_wire",
         "launcher": "hosts plan worker_environment verdict job_state diagnostic",
         "launcher/screen": "line_splitter label control_filter summary",
         "agent/node": "worker_state lease",

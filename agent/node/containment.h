@@ -62,6 +62,8 @@ struct ContainmentRequest {
   pid_t supervisor = 0;  // Never a member.
   pid_t warden = 0;      // Never a member; the root of the process tree.
   CgroupProof proof = CgroupProof::kTrialBirth;
+  // A scheduler's step holds us, and looks for the job's processes in its own cgroup alone.
+  bool in_step = false;
 };
 
 // Best kind that works here: own cgroup v2 child (found by /proc/self/mountinfo and

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/node/dial.h"
 #include "agent/node/relay.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/user_scope.h"
@@ -26,8 +27,8 @@ int print_version() {
 int print_usage() {
   std::fprintf(stderr,
                "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
-               "usage: ivy-node --version | relay | warden --job ID --host N --carrier-fd N "
-               "--carrier local|relay [--cgroup DIR] [--record FILE] | rendezvous serve ...\n");
+               "usage: ivy-node --version | relay | dial | warden --job ID --host N --carrier-fd N "
+               "--carrier local|relay [--cgroup DIR] [--record FILE] [--step slurm] | rendezvous serve ...\n");
   return kExitUsage;
 }
 
@@ -42,7 +43,8 @@ int warden_role(int argc, char** argv) {
   const Result<void> entered = enter_cgroup(*start);
   if (!entered.ok()) return refuse_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
-  if (start->cgroup.empty() && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
+  const bool has_place = start->in_step || !start->cgroup.empty();
+  if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
   return run_warden(*start, run_supervisor);
 }
 
@@ -54,6 +56,7 @@ int run(int argc, char** argv) {
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
+  if (role == "dial" && argc == 2) return run_dial();
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();
 }

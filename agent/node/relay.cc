@@ -196,10 +196,11 @@ Result<FirstLine> read_first_line(int fd) {
   const int high = fcntl(carrier_fd, F_DUPFD_CLOEXEC, kWardenCarrierFd + 1);
   if (high < 0 || dup2(high, kWardenCarrierFd) < 0) _exit(kRelayFailed);
   const std::string host = std::to_string(request.host);
-  const std::array<const char*, 11> arguments = {
-      "ivy-node",  "warden",     "--job",        request.job_id.c_str(),
-      "--host",    host.c_str(), "--carrier-fd", "3",
-      "--carrier", "relay",      nullptr};
+  const std::array<const char*, 13> arguments = {
+      "ivy-node",     "warden", "--job",     request.job_id.c_str(), "--host", host.c_str(),
+      "--carrier-fd", "3",      "--carrier", "relay",
+      // Where nothing follows the list ends.
+      request.in_step ? "--step" : nullptr, "slurm", nullptr};
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
   const Error error = errno_error(Code::kInternal, "start the warden (/proc/self/exe)", errno);
   const std::string line = kFailurePrefix + error.message + "\n";
@@ -224,14 +225,6 @@ Result<int> start_warden(const OpenRequest& request) {
 Result<int> connect_to_job(const OpenRequest& request) {
   const JobDirectory directory = IVY_TRY(find_job_directory(request.job_id, request.host));
   return connect_to_command_socket(directory);
-}
-
-// A `new` that is asked twice finds the job that the first one has started.
-Result<int> open_job(const OpenRequest& request) {
-  Result<int> connected = connect_to_job(request);
-  if (connected.ok() || request.verb == OpenVerb::kReattach) return connected;
-  if (connected.error().code != Code::kNotFound) return connected;
-  return start_warden(request);
 }
 
 int fail(const std::string& text, int exit_code) {
@@ -267,6 +260,14 @@ Result<OpenRequest> parse_open_line(std::string_view line) {
   const auto parsed = std::from_chars(line.data(), line.data() + line.size(), request.host);
   if (parsed.ec != std::errc() || parsed.ptr != line.data() + line.size()) return malformed;
   return request;
+}
+
+// A `new` that is asked twice finds the job that the first one has started.
+Result<int> open_job(const OpenRequest& request) {
+  Result<int> connected = connect_to_job(request);
+  if (connected.ok() || request.verb == OpenVerb::kReattach) return connected;
+  if (connected.error().code != Code::kNotFound) return connected;
+  return start_warden(request);
 }
 
 int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pending) {

@@ -38,6 +38,7 @@ struct OpenRequest {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
+  bool in_step = false;  // Not of the line: a scheduler's step holds whatever is started here.
 };
 
 // The line without its newline. Pure.
@@ -45,6 +46,10 @@ Result<OpenRequest> parse_open_line(std::string_view line);
 
 // The whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
 int run_relay();
+
+// A connected command socket of the job: of the one that lives here, or (kNew) of a warden that is
+// started now as a child of ours. NotFound: kReattach, and there is none.
+Result<int> open_job(const OpenRequest& request);
 
 // Copies both ways until one end is gone (see above). `pending` came from input already and goes to
 // the socket first. Sets O_NONBLOCK on all three. Returns 0.

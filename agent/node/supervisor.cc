@@ -396,7 +396,8 @@ ContainmentRequest Supervisor::containment_request() const {
           .host = start_.host,
           .supervisor = getpid(),
           .warden = start_.warden_pid,
-          .proof = CgroupProof::kTrialBirth};
+          .proof = CgroupProof::kTrialBirth,
+          .in_step = start_.in_step};
 }
 
 // Its Report has gone out: no process, no open pipe and no byte of it is left here.
@@ -731,7 +732,10 @@ void Supervisor::wait_signal() {
     // Nobody has come yet who could be told why, or who would say that he has heard it.
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
-    if (signal == SIGTERM) order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
+    // A step's is the launcher's to decide, where there is one.
+    const bool is_told = start_.in_step && lease_.state() == LeaseState::kAttached;
+    if (signal == SIGTERM && !is_told)
+      order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();
   });
@@ -759,6 +763,8 @@ void raise_descriptor_limit() {
 int run_supervisor(const SupervisorStart& start) {
   prefer_short_slices();
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
+  if (start.in_step)
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
   raise_descriptor_limit();
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.

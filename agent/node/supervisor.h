@@ -30,6 +30,9 @@ struct SupervisorStart {
   CarrierKind carrier = CarrierKind::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
+  // A scheduler's step holds us. Its signals reach us only where they reach every process below the
+  // step's task, which tells the launcher of them (dial.h): here they mean nothing.
+  bool in_step = false;
   bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
 };
 

@@ -12,6 +12,7 @@
 #include "launcher/links/agents_program.h"
 #include "launcher/links/auto_link.h"
 #include "launcher/links/carrier_context.h"
+#include "launcher/links/dial_back_link.h"
 #include "launcher/links/local_link.h"
 #include "launcher/links/ssh_client_link.h"
 #include "launcher/links/ssh_link.h"
@@ -149,7 +150,14 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
   return std::make_shared<CarrierContext>(loop, options, node_binary, std::move(make_agent_link));
 }
 
+bool is_carried_by_slurm(const Options& options, const Host& host) {
+  return !host.fake && (options.transport == TransportChoice::kSlurm ||
+                        (options.transport == TransportChoice::kAuto && options.allocation));
+}
+
 bool is_carried_locally(const Options& options, const Host& host) {
+  // This one too: its workers shall live in the step, and end with it.
+  if (is_carried_by_slurm(options, host)) return false;
   return host.fake || options.transport == TransportChoice::kLocal ||
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
@@ -159,11 +167,25 @@ void set_note_handler(const std::shared_ptr<CarrierContext>& context,
   context->set_note_handler(std::move(handler));
 }
 
+void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
+                                  std::function<void(int signal, bool whole_tree)> handler) {
+  context->srun_step()->set_signal_handler(std::move(handler));
+}
+
+void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done) {
+  if (!context) return done();
+  context->srun_step()->finish(std::move(done));
+}
+
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
                                     const Host& host, const HostLink::Handlers& handlers,
                                     int attempt) {
   if (is_carried_locally(context->options(), host)) {
     return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
+  }
+  if (is_carried_by_slurm(context->options(), host)) {
+    return std::make_unique<DialBackLink>(context->loop(), context->srun_step(), host.name,
+                                          handlers);
   }
   switch (context->options().transport) {
     case TransportChoice::kSsh:
@@ -178,6 +200,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
                                         agent_ways(context, host, attempt, kAgentAnswer), handlers);
     case TransportChoice::kAuto:
     case TransportChoice::kLocal:
+    case TransportChoice::kSlurm:
       break;
   }
   return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);

@@ -16,6 +16,10 @@ namespace ivy {
 // Everything that links of one job share. Loop thread only; outlives every link.
 class CarrierContext;
 
+// Its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on the hosts
+// of an allocation.
+bool is_carried_by_slurm(const Options& options, const Host& host);
+
 // is_this_host: the host is pretended, is written localhost, 127.x, ::1, is this machine's name, or
 // resolves to one of its addresses, and no other user is asked for.
 bool is_this_host(const Host& host);
@@ -34,6 +38,15 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
 // Where lines for the user go ("note: ...", "warning: ...", no newline); debug lines without it.
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,
                       std::function<void(const std::string&)> handler);
+
+// Slurm has signalled its step on some host: the signal, and whether every process of the step has
+// it already. Several hosts report the same one.
+void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
+                                  std::function<void(int signal, bool whole_tree)> handler);
+
+// The job is over: what was started to carry it is ended too, within a few seconds. Calls back once,
+// at once where there is nothing of that kind. Null is allowed.
+void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done);
 
 // A closed link for this host. `attempt` counts redials (0 first).
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "launcher/links/srun_step.h"
 #include "proto/log.h"
 
 extern char** environ;
@@ -98,6 +99,11 @@ const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
 const Result<std::string>& CarrierContext::agent_socket() {
   if (!agent_socket_) agent_socket_ = find_agent_socket(environment_of(environ));
   return *agent_socket_;
+}
+
+const std::shared_ptr<SrunStep>& CarrierContext::srun_step() {
+  if (!srun_step_) srun_step_ = std::make_shared<SrunStep>(*this);
+  return srun_step_;
 }
 
 std::optional<CarrierKind> CarrierContext::carrier_of(const Host& host) const {

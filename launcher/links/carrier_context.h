@@ -49,6 +49,7 @@ class Slots {
 
 class AgentChannel;
 class AgentTunnels;
+class SrunStep;
 
 // What carries a host's bytes; a host that has come up by one is redialled by the same.
 enum class CarrierKind { kAgent, kSsh };
@@ -96,6 +97,9 @@ class CarrierContext {
   void keep_agent_tunnels(std::shared_ptr<AgentTunnels> tunnels) {
     agent_tunnels_ = std::move(tunnels);
   }
+  // The srun step of this job, made when it is first asked for.
+  const std::shared_ptr<SrunStep>& srun_step();
+
   std::optional<CarrierKind> carrier_of(const Host& host) const;
   void remember_carrier(const Host& host, CarrierKind kind);
 
@@ -126,6 +130,7 @@ class CarrierContext {
   std::optional<Result<std::string>> agent_socket_;
   std::shared_ptr<AgentChannel> socket_channel_;
   std::shared_ptr<AgentTunnels> agent_tunnels_;
+  std::shared_ptr<SrunStep> srun_step_;
   std::map<std::string, CarrierKind> carriers_;
   std::map<std::string, int> notes_;  // Said, by kind.
   std::set<std::string> noted_;       // Each text once.

@@ -27,6 +27,7 @@ struct ChildRequest {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
+  std::optional<std::vector<std::string>> environment;  // "NAME=value"; else ours.
 };
 
 // Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go

@@ -24,6 +24,8 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   DescriptorPump(boost::asio::io_context& loop, int read_fd, int write_fd);
 
   void start(Handlers handlers);
+  // Instead of start(), where there is nothing to read.
+  void use_for_writing(std::function<void()> drained) { handlers_.drained = std::move(drained); }
   // Appends to what is still to be written.
   void write(std::string_view bytes);
   // The peer sees an end of file behind what was written; reading goes on.

@@ -20,5 +20,7 @@ endforeach()
 add_library(ivy_grpc_static INTERFACE)
 # Inside the group too: gRPC needs OpenSSL and zlib, and whoever links us may have named them before.
 target_link_libraries(ivy_grpc_static INTERFACE
-  -Wl,--start-group ${IVY_GRPC_ARCHIVES} -Wl,--end-group
+  -Wl,--start-group ${IVY_GRPC_ARCHIVES}
+  # By -Wl, so that CMake does not take them for those that ivy_links names, before the group.
+  -Wl,${OPENSSL_SSL_LIBRARY},${OPENSSL_CRYPTO_LIBRARY} -Wl,--end-group
   OpenSSL::SSL OpenSSL::Crypto ${IVY_ZLIB_ARCHIVE} Threads::Threads ${CMAKE_DL_LIBS})

@@ -30,6 +30,7 @@ struct LinkUp {
   std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
   std::string local_address;   // Our own numeric address on that connection; empty for local.
   std::string remote_command;  // What the far login shell was asked to run; empty for local.
+  std::string listening;       // Where hosts dial back to us: "10.0.0.1:41234"; mostly empty.
 };
 
 enum class LinkFailure {

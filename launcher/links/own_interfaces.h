@@ -1,0 +1,19 @@
+// This machine's own addresses, by interface. Thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/status.h"
+
+namespace ivy {
+
+// Numeric addresses of the interface, IPv4 first, without link-local ones; of every interface but
+// the loopback when it is empty. NotFound names the interfaces that there are.
+Result<std::vector<std::string>> addresses_of_interface(const std::string& interface);
+
+// 127.x or ::1.
+bool is_loopback_address(std::string_view numeric);
+
+}  // namespace ivy

@@ -1,0 +1,340 @@
+#include "launcher/slurm/step.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "launcher/slurm/nodelist.h"
+
+namespace ivy {
+namespace {
+
+constexpr SlurmVersion kExternalLauncher{23, 11};
+constexpr SlurmVersion kOverlap{20, 11};
+
+// What srun takes for an option of its own step (srun(1), "input environment variables"). Left in:
+// what names the job, the cluster and the way to it.
+constexpr std::string_view kHidden[] = {"SLURM_ACCTG_FREQ",
+                                        "SLURM_BCAST*",
+                                        "SLURM_COMPRESS",
+                                        "SLURM_CONSTRAINT",
+                                        "SLURM_CONTAINER*",
+                                        "SLURM_CORE_SPEC",
+                                        "SLURM_CPUS_PER_GPU",
+                                        "SLURM_CPUS_PER_TASK",
+                                        "SLURM_CPU_BIND*",
+                                        "SLURM_CPU_FREQ_REQ",
+                                        "SLURM_DEBUG*",
+                                        "SLURM_DEPENDENCY",
+                                        "SLURM_DISABLE_STATUS",
+                                        "SLURM_DIST*",
+                                        "SLURM_EPILOG",
+                                        "SLURM_EXACT",
+                                        "SLURM_EXCLUSIVE",
+                                        "SLURM_EXIT_*",
+                                        "SLURM_EXPORT_ENV",
+                                        "SLURM_GPUS",
+                                        "SLURM_GPUS_PER_*",
+                                        "SLURM_GPU_*",
+                                        "SLURM_GRES*",
+                                        "SLURM_HINT",
+                                        "SLURM_HOSTFILE",
+                                        "SLURM_IMMEDIATE",
+                                        "SLURM_KILL_BAD_EXIT",
+                                        "SLURM_LABELIO",
+                                        "SLURM_MEM_BIND*",
+                                        "SLURM_MEM_PER_*",
+                                        "SLURM_MPI_TYPE",
+                                        "SLURM_MULTI_PROG",
+                                        "SLURM_NETWORK",
+                                        "SLURM_NO_KILL",
+                                        "SLURM_NPROCS",
+                                        "SLURM_NTASKS*",
+                                        "SLURM_OPEN_MODE",
+                                        "SLURM_OVERCOMMIT",
+                                        "SLURM_OVERLAP",
+                                        "SLURM_POWER",
+                                        "SLURM_PROFILE",
+                                        "SLURM_PROLOG",
+                                        "SLURM_REMOTE_CWD",
+                                        "SLURM_REQ_SWITCH",
+                                        "SLURM_RESV_PORTS",
+                                        "SLURM_SEND_LIBS",
+                                        "SLURM_SIGNAL",
+                                        "SLURM_SPREAD_JOB",
+                                        "SLURM_SRUN_REDUCE_TASK_EXIT_MSG",
+                                        "SLURM_STDERRMODE",
+                                        "SLURM_STDINMODE",
+                                        "SLURM_STDOUTMODE",
+                                        "SLURM_STEP_GRES",
+                                        "SLURM_TASK_EPILOG",
+                                        "SLURM_TASK_PROLOG",
+                                        "SLURM_TEST_EXEC",
+                                        "SLURM_THREADS*",
+                                        "SLURM_THREAD_SPEC",
+                                        "SLURM_TIMELIMIT",
+                                        "SLURM_TRES_*",
+                                        "SLURM_UNBUFFEREDIO",
+                                        "SLURM_USE_MIN_NODES",
+                                        "SLURM_WAIT*",
+                                        "SLURM_WORKING_DIR",
+                                        "SRUN_*"};
+
+// Slurm gives each node its own; one that it does not manage would hear of this node's.
+constexpr std::string_view kVisibleDevices[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                                                "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
+                                                "GPU_DEVICE_ORDINAL"};
+
+constexpr std::string_view kMarker = "\001ivy:";
+
+// Nothing but variables stands outside of quotes, and single quotes stand only around what has
+// none.
+constexpr std::string_view kScript = R"script(
+a=$(uname -m); u=$(id -u)
+if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then exec "$p" dial; fi
+for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+  if [ -x "$b/$h-$a/ivy-node" ] && [ -O "$b" ]; then exec "$b/$h-$a/ivy-node" dial; fi
+done
+need() { printf '\001ivy:need %s %s\n' "$a" "${SLURMD_NODENAME:-$(uname -n)}"; }
+skip() { while read -r l; do [ "$l" = end ] && return; done; exit 1; }
+need; skip; tried=
+while read -r w m n s c; do
+  [ "$w" = bundle ] || exit 1
+  if [ "$m" = "$a" ]; then eval "$(head -c "$c")"; else head -c "$((c + n))" > /dev/null; fi
+  skip
+done
+)script";
+
+// Runs with a, h, n, s, tried and u of the script above. Reads the bundle once, whatever becomes of
+// it; a directory in which it cannot be put is not tried again. A candidate is refused when it is
+// somebody else's or a link, and when programs may not run there.
+constexpr std::string_view kInstallScript = R"script(
+umask 077
+why= t=
+x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
+for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+  case " $tried " in *" $b "*) continue ;; esac
+  d=$b/$h-$a t=
+  e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
+  if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
+  e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
+  e=$(mktemp -d "$b/.new.XXXXXX" 2>&1) || { x "$e"; continue; }
+  t=$e
+  e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
+  e=$("$t/try" 2>&1) || { x "programs may not run there (${e##*: })"; continue; }
+  break
+done
+if [ -z "$t" ]; then
+  head -c "$n" > /dev/null
+  printf '\001ivy:fail %s %s\n' "${SLURMD_NODENAME:-$(uname -n)}" "$(printf %s "$lost${why%; }" | tr '\n' ' ')"
+  exit 4
+fi
+e=$(head -c "$n" | { cat > "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || x "$e"
+if [ -n "$t" ]; then
+  e=$(sha256sum < "$t/bundle" 2>&1)
+  [ "${e%% *}" = "$s" ] || x "what arrived is not what was sent ($e)"
+fi
+if [ -n "$t" ]; then mkdir "$t/in" && e=$(cd "$t/in" && tar -xof ../bundle 2>&1) || x "$e"; fi
+if [ -n "$t" ]; then e=$("$t/in/ivy-node" --version 2>&1) || x "ivy-node does not run: $e"; fi
+if [ -n "$t" ]; then
+  [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
+  rm -rf "$d/in"
+  [ -x "$d/ivy-node" ] || mv -f "$t"/in/* "$d/" 2> /dev/null
+  rm -rf "$t"; t=
+  if [ -x "$d/ivy-node" ]; then exec "$d/ivy-node" dial; fi
+fi
+tried="$tried $b" lost="$lost$why"
+need
+)script";
+
+// In single quotes, whatever the text holds.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+template <class Patterns>
+bool matches_any(const Patterns& patterns, std::string_view name) {
+  return std::any_of(std::begin(patterns), std::end(patterns), [&](std::string_view pattern) {
+    return env_pattern_matches(pattern, name);
+  });
+}
+
+std::optional<std::string_view> behind(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  return text.substr(prefix.size());
+}
+
+std::string_view take_word(std::string_view& text) {
+  const std::size_t blank = text.find(' ');
+  const std::string_view word = text.substr(0, blank);
+  text.remove_prefix(blank == std::string_view::npos ? text.size() : blank + 1);
+  return word;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = text.substr(0, end);
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back(line);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return lines;
+}
+
+// srun's last error is mostly what follows from the first.
+std::string_view telling_line_of(std::string_view said) {
+  std::string_view telling;
+  for (const std::string_view line : lines_of(said)) {
+    if (is_srun_noise(line) || parse_tasks_ended(line)) continue;
+    const bool is_error = line.find("error:") != std::string_view::npos ||
+                          line.find("fatal:") != std::string_view::npos ||
+                          line.find("CANCELLED") != std::string_view::npos ||
+                          line.find("unrecognized option") != std::string_view::npos ||
+                          line.starts_with("ivy-node:");
+    if (is_error) return line;
+    if (telling.empty()) telling = line;
+  }
+  return telling;
+}
+
+struct KnownFailure {
+  std::string_view words;
+  const char* fix;
+};
+constexpr KnownFailure kKnownFailures[] = {
+    {"unrecognized option", "--srun-args or this Slurm's srun: srun --help lists what it knows"},
+    {"nvalid job id", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
+    {"already complete", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
+    {"CANCELLED", "the step or the whole job was cancelled (scancel, time limit, preemption)"},
+    {"odes are busy", "another step holds the hosts: end it, or start it with srun --overlap"},
+    {"emory", "another step holds the memory: start it with srun --overlap or a smaller --mem"},
+    {"ontact slurm controller", "ask the cluster's administrator: slurmctld does not answer"},
+};
+
+}  // namespace
+
+std::optional<SlurmVersion> parse_slurm_version(std::string_view text) {
+  const std::size_t begin = text.find_first_of("0123456789");
+  if (begin == std::string_view::npos) return std::nullopt;
+  text = text.substr(begin);
+  SlurmVersion version;
+  const char* const end = text.data() + text.size();
+  const auto year = std::from_chars(text.data(), end, version.year);
+  if (year.ec != std::errc() || year.ptr == end || *year.ptr != '.') return std::nullopt;
+  const auto month = std::from_chars(year.ptr + 1, end, version.month);
+  if (month.ec != std::errc()) return std::nullopt;
+  return version;
+}
+
+std::vector<std::string> srun_command(const StepRequest& request) {
+  std::vector<std::string> words = {"srun"};
+  if (request.version && *request.version >= kExternalLauncher) {
+    words.emplace_back("--external-launcher");
+  } else if (!request.version || *request.version >= kOverlap) {
+    // Before 20.11 steps shared without being asked.
+    words.insert(words.end(), {"--overlap", "--whole", "--mem=0"});
+  }
+  const std::string count = std::to_string(request.hosts.size());
+  words.insert(words.end(), {"--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1"});
+  if (!request.is_whole_allocation) words.push_back("--nodelist=" + nodelist_text(request.hosts));
+  for (const char* const word :
+       {"--mpi=none", "--cpu-bind=none",
+        // One host's end is for us to judge, not for Slurm.
+        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all", "--export=ALL",
+        "--chdir=/", "--job-name=ivyrun"}) {
+    words.emplace_back(word);
+  }
+  words.insert(words.end(), request.more_words.begin(), request.more_words.end());
+  words.insert(words.end(), {"/bin/sh", "-c", request.script});
+  return words;
+}
+
+bool is_hidden_from_srun(std::string_view name) { return matches_any(kHidden, name); }
+
+Environment srun_environment(const Environment& caller, bool several_hosts) {
+  Environment kept;
+  for (const EnvVariable& variable : caller) {
+    if (is_hidden_from_srun(variable.name)) continue;
+    if (several_hosts && matches_any(kVisibleDevices, variable.name)) continue;
+    kept.push_back(variable);
+  }
+  return kept;
+}
+
+std::string step_script(const std::string& own_binary, const std::string& version_line,
+                        const std::string& bundle_name) {
+  return "p=" + quoted(own_binary) + " v=" + quoted(version_line) + " h=" + quoted(bundle_name) +
+         " lost=" + std::string(kScript);
+}
+
+std::string bundle_header(const std::string& architecture, std::size_t bytes,
+                          const std::string& sha256) {
+  return "bundle " + architecture + " " + std::to_string(bytes) + " " + sha256 + " " +
+         std::to_string(kInstallScript.size()) + "\n" + std::string(kInstallScript);
+}
+
+std::optional<StepAnswer> parse_step_answer(std::string_view line) {
+  const std::size_t marker = line.find(kMarker);
+  if (marker == std::string_view::npos) return std::nullopt;
+  line = line.substr(marker + kMarker.size());
+  StepAnswer answer;
+  if (auto rest = behind(line, "need ")) {
+    answer.architecture = take_word(*rest);
+    answer.node = *rest;
+  } else if (auto failed = behind(line, "fail ")) {
+    answer.kind = StepAnswer::Kind::kFail;
+    answer.node = take_word(*failed);
+    answer.text = *failed;
+  } else {
+    return std::nullopt;
+  }
+  const bool is_whole = answer.kind == StepAnswer::Kind::kFail || !answer.architecture.empty();
+  if (answer.node.empty() || !is_whole) return std::nullopt;
+  return answer;
+}
+
+std::optional<TasksEnded> parse_tasks_ended(std::string_view line) {
+  std::optional<std::string_view> rest = behind(line, "srun: error: ");
+  if (!rest) rest = behind(line, "srun: ");
+  if (!rest) return std::nullopt;
+  const std::size_t colon = rest->find(": task");
+  if (colon == std::string_view::npos) return std::nullopt;
+  const Result<std::vector<std::string>> nodes = parse_nodelist(rest->substr(0, colon));
+  if (!nodes.ok()) return std::nullopt;
+  const std::string_view tail = rest->substr(colon + 2);
+  const std::size_t how = tail.find(": ");
+  if (how == std::string_view::npos) return std::nullopt;
+  return TasksEnded{*nodes, std::string(tail.substr(how + 2))};
+}
+
+bool is_waiting_for_resources(std::string_view line) {
+  return line.find("step creation temporarily disabled") != std::string_view::npos ||
+         line.find("step creation still disabled") != std::string_view::npos;
+}
+
+bool is_srun_noise(std::string_view line) {
+  return line.find("lacks support for cpu binding") != std::string_view::npos;
+}
+
+Error srun_failure(std::string_view said, const std::string& ended) {
+  const std::string_view telling = telling_line_of(said);
+  Error error{Code::kUnavailable, "srun " + ended, ""};
+  if (!telling.empty()) error.message += ": " + std::string(telling);
+  for (const KnownFailure& known : kKnownFailures) {
+    if (telling.find(known.words) == std::string_view::npos) continue;
+    error.fix = known.fix;
+    break;
+  }
+  return error;
+}
+
+}  // namespace ivy

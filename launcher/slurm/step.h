@@ -1,0 +1,90 @@
+// The one srun that starts a supervisor on every host of an allocation: its words, its environment,
+// what its hosts run before there is an ivy-node, and what its own words mean. Pure; thread: any.
+// See "The step" in launcher/slurm/README.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/env.h"
+#include "proto/status.h"
+
+namespace ivy {
+
+struct SlurmVersion {
+  int year = 0;
+  int month = 0;
+  auto operator<=>(const SlurmVersion&) const = default;
+};
+
+// From "slurm-wlm 22.05.8" or "slurm 23.11.4". Nothing: it says no version.
+std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
+
+struct StepRequest {
+  std::optional<SlurmVersion> version;  // Unknown: options that every Slurm since 20.11 has.
+  std::vector<std::string> hosts;       // Slurm's names.
+  bool is_whole_allocation = true;      // These are all of the allocation's.
+  std::vector<std::string> more_words;  // --srun-args, behind ours: for srun the last value wins.
+  std::string script;                   // step_script()
+};
+
+// The whole argv. The step takes every processor, device and byte of memory that the job has on
+// these hosts and counts as using none, so that the user's own srun runs beside it.
+std::vector<std::string> srun_command(const StepRequest& request);
+
+// What srun is given of the caller's environment: not what it would read as an option of this step,
+// nor, with several hosts, which accelerators are visible on this one.
+Environment srun_environment(const Environment& caller, bool several_hosts);
+// Left out for srun's sake alone: workers get it back (SLURM_CPUS_PER_TASK and the like).
+bool is_hidden_from_srun(std::string_view name);
+
+// ---- Before there is an ivy-node -----------------------------------------------------------------
+//
+// Standard input goes to all hosts alike (--input=all). A host runs the launcher's own ivy-node
+// where it sees that file, else one that was put there before; else it asks, and takes from its
+// input what is then sent to all:
+//
+//   order  { "bundle ARCH BYTES SHA256 SCRIPT_BYTES" script tar  order }
+//   answers, on standard output:   \001ivy:need ARCH NODE      \001ivy:fail NODE TEXT
+
+// For /bin/sh -c. own_binary: the launcher's path of ivy-node. version_line: what its --version
+// prints. bundle_name: NodeUpload::name().
+std::string step_script(const std::string& own_binary, const std::string& version_line,
+                        const std::string& bundle_name);
+// What stands before the bundle's own bytes.
+std::string bundle_header(const std::string& architecture, std::size_t bytes,
+                          const std::string& sha256);
+// A host that could not put the bundle into one of three directories asks for it again.
+inline constexpr int kMostBundlesOfAKind = 3;
+
+struct StepAnswer {
+  enum class Kind { kNeed, kFail };
+  Kind kind = Kind::kNeed;
+  std::string architecture;  // kNeed
+  std::string node;
+  std::string text;  // kFail
+};
+// A line of a host's standard output; nothing when it is not ours.
+std::optional<StepAnswer> parse_step_answer(std::string_view line);
+
+// ---- What srun says ------------------------------------------------------------------------------
+
+// "srun: error: node[2-3]: tasks 1-2: Exited with exit code 4": these hosts take part no more.
+struct TasksEnded {
+  std::vector<std::string> nodes;
+  std::string how;  // "Exited with exit code 4"
+};
+std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
+// srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
+bool is_waiting_for_resources(std::string_view line);
+// Of no use to anybody: that this cluster binds no processors, which nobody has asked for.
+bool is_srun_noise(std::string_view line);
+
+// Why there is no step (any more). `said`: srun's standard error, noise included. `ended`: how srun
+// ended, in words. The message holds srun's telling line; the fix is for what is known.
+Error srun_failure(std::string_view said, const std::string& ended);
+
+}  // namespace ivy
