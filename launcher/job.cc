@@ -118,6 +118,10 @@ void Job::start(std::function<void(int, int)> over) {
   set_note_handler(carriers_, [this](const std::string& text) {
     if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
   });
+  set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
+    if (request_.allocation_end != nullptr)
+      request_.allocation_end->received(signal, SignalSource::kStep, ranks_have_it);
+  });
   if (request_.record) return resume_job();
   open_sessions();
   start_timers();

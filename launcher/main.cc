@@ -250,6 +250,21 @@ ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Envir
   return found;
 }
 
+ivy::Result<void> fits_slurm(const ivy::Options& options, const std::vector<ivy::Host>& hosts) {
+  if (!ivy::is_carried_by_slurm(options, hosts.front())) return {};
+  if (!options.allocation)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--transport slurm: this is no Slurm allocation (SLURM_JOB_ID is not set)",
+                      "start ivyrun inside sbatch or salloc, or leave --transport out"};
+  // Hosts dial back to the launcher that started them, and know of no other.
+  if (options.detach && options.lease)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--detach --lease: on hosts of " + options.allocation->name() +
+                          " a job cannot outlive its launcher",
+                      "leave --lease out: the batch script lives as long as its job"};
+  return {};
+}
+
 int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
@@ -274,6 +289,8 @@ int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocat
                                  "several hosts on one"});
     }
   }
+  if (const ivy::Result<void> fits = fits_slurm(options, request.hosts); !fits.ok())
+    return complain(fits.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";

@@ -229,8 +229,7 @@ Result<void> SrunStep::open_door() {
     if (const auto self = weak.lock()) self->deliver(host, std::move(stream));
   };
   handlers.signal = [weak = weak_from_this()](const DialGreeting& greeting) {
-    const auto self = weak.lock();
-    if (self && self->on_signal_) self->on_signal_(greeting.signal, greeting.whole_tree);
+    if (const auto self = weak.lock()) self->take_signal(greeting);
   };
   handlers.stranger = [this](const std::string& address, const std::string& why) {
     context_.note("stranger", "warning: dropped a connection of " + address +
@@ -275,6 +274,16 @@ Result<void> SrunStep::start_srun() {
       loop_, command, srun_environment(environment_of(environ), places_.size() > 1), handlers));
   srun_->write(order_);
   return {};
+}
+
+void SrunStep::take_signal(const DialGreeting& greeting) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto before = signalled_at_.find(greeting.signal);
+  if (before != signalled_at_.end() && now - before->second < kSameSignal) return;
+  signalled_at_[greeting.signal] = now;
+  log::debug("step: Slurm has sent signal " + std::to_string(greeting.signal) + " to " +
+             (greeting.whole_tree ? "every process" : "its tasks"));
+  if (on_signal_) on_signal_(greeting.signal, greeting.whole_tree);
 }
 
 std::string SrunStep::listening_text() const {

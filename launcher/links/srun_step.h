@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,7 +49,9 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   void wait_for(const OpenRequest& request, const std::string& host, Guest& guest);
   void leave(std::uint32_t host, const Guest& guest);
 
-  // Slurm has signalled the step: the signal, and whether every process of the step has it.
+  // Slurm has signalled the step: the signal, and whether every process of the step has it. What
+  // several hosts report within kSameSignal is one signal.
+  static constexpr std::chrono::seconds kSameSignal{2};
   void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
     on_signal_ = std::move(handler);
   }
@@ -78,6 +81,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   Result<void> start_srun();
   Result<std::vector<std::string>> own_addresses() const;
   void deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream);
+  void take_signal(const DialGreeting& greeting);
   void take_answer(const std::string& line);
   void take_error(const std::string& line);
   void send_bundle(const std::string& architecture);
@@ -108,6 +112,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   std::size_t hosts_to_come_ = 0;
   bool is_started_ = false;
   std::function<void(int, bool)> on_signal_;
+  std::map<int, std::chrono::steady_clock::time_point> signalled_at_;
   std::function<void()> done_;
   boost::asio::steady_timer timer_;
 };

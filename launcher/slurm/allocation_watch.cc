@@ -142,15 +142,15 @@ void AllocationWatch::step() {
   schedule();
 }
 
-void AllocationWatch::received(int signal, SignalSource source) {
+void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_it) {
   switch (end_.received(signal, source, now_ms())) {
     case SignalMeaning::kInterrupt:
       return handlers_.interrupt(signal);
     case SignalMeaning::kPassOn:
-      if (source != SignalSource::kStep) handlers_.pass_on(signal);
+      if (!ranks_have_it) handlers_.pass_on(signal);
       break;
     case SignalMeaning::kNotice:
-      handlers_.notice(signal, source == SignalSource::kStep);
+      handlers_.notice(signal, ranks_have_it);
       break;
     case SignalMeaning::kKnown:
       log::debug(signal_name(signal) + " again: the ranks have it already");

@@ -37,7 +37,8 @@ class AllocationWatch {
   void start(Handlers handlers);
   void stop();
 
-  void received(int signal, SignalSource source);
+  // ranks_have_it: Slurm has sent it to every process of the step, not to its tasks alone.
+  void received(int signal, SignalSource source, bool ranks_have_it = false);
   // The usual grace, cut to the time that is left.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual) const;
   bool is_last_call() const;
