@@ -126,6 +126,7 @@ class Supervisor {
   void wait_tick();
   void on_tick();
   void wait_signal();
+  void tell_signal(int signal);
   void wait_warden();
 
   boost::asio::io_context loop_{1};
@@ -144,7 +145,7 @@ class Supervisor {
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { containment_->spare(pid); }};
+                     [this](pid_t pid) { containment_->spare(pid); }, start_.in_step};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -186,6 +187,8 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return process_of(rank); }}) {}
 
 int Supervisor::run() {
+  if (start_.in_step)
+    for (const int signal : {SIGUSR1, SIGUSR2}) signals_.add(signal);
   wait_tick();
   wait_signal();
   wait_warden();
@@ -734,11 +737,19 @@ void Supervisor::wait_signal() {
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
     const bool is_told = start_.in_step && lease_.state() == LeaseState::kAttached;
+    if (is_told && signal != SIGCHLD) tell_signal(signal);
     if (signal == SIGTERM && !is_told)
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();
   });
+}
+
+// Before any exit that follows from it, so that the launcher knows why.
+void Supervisor::tell_signal(int signal) {
+  Event event;
+  event.mutable_signalled()->set_signal(signal);
+  send(event);
 }
 
 void Supervisor::wait_warden() {
