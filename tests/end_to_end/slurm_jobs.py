@@ -1,0 +1,121 @@
+"""Jobs of a real Slurm on the test hosts: sbatch, salloc, and what Slurm says about them."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+
+from launching import REPOSITORY, Finished, wait_until
+
+import leftovers  # (found by way of launching)
+
+SLURM = os.path.join(REPOSITORY, "tests/testbed/slurm")
+CONFIGURATION = "/srv/ivyshared/slurm/slurm.conf"
+
+
+def control(bed, *words):
+    """`slurm up cgroup` and the like; returns what went wrong, or nothing."""
+    done = subprocess.run([SLURM, *words], env={**os.environ, "IVY_TESTBED": bed.state},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return done.stderr.strip() if done.returncode else ""
+
+
+class Batch:
+    """One job of sbatch."""
+
+    def __init__(self, slurm, number, output):
+        self.slurm, self.number, self.output = slurm, number, output
+
+    def text(self):
+        with contextlib.suppress(FileNotFoundError):
+            return self.slurm.launcher.read(self.output).decode(errors="replace")
+        return ""
+
+    def state(self):
+        """COMPLETED, FAILED, CANCELLED, RUNNING ..."""
+        said = self.slurm.command("scontrol", "-o", "show", "job", str(self.number)).out.decode()
+        match = re.search(r"JobState=(\S+)", said)
+        return match[1] if match else "GONE"
+
+    def exit_code(self):
+        said = self.slurm.command("scontrol", "-o", "show", "job", str(self.number)).out.decode()
+        return int(re.search(r"ExitCode=(\d+):", said)[1])
+
+    def wait_for(self, pattern, limit=30, count=1):
+        wait_until(lambda: len(re.findall(pattern, self.text())) >= count, limit,
+                   f"{count} x {pattern!r} in the output of job {self.number}")
+
+    def finish(self, limit=60):
+        """What ivyrun would have left on a terminal: both streams are one file."""
+        wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit,
+                   f"the end of job {self.number}: {self.text()[-3000:]}")
+        text = self.text().encode()
+        return Finished(self.exit_code(), text, text, 0)
+
+
+class Slurm:
+    """As an ordinary user on node1."""
+
+    def __init__(self, launcher, track):
+        self.launcher, self.track = launcher, track
+        self.bed = launcher.bed
+        self.environment = {"SLURM_CONF": CONFIGURATION}
+
+    def command(self, *words, limit=30):
+        return self.launcher.run_program(*words, env=self.environment, limit=limit)
+
+    def start(self, options, *words, env=None):
+        """salloc OPTIONS ivyrun WORDS"""
+        return self.launcher.start_program("salloc", "--quiet", *options, self.launcher.ivyrun(),
+                                           *words, env={**self.environment, **(env or {})})
+
+    def run(self, options, *words, limit=60, env=None):
+        with self.start(options, *words, env=env) as run:
+            return run.finish(limit)
+
+    def batch(self, options, script):
+        """script: the lines of a shell; IVYRUN stands for the program."""
+        text = "#!/bin/bash\n" + script.replace("IVYRUN", self.launcher.ivyrun()) + "\n"
+        path = self.launcher.file("job.sh", text, 0o755)
+        done = self.command("sbatch", "--parsable", "-o", f"{self.launcher.directory}/job.out",
+                            "-D", self.launcher.directory, *options, path)
+        assert done.code == 0, done
+        return Batch(self, int(done.out), "job.out")
+
+    def idle(self, wanted):
+        """Hosts that Slurm would give to anybody at once."""
+        said = self.command("sinfo", "-h", "-t", "idle", "-o", "%D").out.split()
+        return sum(int(word) for word in said) >= wanted
+
+    def cancel_all(self):
+        self.command("scancel", "-u", "ivyuser")
+        self.command("scancel", "-u", "root")
+        wait_until(lambda: not self.command("squeue", "-h").out.strip(), 30, "an empty queue")
+
+    def listening(self, run):
+        """(address, port) on which the hosts of this ivyrun dial back."""
+        pid = run.pid()
+        sockets = set()
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                sockets.add(os.readlink(f"/proc/{pid}/fd/{entry}"))
+        with open(f"/proc/{pid}/net/tcp") as table:
+            for line in table.readlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    address, port = fields[1].split(":")
+                    numbers = reversed(bytes.fromhex(address))
+                    return ".".join(map(str, numbers)), int(port, 16)
+        return None
+
+    def kill(self, host, name, number=signal.SIGKILL):
+        """Every process of that name on a host; returns how many there were."""
+        pids = [process.pid for process in leftovers.processes_of(self.bed.init_pid(host))
+                if process.state != "Z" and process.name == name.encode()]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return len(pids)
+
+

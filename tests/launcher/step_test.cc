@@ -1,0 +1,193 @@
+#include "launcher/slurm/step.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace ivy::test {
+namespace {
+
+bool has(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+TEST(SlurmVersion, IsReadFromWhatSrunPrints) {
+  const struct {
+    const char* text;
+    std::optional<SlurmVersion> version;
+  } cases[] = {
+      {"slurm-wlm 22.05.8", SlurmVersion{22, 5}},   {"slurm 23.11.4", SlurmVersion{23, 11}},
+      {"slurm 24.05.0-0rc1", SlurmVersion{24, 5}},  {"slurm 20.02", SlurmVersion{20, 2}},
+      {"srun: error: no config", std::nullopt},     {"", std::nullopt},
+      {"slurm 23", std::nullopt},                   {"slurm 23.x", std::nullopt},
+  };
+  for (const auto& each : cases)
+    EXPECT_EQ(parse_slurm_version(each.text), each.version) << each.text;
+}
+
+TEST(SrunCommand, TakesPartInTheJobWithoutTakingAnything) {
+  StepRequest request;
+  request.hosts = {"node1", "node2", "node3"};
+  request.script = "the script";
+  const struct {
+    std::optional<SlurmVersion> version;
+    bool external;
+    bool overlap;
+  } cases[] = {
+      {SlurmVersion{26, 5}, true, false},  {SlurmVersion{23, 11}, true, false},
+      {SlurmVersion{23, 2}, false, true},  {SlurmVersion{22, 5}, false, true},
+      {SlurmVersion{20, 11}, false, true}, {SlurmVersion{20, 2}, false, false},
+      {std::nullopt, false, true},
+  };
+  for (const auto& each : cases) {
+    request.version = each.version;
+    const std::vector<std::string> words = srun_command(request);
+    EXPECT_EQ(words.front(), "srun");
+    EXPECT_EQ(has(words, "--external-launcher"), each.external);
+    EXPECT_EQ(has(words, "--overlap"), each.overlap);
+    EXPECT_EQ(has(words, "--whole"), each.overlap);
+    EXPECT_EQ(has(words, "--mem=0"), each.overlap);
+    for (const char* const word :
+         {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--mpi=none", "--cpu-bind=none",
+          "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all", "--export=ALL"})
+      EXPECT_TRUE(has(words, word)) << word;
+    EXPECT_FALSE(has(words, "--nodelist=node[1-3]"));
+    EXPECT_EQ(words.back(), "the script");
+  }
+}
+
+TEST(SrunCommand, NamesHostsThatAreNotTheWholeAllocation) {
+  StepRequest request;
+  request.hosts = {"node3", "node1"};
+  request.is_whole_allocation = false;
+  EXPECT_TRUE(has(srun_command(request), "--nodelist=node[3,1]"));
+}
+
+TEST(SrunCommand, TheUsersWordsComeBehindOurs) {
+  StepRequest request;
+  request.hosts = {"a"};
+  request.more_words = {"--mpi=pmix", "--time=5"};
+  request.script = "s";
+  const std::vector<std::string> words = srun_command(request);
+  const auto ours = std::find(words.begin(), words.end(), "--mpi=none");
+  const auto theirs = std::find(words.begin(), words.end(), "--mpi=pmix");
+  EXPECT_LT(ours, theirs);
+  EXPECT_EQ(std::vector<std::string>(words.end() - 4, words.end()),
+            (std::vector<std::string>{"--time=5", "/bin/sh", "-c", "s"}));
+}
+
+TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
+  Environment caller;
+  for (const char* const name :
+       {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_CPUS_PER_TASK",
+        "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE",
+        "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_GPUS", "SLURM_GPUS_PER_TASK",
+        "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE", "SLURM_LABELIO", "SLURM_KILL_BAD_EXIT",
+        "SLURM_WAIT", "SLURM_HOSTFILE", "SLURM_EXPORT_ENV", "SLURM_TIMELIMIT"}) {
+    caller.push_back({name, "1"});
+    EXPECT_TRUE(is_hidden_from_srun(name)) << name;
+  }
+  EXPECT_TRUE(srun_environment(caller, true).empty());
+  const Environment kept = {{"SLURM_JOB_ID", "7"},       {"SLURM_JOBID", "7"},
+                            {"SLURM_CONF", "/x"},        {"SLURM_CLUSTER_NAME", "c"},
+                            {"SLURM_JOB_NODELIST", "n"}, {"SLURM_GPUS_ON_NODE", "4"},
+                            {"PATH", "/bin"},            {"HOME", "/h"}};
+  EXPECT_EQ(srun_environment(kept, true), kept);
+}
+
+TEST(SrunEnvironment, DevicesOfThisHostAreNotThoseOfOthers) {
+  const Environment caller = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0"}};
+  EXPECT_TRUE(srun_environment(caller, true).empty());
+  EXPECT_EQ(srun_environment(caller, false), caller);
+}
+
+TEST(StepScript, QuotesWhatItIsGiven) {
+  const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
+  EXPECT_TRUE(script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
+}
+
+TEST(StepScript, TheHeaderCountsWhatStandsBehindIt) {
+  const std::string header = bundle_header("x86_64", 123, "cafe");
+  const std::size_t newline = header.find('\n');
+  EXPECT_EQ(header.substr(0, newline),
+            "bundle x86_64 123 cafe " + std::to_string(header.size() - newline - 1));
+}
+
+TEST(StepAnswer, IsFoundAmongWhatHostsPrint) {
+  const std::optional<StepAnswer> need = parse_step_answer("noise\001ivy:need x86_64 node3");
+  ASSERT_TRUE(need);
+  EXPECT_EQ(need->kind, StepAnswer::Kind::kNeed);
+  EXPECT_EQ(need->architecture, "x86_64");
+  EXPECT_EQ(need->node, "node3");
+  const std::optional<StepAnswer> fail = parse_step_answer("\001ivy:fail node3 /tmp: no room; x");
+  ASSERT_TRUE(fail);
+  EXPECT_EQ(fail->kind, StepAnswer::Kind::kFail);
+  EXPECT_EQ(fail->node, "node3");
+  EXPECT_EQ(fail->text, "/tmp: no room; x");
+  for (const char* const line : {"", "hello", "ivy:need x86_64 node3", "\001ivy:need", "\001ivy:need x",
+                                 "\001ivy:fail", "\001ivy:ready"})
+    EXPECT_FALSE(parse_step_answer(line)) << line;
+}
+
+TEST(SrunWords, TasksThatHaveEnded) {
+  const struct {
+    const char* line;
+    std::vector<std::string> nodes;
+    const char* how;
+  } cases[] = {
+      {"srun: error: node1: task 0: Exited with exit code 4", {"node1"}, "Exited with exit code 4"},
+      {"srun: error: node[2-3]: tasks 1-2: Killed", {"node2", "node3"}, "Killed"},
+      {"srun: error: n1,gpu[01-02]: tasks 0-2: Segmentation fault (core dumped)",
+       {"n1", "gpu01", "gpu02"},
+       "Segmentation fault (core dumped)"},
+      {"srun: node4: task 3: Terminated", {"node4"}, "Terminated"},
+  };
+  for (const auto& each : cases) {
+    const std::optional<TasksEnded> ended = parse_tasks_ended(each.line);
+    ASSERT_TRUE(ended) << each.line;
+    EXPECT_EQ(ended->nodes, each.nodes);
+    EXPECT_EQ(ended->how, each.how);
+  }
+  for (const char* const line :
+       {"srun: error: Unable to create step for job 5: Invalid job id specified", "node1: task 0: x",
+        "srun: error: node[1-: task 0: Killed", "srun: error: node1: task 0", ""})
+    EXPECT_FALSE(parse_tasks_ended(line)) << line;
+}
+
+TEST(SrunWords, WhatTheFailureSays) {
+  const struct {
+    const char* said;
+    const char* message;
+    const char* fix;
+  } cases[] = {
+      {"srun: unrecognized option '--external-launcher'\nTry \"srun --help\" for more information\n",
+       "unrecognized option '--external-launcher'", "--srun-args"},
+      {"srun: cluster configuration lacks support for cpu binding\n"
+       "srun: error: Unable to create step for job 9: Job/step already completing or completed\n",
+       "already completing", ""},
+      {"srun: error: Unable to create step for job 9: Invalid job id specified\n",
+       "Invalid job id", "new sbatch or salloc"},
+      {"srun: error: node1: task 0: Killed\nslurmstepd-node1: error: *** STEP 3.0 ON node1 CANCELLED "
+       "AT 2026-01-01T00:00:00 ***\n",
+       "CANCELLED AT", "cancelled"},
+      {"srun: error: Unable to contact slurm controller (connect failure)\n", "slurm controller",
+       "slurmctld"},
+      {"", "srun has ended (exit 1)", ""},
+  };
+  for (const auto& each : cases) {
+    const Error error = srun_failure(each.said, "has ended (exit 1)");
+    EXPECT_NE(error.message.find(each.message), std::string::npos) << error.message;
+    EXPECT_NE(error.fix.find(each.fix), std::string::npos) << error.fix;
+  }
+}
+
+TEST(SrunWords, WaitingAndNoise) {
+  EXPECT_TRUE(is_waiting_for_resources(
+      "srun: Job 5 step creation temporarily disabled, retrying (Requested nodes are busy)"));
+  EXPECT_TRUE(is_waiting_for_resources("srun: Job 5 step creation still disabled, retrying (x)"));
+  EXPECT_FALSE(is_waiting_for_resources("srun: Step created for job 5"));
+  EXPECT_TRUE(is_srun_noise("srun: cluster configuration lacks support for cpu binding"));
+}
+
+}  // namespace
+}  // namespace ivy::test
