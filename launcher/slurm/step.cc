@@ -162,9 +162,8 @@ std::string quoted(const std::string& text) {
 
 template <class Patterns>
 bool matches_any(const Patterns& patterns, std::string_view name) {
-  return std::any_of(std::begin(patterns), std::end(patterns), [&](std::string_view pattern) {
-    return env_pattern_matches(pattern, name);
-  });
+  return std::any_of(std::begin(patterns), std::end(patterns),
+                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
 }
 
 std::optional<std::string_view> behind(std::string_view text, std::string_view prefix) {
@@ -246,11 +245,10 @@ std::vector<std::string> srun_command(const StepRequest& request) {
   const std::string count = std::to_string(request.hosts.size());
   words.insert(words.end(), {"--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1"});
   if (!request.is_whole_allocation) words.push_back("--nodelist=" + nodelist_text(request.hosts));
-  for (const char* const word :
-       {"--mpi=none", "--cpu-bind=none",
-        // One host's end is for us to judge, not for Slurm.
-        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all", "--export=ALL",
-        "--chdir=/", "--job-name=ivyrun"}) {
+  for (const char* const word : {"--mpi=none", "--cpu-bind=none",
+                                 // One host's end is for us to judge, not for Slurm.
+                                 "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all",
+                                 "--export=ALL", "--chdir=/", "--job-name=ivyrun"}) {
     words.emplace_back(word);
   }
   words.insert(words.end(), request.more_words.begin(), request.more_words.end());
