@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +129,7 @@ class Supervisor {
   void wait_signal();
   void tell_signal(int signal);
   void wait_warden();
+  void wait_step_task();
 
   boost::asio::io_context loop_{1};
   const SupervisorStart start_;
@@ -139,13 +141,14 @@ class Supervisor {
   boost::asio::steady_timer ending_timer_{loop_};
   boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM};
   boost::asio::posix::stream_descriptor warden_{loop_};
+  boost::asio::posix::stream_descriptor step_task_{loop_};
 
   std::unique_ptr<Containment> containment_;  // Since Hello.
   ControlServer control_;
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { containment_->spare(pid); }, start_.in_step};
+                     [this](pid_t pid) { containment_->spare(pid); }, start_.step_task != 0};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -187,11 +190,12 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return process_of(rank); }}) {}
 
 int Supervisor::run() {
-  if (start_.in_step)
+  if (start_.step_task != 0)
     for (const int signal : {SIGUSR1, SIGUSR2}) signals_.add(signal);
   wait_tick();
   wait_signal();
   wait_warden();
+  wait_step_task();
   // A child that ended before the signal was watched announces itself no more.
   reap_children();
   loop_.run();
@@ -400,7 +404,7 @@ ContainmentRequest Supervisor::containment_request() const {
           .supervisor = getpid(),
           .warden = start_.warden_pid,
           .proof = CgroupProof::kTrialBirth,
-          .in_step = start_.in_step};
+          .in_step = start_.step_task != 0};
 }
 
 // Its Report has gone out: no process, no open pipe and no byte of it is left here.
@@ -736,7 +740,7 @@ void Supervisor::wait_signal() {
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
-    const bool is_told = start_.in_step && lease_.state() == LeaseState::kAttached;
+    const bool is_told = start_.step_task != 0 && lease_.state() == LeaseState::kAttached;
     if (is_told && signal != SIGCHLD) tell_signal(signal);
     if (signal == SIGTERM && !is_told)
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
@@ -761,6 +765,18 @@ void Supervisor::wait_warden() {
                      });
 }
 
+void Supervisor::wait_step_task() {
+  if (start_.step_task == 0) return;
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, start_.step_task, 0u));
+  const auto lost = [this] { order_stop(grace_ns_, "the task of the Slurm step was killed"); };
+  if (fd < 0) return boost::asio::post(loop_, lost);
+  step_task_.assign(fd);
+  step_task_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [lost](const error_code& error) {
+                          if (!error) lost();
+                        });
+}
+
 // A worker costs up to seven descriptors here; the soft limit is often 1024.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -774,7 +790,7 @@ void raise_descriptor_limit() {
 int run_supervisor(const SupervisorStart& start) {
   prefer_short_slices();
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-  if (start.in_step)
+  if (start.step_task != 0)
     for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
   raise_descriptor_limit();
   try {

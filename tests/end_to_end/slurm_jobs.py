@@ -118,8 +118,10 @@ class Slurm:
                 fields = line.split()
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                     address, port = fields[1].split(":")
-                    numbers = reversed(bytes.fromhex(address))
-                    return ".".join(map(str, numbers)), int(port, 16)
+                    numbers = ".".join(map(str, reversed(bytes.fromhex(address))))
+                    # salloc leaves a socket of its own open in what it runs.
+                    if numbers != "0.0.0.0":
+                        return numbers, int(port, 16)
         return None
 
     def kill(self, host, name, number=signal.SIGKILL):

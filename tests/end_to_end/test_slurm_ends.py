@@ -102,7 +102,7 @@ def test_ranks_are_told_and_the_job_is_put_back(slurm):
                        "--steps", "330", "--checkpoint", f"{slurm.launcher.directory}/state.json")
     job.wait_for("is put back into the queue", limit=MINUTE)
     first = job.text()
-    saved = int(re.search(r"SIGTERM: saved at step (\d+)", first)[1])
+    saved = int(re.search(r"0 node1\] SIGTERM: saved at step (\d+)", first)[1])
     assert first.count("begins at step 5\n") == 2 and first.count("SIGTERM: saved") == 2, first
     assert "exit code 75 (origin: launcher)" in first, first
     # Slurm would let it wait for two minutes.
@@ -152,6 +152,18 @@ def test_a_worker_that_fails_is_not_put_back(slurm):
                       f"IVYRUN --stop-before-end 52s --requeue {worker}\necho code $?")
     done = job.finish(MINUTE)
     assert "code 3" in done.err_text and "put back" not in done.err_text, done
+
+
+def test_what_is_cancelled_is_not_put_back(slurm):
+    """scancel's TERM looks like an early notice of Slurm's."""
+    job = slurm.batch(["-N", "1", "-t", "1", "--requeue"],
+                      f"exec IVYRUN --stop-before-end 20s --requeue {RESUME} --checkpoint x.json")
+    job.wait_for("begins at step")
+    time.sleep(1)
+    slurm.command("scancel", str(job.number))
+    job.finish()
+    assert job.state() == "CANCELLED" and "saved at step" in job.text(), job.text()
+    assert "is put back" not in job.text(), job.text()
 
 
 def test_scontrol_that_refuses(slurm):
@@ -254,14 +266,14 @@ def test_no_munge(slurm):
 
 def test_a_node_that_is_drained_goes_on(slurm):
     """Draining lets jobs end: no reason not to start a step there."""
-    job = slurm.batch(["-w", "node[2-3]"], "touch up\nwhile [ ! -e go ]; do sleep 0.1; done\nIVYRUN hostname\n"
+    job = slurm.batch(["-w", "node[1-2]"], "touch up\nwhile [ ! -e go ]; do sleep 0.1; done\nIVYRUN hostname\n"
                       "echo code $?")
     wait_until(lambda: job.state() == "RUNNING", 30, "the job runs")
     root = Slurm(slurm.launcher.as_user("root"), "linuxproc")
-    root.command("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=test")
+    root.command("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=test")
     try:
         slurm.launcher.file("go")
         done = job.finish()
     finally:
-        root.command("scontrol", "update", "NodeName=node3", "State=RESUME")
+        root.command("scontrol", "update", "NodeName=node2", "State=RESUME")
     assert "code 0" in done.err_text and len(done.texts_by_rank()) == 2, done
