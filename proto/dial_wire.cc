@@ -123,8 +123,7 @@ Result<DialOrder> parse_dial_order(std::string_view text) {
 
 std::string encode_dial_greeting(const DialGreeting& greeting) {
   const std::string host = std::to_string(greeting.host);
-  if (greeting.kind == DialGreeting::Kind::kCarrier)
-    return std::string(kCarrierLine) + host + "\n";
+  if (greeting.kind == DialGreeting::Kind::kCarrier) return std::string(kCarrierLine) + host + "\n";
   return std::string(kSignalLine) + host + " " + std::to_string(greeting.signal) +
          (greeting.whole_tree ? " tree\n" : " tasks\n");
 }

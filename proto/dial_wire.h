@@ -5,9 +5,9 @@
 //                                     job HEX32
 //                                     key HEX64                the pre-shared key of this step
 //                                     silence MILLISECONDS     then another way is tried
-//                                     address ADDRESS PORT     one line each, in order of preference
-//                                     host NAME                one line each, in the job's order
-//                                     end
+//                                     address ADDRESS PORT     one line each, in order of
+//                                     preference host NAME                one line each, in the
+//                                     job's order end
 //   first line inside TLS (upwards)   IVYDIAL 1 HOST
 //                                     IVYSIGNAL 1 HOST SIGNAL tasks|tree
 //   answer to the first               IVYOPEN 1 new|reattach JOBID HOST

@@ -34,7 +34,8 @@ bool peer_has_gone(int error) { return error == 0 || error == ECONNRESET || erro
 
 }  // namespace
 
-// ---- The key -------------------------------------------------------------------------------------
+// ---- The key
+// -------------------------------------------------------------------------------------
 
 struct PskTls::Callbacks {
   static const PskTls& of(SSL* connection) {
@@ -95,12 +96,11 @@ Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, st
   SSL_CTX* const context =
       SSL_CTX_new(side == Side::kClient ? TLS_client_method() : TLS_server_method());
   made->context_ = context;
-  const bool is_ready = context != nullptr &&
-                        SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-                        SSL_CTX_set_ciphersuites(context, kCipherName) == 1 &&
-                        SSL_CTX_set1_groups_list(context, "X25519:P-256") == 1 &&
-                        SSL_CTX_set_num_tickets(context, 0) == 1 &&
-                        SSL_CTX_set_max_early_data(context, 0) == 1;
+  const bool is_ready =
+      context != nullptr && SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+      SSL_CTX_set_ciphersuites(context, kCipherName) == 1 &&
+      SSL_CTX_set1_groups_list(context, "X25519:P-256") == 1 &&
+      SSL_CTX_set_num_tickets(context, 0) == 1 && SSL_CTX_set_max_early_data(context, 0) == 1;
   if (!is_ready) return Error{Code::kInternal, "OpenSSL makes no TLS: " + take_error()};
   SSL_CTX_set_app_data(context, made.get());
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
@@ -132,7 +132,8 @@ PskStream PskTls::stream(int socket) {
   return stream;
 }
 
-// ---- One connection ------------------------------------------------------------------------------
+// ---- One connection
+// ------------------------------------------------------------------------------
 
 void PskStream::Free::operator()(ssl_st* connection) const { SSL_free(connection); }
 

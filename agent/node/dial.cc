@@ -259,7 +259,8 @@ class Dialer {
   }
 
   void wait() {
-    std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0}, {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
+    std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
+                               {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
     for (const Carrier& carrier : carriers_) fds.push_back({carrier.news_fd, POLLIN, 0});
     if (poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
     if (fds[0].revents != 0) take_signals();

@@ -45,7 +45,8 @@ void say(int news_fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
 }
 
-// ---- Dialling ------------------------------------------------------------------------------------
+// ---- Dialling
+// ------------------------------------------------------------------------------------
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -89,8 +90,7 @@ int await_connection(int fd) {
 Result<int> connect_to(const DialAddress& address) {
   const std::optional<SocketAddress> target = socket_address(address);
   if (!target) return Error{Code::kInvalidArgument, address.address + " is no numeric address"};
-  const int fd =
-      socket(target->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int fd = socket(target->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -113,7 +113,8 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
   return Error{Code::kUnavailable, "no way to the launcher (" + tried + ")"};
 }
 
-// ---- The first words -----------------------------------------------------------------------------
+// ---- The first words
+// -----------------------------------------------------------------------------
 
 // A stream whose steps are waited for, until a deadline.
 class PatientStream {
@@ -175,12 +176,13 @@ Result<Opening> read_opening(PskStream& stream, int fd) {
   const std::size_t newline = text.find('\n');
   Opening opening;
   opening.request = IVY_TRY(parse_open_line(std::string_view(text).substr(0, newline)));
-  opening.request.in_step = true;
+  opening.request.step_task = getppid();
   opening.rest = text.substr(newline + 1);
   return opening;
 }
 
-// ---- Copying -------------------------------------------------------------------------------------
+// ---- Copying
+// -------------------------------------------------------------------------------------
 
 struct Buffer {
   std::string bytes = std::string(kRelayBufferBytes, '\0');
@@ -306,7 +308,9 @@ class DialCopier {
   }
 
   void wait(bool moved) {
-    const auto wants = [](bool wanted, int event) { return static_cast<short>(wanted ? event : 0); };
+    const auto wants = [](bool wanted, int event) {
+      return static_cast<short>(wanted ? event : 0);
+    };
     std::array<pollfd, 3> fds{};
     fds[0] = {stream_fd_, static_cast<short>(stream_wants_), 0};
     fds[1] = {socket_fd_, wants(up_.is_empty() && !socket_ended_, POLLIN), 0};
@@ -341,7 +345,8 @@ class DialCopier {
   std::optional<Clock::time_point> deadline_;
 };
 
-// ---- One attempt ---------------------------------------------------------------------------------
+// ---- One attempt
+// ---------------------------------------------------------------------------------
 
 int fail(PskStream& stream, int fd, const Error& error) {
   const bool is_missing = error.code == Code::kNotFound;

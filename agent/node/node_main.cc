@@ -28,7 +28,8 @@ int print_usage() {
   std::fprintf(stderr,
                "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
                "usage: ivy-node --version | relay | dial | warden --job ID --host N --carrier-fd N "
-               "--carrier local|relay [--cgroup DIR] [--record FILE] [--step slurm] | rendezvous serve ...\n");
+               "--carrier local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
+               "serve ...\n");
   return kExitUsage;
 }
 
@@ -43,7 +44,7 @@ int warden_role(int argc, char** argv) {
   const Result<void> entered = enter_cgroup(*start);
   if (!entered.ok()) return refuse_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
-  const bool has_place = start->in_step || !start->cgroup.empty();
+  const bool has_place = start->step_task != 0 || !start->cgroup.empty();
   if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
   return run_warden(*start, run_supervisor);
 }

@@ -196,11 +196,12 @@ Result<FirstLine> read_first_line(int fd) {
   const int high = fcntl(carrier_fd, F_DUPFD_CLOEXEC, kWardenCarrierFd + 1);
   if (high < 0 || dup2(high, kWardenCarrierFd) < 0) _exit(kRelayFailed);
   const std::string host = std::to_string(request.host);
+  const std::string task = std::to_string(request.step_task);
   const std::array<const char*, 13> arguments = {
-      "ivy-node",     "warden", "--job",     request.job_id.c_str(), "--host", host.c_str(),
-      "--carrier-fd", "3",      "--carrier", "relay",
+      "ivy-node", "warden", "--job", request.job_id.c_str(), "--host", host.c_str(), "--carrier-fd",
+      "3", "--carrier", "relay",
       // Where nothing follows the list ends.
-      request.in_step ? "--step" : nullptr, "slurm", nullptr};
+      request.step_task != 0 ? "--step" : nullptr, task.c_str(), nullptr};
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
   const Error error = errno_error(Code::kInternal, "start the warden (/proc/self/exe)", errno);
   const std::string line = kFailurePrefix + error.message + "\n";

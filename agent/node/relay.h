@@ -14,6 +14,8 @@
 // Thread: the process's only thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,7 +40,7 @@ struct OpenRequest {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
-  bool in_step = false;  // Not of the line: a scheduler's step holds whatever is started here.
+  pid_t step_task = 0;  // Not of the line: the task of the scheduler's step that we are in.
 };
 
 // The line without its newline. Pure.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,7 +131,9 @@ class Supervisor {
   void wait_tick();
   void on_tick();
   void wait_signal();
+  void tell_signal(int signal);
   void wait_warden();
+  void wait_step_task();
 
   boost::asio::io_context loop_{1};
   const SupervisorStart start_;
@@ -142,6 +145,7 @@ class Supervisor {
   boost::asio::steady_timer ending_timer_{loop_};
   boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM};
   boost::asio::posix::stream_descriptor warden_{loop_};
+  boost::asio::posix::stream_descriptor step_task_{loop_};
 
   std::unique_ptr<Containment> containment_;  // Since Hello.
   ControlServer control_;
@@ -149,7 +153,8 @@ class Supervisor {
   JobPorts ports_;
   Discovery discovery_{loop_, program_directory() + "/ivy-probe", device_root()};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { containment_->spare(pid); }};
+                     [this](pid_t pid) { containment_->spare(pid); },
+                     start_.step_task != 0};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
@@ -196,9 +201,12 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return process_of(rank); }}) {}
 
 int Supervisor::run() {
+  if (start_.step_task != 0)
+    for (const int signal : {SIGUSR1, SIGUSR2}) signals_.add(signal);
   wait_tick();
   wait_signal();
   wait_warden();
+  wait_step_task();
   // A child that ended before the signal was watched announces itself no more.
   reap_children();
   loop_.run();
@@ -418,7 +426,7 @@ ContainmentRequest Supervisor::containment_request() const {
           .supervisor = getpid(),
           .warden = start_.warden_pid,
           .proof = CgroupProof::kTrialBirth,
-          .in_step = start_.in_step};
+          .in_step = start_.step_task != 0};
 }
 
 // Its Report has gone out: no process, no open pipe and no byte of it is left here.
@@ -754,12 +762,20 @@ void Supervisor::wait_signal() {
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
-    const bool is_told = start_.in_step && lease_.state() == LeaseState::kAttached;
+    const bool is_told = start_.step_task != 0 && lease_.state() == LeaseState::kAttached;
+    if (is_told && signal != SIGCHLD) tell_signal(signal);
     if (signal == SIGTERM && !is_told)
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();
   });
+}
+
+// Before any exit that follows from it, so that the launcher knows why.
+void Supervisor::tell_signal(int signal) {
+  Event event;
+  event.mutable_signalled()->set_signal(signal);
+  send(event);
 }
 
 void Supervisor::wait_warden() {
@@ -769,6 +785,18 @@ void Supervisor::wait_warden() {
                      [this](const error_code& error) {
                        if (!error) order_stop(0, "warden lost");
                      });
+}
+
+void Supervisor::wait_step_task() {
+  if (start_.step_task == 0) return;
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, start_.step_task, 0u));
+  const auto lost = [this] { order_stop(grace_ns_, "the task of the Slurm step was killed"); };
+  if (fd < 0) return boost::asio::post(loop_, lost);
+  step_task_.assign(fd);
+  step_task_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [lost](const error_code& error) {
+                          if (!error) lost();
+                        });
 }
 
 // A worker costs up to seven descriptors here; the soft limit is often 1024.
@@ -784,7 +812,7 @@ void raise_descriptor_limit() {
 int run_supervisor(const SupervisorStart& start) {
   prefer_short_slices();
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-  if (start.in_step)
+  if (start.step_task != 0)
     for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
   raise_descriptor_limit();
   try {

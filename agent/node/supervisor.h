@@ -30,9 +30,10 @@ struct SupervisorStart {
   CarrierKind carrier = CarrierKind::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
-  // A scheduler's step holds us. Its signals reach us only where they reach every process below the
-  // step's task, which tells the launcher of them (dial.h): here they mean nothing.
-  bool in_step = false;
+  // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only
+  // where they reach every process below it, and it tells the launcher of them (dial.h): here they
+  // mean nothing. When it dies the scheduler may have lost sight of us: end the job.
+  pid_t step_task = 0;
   bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
 };
 

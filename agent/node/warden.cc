@@ -80,7 +80,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.carrier_fd = kCarrierFd;
   prepared.carrier = start.carrier;
   prepared.tells_outcome = !start.record.empty();
-  prepared.in_step = start.in_step;
+  prepared.step_task = start.step_task;
   prepared.warden_pid = getpid();
   prepared.warden_pidfd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0u));
   if (prepared.warden_pidfd < 0) {
@@ -164,7 +164,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
                                    .supervisor = supervisor,
                                    .warden = getpid(),
                                    .proof = CgroupProof::kNone,
-                                   .in_step = start.in_step};
+                                   .in_step = start.step_task != 0};
   const std::unique_ptr<Containment> containment = make_containment(request);
   ProcessTree tree(request);
 
@@ -226,8 +226,8 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
     start.carrier = value == "local" ? CarrierKind::kLocal : CarrierKind::kRelay;
   } else if (name == "--cgroup" && value.starts_with('/')) {
     start.cgroup = value;
-  } else if (name == "--step" && value == "slurm") {
-    start.in_step = true;
+  } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {
+    start.step_task = static_cast<pid_t>(*number);
   } else if (name == "--record" && value.starts_with('/')) {
     start.record = value;
   } else {

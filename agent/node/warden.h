@@ -21,7 +21,8 @@ struct WardenStart {
   std::uint32_t host = 0;
   int carrier_fd = 3;  // A connected stream socket; given to the supervisor.
   CarrierKind carrier = CarrierKind::kLocal;
-  bool in_step = false;  // A scheduler's step holds us: no scope and no cgroup of our own.
+  // The task of the scheduler's step that holds us: no scope and no cgroup of our own. 0: none.
+  pid_t step_task = 0;
   std::string cgroup;  // Directory of a cgroup v2 to live in; empty: where we were born.
   std::string record;  // Where to tell who we are and how the job ended; empty: nobody asks.
 };
@@ -29,7 +30,7 @@ struct WardenStart {
 using SupervisorMain = int (*)(const SupervisorStart&);
 
 // From the arguments behind "warden": --job HEX32 --host N --carrier-fd N --carrier local|relay
-// [--cgroup DIR] [--record FILE], both absolute, [--step slurm].
+// [--cgroup DIR] [--record FILE], both absolute, [--step PID].
 Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 
 // Moves this process into `start.cgroup`, before it has any child. Nothing to do when it is empty.

@@ -16,8 +16,8 @@ namespace ivy {
 // Everything that links of one job share. Loop thread only; outlives every link.
 class CarrierContext;
 
-// Its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on the hosts
-// of an allocation.
+// Its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on the
+// hosts of an allocation.
 bool is_carried_by_slurm(const Options& options, const Host& host);
 
 // is_this_host: the host is pretended, is written localhost, 127.x, ::1, is this machine's name, or
@@ -44,8 +44,8 @@ void set_note_handler(const std::shared_ptr<CarrierContext>& context,
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler);
 
-// The job is over: what was started to carry it is ended too, within a few seconds. Calls back once,
-// at once where there is nothing of that kind. Null is allowed.
+// The job is over: what was started to carry it is ended too, within a few seconds. Calls back
+// once, at once where there is nothing of that kind. Null is allowed.
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done);
 
 // A closed link for this host. `attempt` counts redials (0 first).

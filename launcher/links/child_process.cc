@@ -99,9 +99,9 @@ Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_contex
   const std::vector<char*> arguments = pointers_of(request.arguments);
   std::vector<char*> environment;
   if (request.environment) environment = pointers_of(*request.environment);
-  const int error = posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes,
-                                 arguments.data(),
-                                 request.environment ? environment.data() : environ);
+  const int error =
+      posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(),
+                   request.environment ? environment.data() : environ);
   if (error != 0) {
     return errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
   }

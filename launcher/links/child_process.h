@@ -26,7 +26,7 @@ struct ChildRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
+  int third_fd = -1;                                    // Becomes descriptor 3; -1: there is none.
   std::optional<std::vector<std::string>> environment;  // "NAME=value"; else ours.
 };
 

@@ -9,10 +9,7 @@ namespace ivy {
 
 DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<SrunStep> step,
                            std::string host, Handlers handlers)
-    : loop_(loop),
-      step_(std::move(step)),
-      host_(std::move(host)),
-      handlers_(std::move(handlers)) {}
+    : loop_(loop), step_(std::move(step)), host_(std::move(host)), handlers_(std::move(handlers)) {}
 
 DialBackLink::~DialBackLink() { close(); }
 

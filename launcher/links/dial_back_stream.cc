@@ -36,14 +36,14 @@ DialBackStream::DialBackStream(tcp::socket socket, PskTls& tls) : socket_(std::m
 }
 
 void DialBackStream::when(Outcome step, Step again) {
-  const auto what =
-      step == Outcome::kWantWrite ? tcp::socket::wait_write : tcp::socket::wait_read;
+  const auto what = step == Outcome::kWantWrite ? tcp::socket::wait_write : tcp::socket::wait_read;
   socket_.async_wait(what, [self = shared_from_this(), again](const error_code& error) {
     if (!error && !self->is_stopped_) (self.get()->*again)();
   });
 }
 
-// ---- Before it is believed -----------------------------------------------------------------------
+// ---- Before it is believed
+// -----------------------------------------------------------------------
 
 void DialBackStream::greet(Greeted greeted) {
   greeted_ = std::move(greeted);
@@ -97,10 +97,11 @@ void DialBackStream::answer(const Result<DialGreeting>& greeting) {
 
 void DialBackStream::refuse(Outcome step) {
   if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it hung up"});
-  answer(Error{Code::kUnauthenticated, stream_.failure()});
+  answer(Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
 }
 
-// ---- A carrier -----------------------------------------------------------------------------------
+// ---- A carrier
+// -----------------------------------------------------------------------------------
 
 void DialBackStream::start(Handlers handlers) {
   handlers_ = std::move(handlers);

@@ -64,7 +64,8 @@ SrunStep::~SrunStep() {
   for (const auto& lookup : lookups_) lookup->cancel();
 }
 
-// ---- Guests --------------------------------------------------------------------------------------
+// ---- Guests
+// --------------------------------------------------------------------------------------
 
 void SrunStep::wait_for(const OpenRequest& request, const std::string& host, Guest& guest) {
   Place& place = places_[request.host];
@@ -125,7 +126,8 @@ void SrunStep::progress(const std::string& text) {
     if (place.waiting != nullptr && !place.has_come) place.waiting->progress(text);
 }
 
-// ---- From the first guest to srun ----------------------------------------------------------------
+// ---- From the first guest to srun
+// ----------------------------------------------------------------
 
 void SrunStep::start() {
   if (!context_.options().allocation) {
@@ -177,15 +179,14 @@ void SrunStep::look_up_addresses() {
   for (const std::string& name : names) {
     const auto lookup = std::make_shared<PeerLookup>(loop_);
     lookups_.push_back(lookup);
-    lookup->start(context_.resolvers(), name,
-                  [self = shared_from_this()](const PeerAddresses& addresses) {
-                    std::vector<std::string>& found = self->found_addresses_;
-                    const bool is_new =
-                        std::find(found.begin(), found.end(), addresses.local) == found.end();
-                    if (is_new && !addresses.local.empty()) found.push_back(addresses.local);
-                    --self->lookups_left_;
-                    self->begin_when_known();
-                  });
+    lookup->start(
+        context_.resolvers(), name, [self = shared_from_this()](const PeerAddresses& addresses) {
+          std::vector<std::string>& found = self->found_addresses_;
+          const bool is_new = std::find(found.begin(), found.end(), addresses.local) == found.end();
+          if (is_new && !addresses.local.empty()) found.push_back(addresses.local);
+          --self->lookups_left_;
+          self->begin_when_known();
+        });
   }
 }
 
@@ -297,7 +298,8 @@ std::string SrunStep::listening_text() const {
   return joined(texts);
 }
 
-// ---- What comes from srun ------------------------------------------------------------------------
+// ---- What comes from srun
+// ------------------------------------------------------------------------
 
 void SrunStep::take_answer(const std::string& line) {
   const std::optional<StepAnswer> answer = parse_step_answer(line);
@@ -305,11 +307,11 @@ void SrunStep::take_answer(const std::string& line) {
   Place* const place = place_of(answer->node);
   if (place == nullptr) return;
   if (answer->kind == StepAnswer::Kind::kFail) {
-    return lose(*place, LinkDown{LinkFailure::kBootstrap,
-                                 "ivy-node cannot be put there: " + answer->text,
-                                 "give " + place->name +
-                                     " a directory with room where programs may run: ~/.cache, "
-                                     "$XDG_CACHE_HOME, /tmp or /dev/shm"});
+    return lose(*place,
+                LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be put there: " + answer->text,
+                         "give " + place->name +
+                             " a directory with room where programs may run: ~/.cache, "
+                             "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
   const int asked = ++place->bundles_asked[answer->architecture];
   if (place->waiting != nullptr) place->waiting->progress("srun: sending ivy-node");
@@ -322,8 +324,8 @@ void SrunStep::send_bundle(const std::string& architecture) {
   if (sent >= kMostBundlesOfAKind || hosts_to_come_ == 0) return;
   ++sent;
   const Result<NodeUpload*> upload = context_.node_upload();
-  const Result<NodeBundle> bundle = upload.ok() ? (*upload)->bundle(architecture)
-                                                : Result<NodeBundle>(upload.error());
+  const Result<NodeBundle> bundle =
+      upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
   if (!bundle.ok()) {
     for (auto& [host, place] : places_)
       if (!place.has_come && place.bundles_asked.contains(architecture))
@@ -361,8 +363,8 @@ void SrunStep::take_error(const std::string& line) {
       const std::size_t begin = at + own.size();
       why = said_.substr(begin, said_.find('\n', begin) - begin);
     }
-    lose(*place, LinkDown{place->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap, why,
-                          ""});
+    lose(*place,
+         LinkDown{place->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap, why, ""});
   }
 }
 
@@ -377,7 +379,8 @@ void SrunStep::srun_ended(const ExitStatus& status) {
                     error.message, error.fix});
 }
 
-// ---- The end -------------------------------------------------------------------------------------
+// ---- The end
+// -------------------------------------------------------------------------------------
 
 void SrunStep::finish(std::function<void()> done) {
   if (!srun_ || srun_->has_ended()) return done();

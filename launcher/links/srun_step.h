@@ -1,6 +1,6 @@
-// The srun step of a job: starts it when the first host is wanted, sends ivy-node to hosts that lack
-// it, hands each host's connection to the link that waits for it, and knows which hosts the step has
-// lost. One for all hosts of a job; what is pure of it is launcher/slurm/step.h.
+// The srun step of a job: starts it when the first host is wanted, sends ivy-node to hosts that
+// lack it, hands each host's connection to the link that waits for it, and knows which hosts the
+// step has lost. One for all hosts of a job; what is pure of it is launcher/slurm/step.h.
 //
 //   links wait ─ addresses, version ─ door listens ─ srun ─ hosts dial back ─ links are up
 //
@@ -55,7 +55,8 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   void set_signal_handler(std::function<void(int signal, bool whole_tree)> handler) {
     on_signal_ = std::move(handler);
   }
-  // The job is over: srun may end by itself, then it is asked to, then it is killed. Calls back once.
+  // The job is over: srun may end by itself, then it is asked to, then it is killed. Calls back
+  // once.
   void finish(std::function<void()> done);
 
   // For people: srun's words, and where we listen ("10.0.0.1:41234").

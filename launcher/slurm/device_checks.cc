@@ -17,7 +17,7 @@ std::string asked_text(const SlurmAllocation& allocation) {
 Diagnostic hidden_devices(const SlurmAllocation& allocation, const PlannedHost& host,
                           std::size_t visible) {
   Diagnostic refusal;
-  refusal.id = "IVY-P018";
+  refusal.id = "IVY-P019";
   refusal.what = std::to_string(host.workers.size()) + " workers, but --gpus-per-task leaves " +
                  std::to_string(visible) + (visible == 1 ? " device" : " devices") + " visible";
   refusal.where = host.name;
@@ -50,7 +50,7 @@ void check_allocated_devices(const Options& options, const std::vector<HostAnswe
   if (!has_devices || without.empty()) return;
   Diagnostic warning;
   warning.severity = Severity::kWarning;
-  warning.id = "IVY-P019";
+  warning.id = "IVY-P020";
   warning.what = "the job has devices, but ivyrun sees none";
   warning.where = fold_host_names(without);
   warning.cause = asked_text(allocation);

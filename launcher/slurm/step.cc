@@ -162,9 +162,8 @@ std::string quoted(const std::string& text) {
 
 template <class Patterns>
 bool matches_any(const Patterns& patterns, std::string_view name) {
-  return std::any_of(std::begin(patterns), std::end(patterns), [&](std::string_view pattern) {
-    return env_pattern_matches(pattern, name);
-  });
+  return std::any_of(std::begin(patterns), std::end(patterns),
+                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
 }
 
 std::optional<std::string_view> behind(std::string_view text, std::string_view prefix) {
@@ -217,6 +216,7 @@ constexpr KnownFailure kKnownFailures[] = {
     {"CANCELLED", "the step or the whole job was cancelled (scancel, time limit, preemption)"},
     {"odes are busy", "another step holds the hosts: end it, or start it with srun --overlap"},
     {"emory", "another step holds the memory: start it with srun --overlap or a smaller --mem"},
+    {"unge", "munged has to run on this host (systemctl status munge), with the cluster's key"},
     {"ontact slurm controller", "ask the cluster's administrator: slurmctld does not answer"},
 };
 
@@ -246,11 +246,10 @@ std::vector<std::string> srun_command(const StepRequest& request) {
   const std::string count = std::to_string(request.hosts.size());
   words.insert(words.end(), {"--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1"});
   if (!request.is_whole_allocation) words.push_back("--nodelist=" + nodelist_text(request.hosts));
-  for (const char* const word :
-       {"--mpi=none", "--cpu-bind=none",
-        // One host's end is for us to judge, not for Slurm.
-        "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all", "--export=ALL",
-        "--chdir=/", "--job-name=ivyrun"}) {
+  for (const char* const word : {"--mpi=none", "--cpu-bind=none",
+                                 // One host's end is for us to judge, not for Slurm.
+                                 "--kill-on-bad-exit=0", "--wait=0", "--no-kill", "--input=all",
+                                 "--export=ALL", "--chdir=/", "--job-name=ivyrun"}) {
     words.emplace_back(word);
   }
   words.insert(words.end(), request.more_words.begin(), request.more_words.end());
@@ -322,7 +321,9 @@ bool is_waiting_for_resources(std::string_view line) {
 }
 
 bool is_srun_noise(std::string_view line) {
-  return line.find("lacks support for cpu binding") != std::string_view::npos;
+  return line.find("lacks support for cpu binding") != std::string_view::npos ||
+         // Said before the line that tells why.
+         line.find("If munged is up, restart with") != std::string_view::npos;
 }
 
 Error srun_failure(std::string_view said, const std::string& ended) {

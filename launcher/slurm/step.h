@@ -41,7 +41,8 @@ Environment srun_environment(const Environment& caller, bool several_hosts);
 // Left out for srun's sake alone: workers get it back (SLURM_CPUS_PER_TASK and the like).
 bool is_hidden_from_srun(std::string_view name);
 
-// ---- Before there is an ivy-node -----------------------------------------------------------------
+// ---- Before there is an ivy-node
+// -----------------------------------------------------------------
 //
 // Standard input goes to all hosts alike (--input=all). A host runs the launcher's own ivy-node
 // where it sees that file, else one that was put there before; else it asks, and takes from its
@@ -70,7 +71,8 @@ struct StepAnswer {
 // A line of a host's standard output; nothing when it is not ours.
 std::optional<StepAnswer> parse_step_answer(std::string_view line);
 
-// ---- What srun says ------------------------------------------------------------------------------
+// ---- What srun says
+// ------------------------------------------------------------------------------
 
 // "srun: error: node[2-3]: tasks 1-2: Exited with exit code 4": these hosts take part no more.
 struct TasksEnded {
@@ -80,7 +82,8 @@ struct TasksEnded {
 std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
 // srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);
-// Of no use to anybody: that this cluster binds no processors, which nobody has asked for.
+// Of no use to anybody: that this cluster binds no processors, which nobody has asked for; what a
+// munged could do that is not there.
 bool is_srun_noise(std::string_view line);
 
 // Why there is no step (any more). `said`: srun's standard error, noise included. `ended`: how srun

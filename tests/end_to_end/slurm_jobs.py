@@ -83,6 +83,19 @@ class Slurm:
         assert done.code == 0, done
         return Batch(self, int(done.out), "job.out")
 
+    def submit(self, output, *words):
+        """sbatch WORDS, whose output goes to that file of the test's."""
+        done = self.command("sbatch", "--parsable", "-D", self.launcher.directory, *words)
+        assert done.code == 0, done
+        return Batch(self, int(done.out), output)
+
+    def put_on_path(self, name, text):
+        """A program for a PATH that begins with the directory returned."""
+        folder = self.launcher.outside(f"{self.launcher.directory}/bin")
+        os.makedirs(folder, exist_ok=True)
+        self.launcher.file(f"bin/{name}", "#!/bin/sh\n" + text, 0o755)
+        return f"{self.launcher.directory}/bin"
+
     def idle(self, wanted):
         """Hosts that Slurm would give to anybody at once."""
         said = self.command("sinfo", "-h", "-t", "idle", "-o", "%D").out.split()
@@ -105,8 +118,10 @@ class Slurm:
                 fields = line.split()
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                     address, port = fields[1].split(":")
-                    numbers = reversed(bytes.fromhex(address))
-                    return ".".join(map(str, numbers)), int(port, 16)
+                    numbers = ".".join(map(str, reversed(bytes.fromhex(address))))
+                    # salloc leaves a socket of its own open in what it runs.
+                    if numbers != "0.0.0.0":
+                        return numbers, int(port, 16)
         return None
 
     def kill(self, host, name, number=signal.SIGKILL):

@@ -16,10 +16,14 @@ TEST(SlurmVersion, IsReadFromWhatSrunPrints) {
     const char* text;
     std::optional<SlurmVersion> version;
   } cases[] = {
-      {"slurm-wlm 22.05.8", SlurmVersion{22, 5}},   {"slurm 23.11.4", SlurmVersion{23, 11}},
-      {"slurm 24.05.0-0rc1", SlurmVersion{24, 5}},  {"slurm 20.02", SlurmVersion{20, 2}},
-      {"srun: error: no config", std::nullopt},     {"", std::nullopt},
-      {"slurm 23", std::nullopt},                   {"slurm 23.x", std::nullopt},
+      {"slurm-wlm 22.05.8", SlurmVersion{22, 5}},
+      {"slurm 23.11.4", SlurmVersion{23, 11}},
+      {"slurm 24.05.0-0rc1", SlurmVersion{24, 5}},
+      {"slurm 20.02", SlurmVersion{20, 2}},
+      {"srun: error: no config", std::nullopt},
+      {"", std::nullopt},
+      {"slurm 23", std::nullopt},
+      {"slurm 23.x", std::nullopt},
   };
   for (const auto& each : cases)
     EXPECT_EQ(parse_slurm_version(each.text), each.version) << each.text;
@@ -79,19 +83,23 @@ TEST(SrunCommand, TheUsersWordsComeBehindOurs) {
 TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
   Environment caller;
   for (const char* const name :
-       {"SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS", "SLURM_CPUS_PER_TASK",
-        "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_CPU_BIND", "SLURM_CPU_BIND_TYPE",
-        "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_GPUS", "SLURM_GPUS_PER_TASK",
-        "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE", "SLURM_LABELIO", "SLURM_KILL_BAD_EXIT",
-        "SLURM_WAIT", "SLURM_HOSTFILE", "SLURM_EXPORT_ENV", "SLURM_TIMELIMIT"}) {
+       {"SLURM_NTASKS",       "SLURM_NTASKS_PER_NODE", "SLURM_NPROCS",     "SLURM_CPUS_PER_TASK",
+        "SRUN_CPUS_PER_TASK", "SLURM_TRES_PER_TASK",   "SLURM_CPU_BIND",   "SLURM_CPU_BIND_TYPE",
+        "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",     "SLURM_GPUS",       "SLURM_GPUS_PER_TASK",
+        "SLURM_DISTRIBUTION", "SLURM_EXCLUSIVE",       "SLURM_LABELIO",    "SLURM_KILL_BAD_EXIT",
+        "SLURM_WAIT",         "SLURM_HOSTFILE",        "SLURM_EXPORT_ENV", "SLURM_TIMELIMIT"}) {
     caller.push_back({name, "1"});
     EXPECT_TRUE(is_hidden_from_srun(name)) << name;
   }
   EXPECT_TRUE(srun_environment(caller, true).empty());
-  const Environment kept = {{"SLURM_JOB_ID", "7"},       {"SLURM_JOBID", "7"},
-                            {"SLURM_CONF", "/x"},        {"SLURM_CLUSTER_NAME", "c"},
-                            {"SLURM_JOB_NODELIST", "n"}, {"SLURM_GPUS_ON_NODE", "4"},
-                            {"PATH", "/bin"},            {"HOME", "/h"}};
+  const Environment kept = {{"SLURM_JOB_ID", "7"},
+                            {"SLURM_JOBID", "7"},
+                            {"SLURM_CONF", "/x"},
+                            {"SLURM_CLUSTER_NAME", "c"},
+                            {"SLURM_JOB_NODELIST", "n"},
+                            {"SLURM_GPUS_ON_NODE", "4"},
+                            {"PATH", "/bin"},
+                            {"HOME", "/h"}};
   EXPECT_EQ(srun_environment(kept, true), kept);
 }
 
@@ -103,7 +111,8 @@ TEST(SrunEnvironment, DevicesOfThisHostAreNotThoseOfOthers) {
 
 TEST(StepScript, QuotesWhatItIsGiven) {
   const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
-  EXPECT_TRUE(script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
+  EXPECT_TRUE(
+      script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
 }
 
 TEST(StepScript, TheHeaderCountsWhatStandsBehindIt) {
@@ -124,8 +133,8 @@ TEST(StepAnswer, IsFoundAmongWhatHostsPrint) {
   EXPECT_EQ(fail->kind, StepAnswer::Kind::kFail);
   EXPECT_EQ(fail->node, "node3");
   EXPECT_EQ(fail->text, "/tmp: no room; x");
-  for (const char* const line : {"", "hello", "ivy:need x86_64 node3", "\001ivy:need", "\001ivy:need x",
-                                 "\001ivy:fail", "\001ivy:ready"})
+  for (const char* const line : {"", "hello", "ivy:need x86_64 node3", "\001ivy:need",
+                                 "\001ivy:need x", "\001ivy:fail", "\001ivy:ready"})
     EXPECT_FALSE(parse_step_answer(line)) << line;
 }
 
@@ -149,8 +158,9 @@ TEST(SrunWords, TasksThatHaveEnded) {
     EXPECT_EQ(ended->how, each.how);
   }
   for (const char* const line :
-       {"srun: error: Unable to create step for job 5: Invalid job id specified", "node1: task 0: x",
-        "srun: error: node[1-: task 0: Killed", "srun: error: node1: task 0", ""})
+       {"srun: error: Unable to create step for job 5: Invalid job id specified",
+        "node1: task 0: x", "srun: error: node[1-: task 0: Killed", "srun: error: node1: task 0",
+        ""})
     EXPECT_FALSE(parse_tasks_ended(line)) << line;
 }
 
@@ -160,14 +170,16 @@ TEST(SrunWords, WhatTheFailureSays) {
     const char* message;
     const char* fix;
   } cases[] = {
-      {"srun: unrecognized option '--external-launcher'\nTry \"srun --help\" for more information\n",
+      {"srun: unrecognized option '--external-launcher'\nTry \"srun --help\" for more "
+       "information\n",
        "unrecognized option '--external-launcher'", "--srun-args"},
       {"srun: cluster configuration lacks support for cpu binding\n"
        "srun: error: Unable to create step for job 9: Job/step already completing or completed\n",
        "already completing", ""},
-      {"srun: error: Unable to create step for job 9: Invalid job id specified\n",
-       "Invalid job id", "new sbatch or salloc"},
-      {"srun: error: node1: task 0: Killed\nslurmstepd-node1: error: *** STEP 3.0 ON node1 CANCELLED "
+      {"srun: error: Unable to create step for job 9: Invalid job id specified\n", "Invalid job id",
+       "new sbatch or salloc"},
+      {"srun: error: node1: task 0: Killed\nslurmstepd-node1: error: *** STEP 3.0 ON node1 "
+       "CANCELLED "
        "AT 2026-01-01T00:00:00 ***\n",
        "CANCELLED AT", "cancelled"},
       {"srun: error: Unable to contact slurm controller (connect failure)\n", "slurm controller",

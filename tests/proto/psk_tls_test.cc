@@ -1,12 +1,12 @@
 // Both ends of the step's TLS against each other, and against peers that only pretend.
 #include "proto/psk_tls.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
