@@ -645,6 +645,10 @@ void PointToPoint::run_thread() {
 Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];
   const auto end = steady_clock::now() + kVerdictTime;
+  // It may be gone because the communicator was broken before.
+  if (local_ != nullptr) {
+    if (const std::optional<Failure> known = local_->failure()) return *known;
+  }
   while (alarm_ != nullptr && steady_clock::now() < end) {
     const std::optional<Failure> known = alarm_->look();
     if (known) return *known;
