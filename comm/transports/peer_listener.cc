@@ -296,8 +296,8 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   const auto give_up = [&](const std::string& why) {
     close(socket);
     const Code code = patience.is_called_off() ? Code::kCancelled : Code::kUnavailable;
-    return Error{code, "connect to rank " + std::to_string(channel.peer_rank) +
-                                         " at " + address + ": " + why};
+    return Error{code, "connect to rank " + std::to_string(channel.peer_rank) + " at " + address +
+                           ": " + why};
   };
   if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
     return give_up(strerror(errno));

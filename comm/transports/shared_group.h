@@ -197,7 +197,7 @@ class SharedGroup {
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
-  OperationShape entered_shape_;   // Of the communicator's operation, and of the one before it.
+  OperationShape entered_shape_;  // Of the communicator's operation, and of the one before it.
   OperationShape previous_shape_;
   Deadline* deadline_ = nullptr;              // Of the operation under way.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.

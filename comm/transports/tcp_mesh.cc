@@ -241,11 +241,10 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
   }
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   Failure failure = make_failure(
-      FailureKind::kMismatch, "operation " + std::to_string(number) + " of communicator " +
-                                  options_.communicator + " differs between ranks: rank " +
-                                  std::to_string(options_.self) + " calls " + describe(ours) +
-                                  ", rank " + std::to_string(rank) + " calls " + describe(shown) +
-                                  more);
+      FailureKind::kMismatch,
+      "operation " + std::to_string(number) + " of communicator " + options_.communicator +
+          " differs between ranks: rank " + std::to_string(options_.self) + " calls " +
+          describe(ours) + ", rank " + std::to_string(rank) + " calls " + describe(shown) + more);
   failure.rank = peer.world_rank;
   failure.sequence = number;
   set_host(failure, peer.host);
@@ -430,8 +429,7 @@ class TcpMesh::Exchange {
       sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
               std::to_string(receiving.bytes);
     }
-    return mesh_.fail(
-        mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
+    return mesh_.fail(mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
   }
 
   // Nothing moves: a short time of trying on, then sleep until a socket is ready.

@@ -57,7 +57,8 @@ PeerChannel channel_of(std::uint32_t peer_rank, std::uint32_t number) {
 int dial_plainly(const std::string& address) {
   sockaddr_in where = {};
   where.sin_family = AF_INET;
-  where.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  where.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(socket, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) return socket;
@@ -158,8 +159,9 @@ void peer_frames(std::string_view bytes) {
   shape.root = 0;
   const Fingerprint fingerprint = fingerprint_of(shape);
   std::string header;
-  for (const std::uint64_t word : {std::uint64_t{0x4d797649}, std::uint64_t{7}, fingerprint.words[0],
-                                   fingerprint.words[1], std::uint64_t{wanted}}) {
+  for (const std::uint64_t word :
+       {std::uint64_t{0x4d797649}, std::uint64_t{7}, fingerprint.words[0], fingerprint.words[1],
+        std::uint64_t{wanted}}) {
     header.append(reinterpret_cast<const char*>(&word), sizeof word);
   }
   const std::string said = header.substr(0, good) + std::string(input.rest());
