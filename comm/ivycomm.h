@@ -59,8 +59,9 @@ IVY_API int ivy_abi_version(void);
 IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
 /* `world` and all groups made from it are gone afterwards, whatever is returned. Where the last
  * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
- * gather, scatter, scan) it waits for them, within the world's timeout, and returns the error where
- * theirs was another operation or where a rank has died; otherwise it waits for nobody. */
+ * gather, scatter, scan, all_to_all_v) it waits for them, within the world's timeout, and returns
+ * the error where theirs was another operation or where a rank has died; otherwise it waits for
+ * nobody. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Cheap questions; they cannot fail on a valid communicator. */

@@ -399,8 +399,8 @@ void Job::report(const Failure& failure, const std::string& communicator) {
 
 Failure Job::agree(const Failure& failure, const std::string& communicator) {
   if (control_ != nullptr) return failure;
-  const std::optional<std::string> stored = limited_store_.compare_set(
-      key("failure/" + communicator), std::nullopt, bytes_of(failure));
+  const std::optional<std::string> stored =
+      limited_store_.compare_set(key("failure/" + communicator), std::nullopt, bytes_of(failure));
   return value_from<Failure>(stored).value_or(failure);
 }
 

@@ -26,6 +26,7 @@ constexpr milliseconds kLocalSlice{100};
 // With sockets and rings at once no call waits for both, so it sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
 constexpr milliseconds kVerdictTime{300};
+constexpr milliseconds kVerdictStep{2};
 constexpr milliseconds kProbePause{300};
 constexpr milliseconds kDrainTime{10'000};
 
@@ -128,12 +129,10 @@ bool PointToPoint::open_sink(Peer& peer) {
   channel.communicator = options_.communicator;
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
-  const auto left =
-      std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
-  const Result<int> socket =
-      listener_->dial(options_.peers[rank].address, channel, std::min(kDialTime, left), [this] {
-        return !is_breaking_.load() && (alarm_ == nullptr || !alarm_->look());
-      });
+  const auto left = std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
+  const Result<int> socket = listener_->dial(
+      options_.peers[rank].address, channel, std::min(kDialTime, left),
+      [this] { return !is_breaking_.load() && (alarm_ == nullptr || !alarm_->look()); });
   // Called off, or out of time: whoever waits sees to that.
   if (!socket.ok() &&
       (socket.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
@@ -509,6 +508,17 @@ std::optional<Failure> PointToPoint::look_for_absent() {
   return std::nullopt;
 }
 
+// In which message it was found, where that is not said yet. Under mutex_.
+void PointToPoint::tell_message(Failure& failure) const {
+  if (failure.sequence != 0 || failure.operation[0] != 0) return;
+  const MessageRequest* const waiting = oldest();
+  set_text(failure, std::string(failure.text) + " during " +
+                        (waiting != nullptr ? name_of(*waiting)
+                                            : "messages of communicator " + options_.communicator));
+  failure.sequence = waiting != nullptr ? waiting->number : 0;
+  set_operation(failure, waiting != nullptr && waiting->is_send ? "send" : "recv");
+}
+
 bool PointToPoint::look_for_trouble() {
   std::optional<Failure> found;
   if (local_ != nullptr) found = local_->failure();
@@ -520,14 +530,7 @@ bool PointToPoint::look_for_trouble() {
   // Who asks for messages of a dead rank waits in vain; who does not has no part in its death, but
   // the communicator is broken for all.
   if (failure_) return true;
-  if (found->sequence == 0 && found->operation[0] == 0) {
-    const MessageRequest* const waiting = oldest();
-    set_text(*found, std::string(found->text) + " during " +
-                         (waiting != nullptr ? name_of(*waiting)
-                                             : "messages of communicator " + options_.communicator));
-    found->sequence = waiting != nullptr ? waiting->number : 0;
-    set_operation(*found, waiting != nullptr && waiting->is_send ? "send" : "recv");
-  }
+  tell_message(*found);
   // One more look: what a rank sent before it ended is still there.
   progress();
   fail_all(*found);
@@ -645,15 +648,17 @@ void PointToPoint::run_thread() {
 Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];
   const auto end = steady_clock::now() + kVerdictTime;
-  while (alarm_ != nullptr && steady_clock::now() < end) {
-    const std::optional<Failure> known = alarm_->look();
-    if (known) return *known;
-    poll(nullptr, 0, 5);
+  // It may be gone because the communicator was broken before.
+  std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
+  if (!known && alarm_ != nullptr) known = alarm_->look_closely();
+  while (alarm_ != nullptr && !known && !is_breaking_.load() && steady_clock::now() < end) {
+    poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
+    known = alarm_->look();
   }
-  Failure failure =
-      make_failure(FailureKind::kTransport, name_of_rank(seat.world_rank, seat.host, seat.pid) +
-                                                ": " + why + " while messages of communicator " +
-                                                options_.communicator + " were under way");
+  Failure failure = known.value_or(make_failure(
+      FailureKind::kTransport, name_of_rank(seat.world_rank, seat.host, seat.pid) + ": " + why));
+  tell_message(failure);
+  if (known) return failure;
   failure.rank = seat.world_rank;
   failure.pid = seat.pid;
   set_host(failure, seat.host);

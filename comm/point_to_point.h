@@ -115,6 +115,7 @@ class PointToPoint {
   Failure late(const MessageRequest& request, std::chrono::nanoseconds waited) const;
   void fail_all(const Failure& failure);
   Failure lost(const Peer& peer, const std::string& why);
+  void tell_message(Failure& failure) const;
   bool look_for_trouble();
   std::optional<Failure> look_for_absent();
   bool concerns_nobody(const Failure& failure) const;

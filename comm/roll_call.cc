@@ -48,8 +48,9 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
     if (rank != self && record->is_over == 0) {
       const std::optional<WaitRecord> earlier = before(rank);
       if (earlier && earlier->beat == record->beat) {
-        return {rank, name_of(rank) + " is in it, waited for rank " +
-                          std::to_string(record->waits_for) + ", and gives no sign of life",
+        return {rank,
+                name_of(rank) + " is in it, waited for rank " + std::to_string(record->waits_for) +
+                    ", and gives no sign of life",
                 false};
       }
     }

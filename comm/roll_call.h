@@ -2,8 +2,8 @@
 // what for, and one whose time is over follows the chain of who waits for whom to its end.
 //
 // The wait records of one communicator, by rank, are the whole state. A rank writes its own after
-// kFirstTold of one operation's waiting, again when it waits for somebody else, and as a sign of life
-// every quarter of the time that it has waited, once a second at least. Nothing is written by
+// kFirstTold of one operation's waiting, again when it waits for somebody else, and as a sign of
+// life every quarter of the time that it has waited, once a second at least. Nothing is written by
 // operations that go well.
 //
 // find_suspect() is pure; RollCall is used by the operation's thread. Every question to the store
@@ -25,11 +25,11 @@ namespace ivy::comm {
 
 struct WaitRecord {
   EnteredOperations entered;
-  std::uint32_t beat = 0;         // Grows with every writing.
-  std::uint32_t is_over = 0;      // 1: its own time is over too.
-  std::int32_t waits_for = -1;    // Rank in the communicator.
-  std::int32_t culprit = -1;      // Seen with own eyes, on its own host; -1: nobody.
-  char because[192] = {};         // What the culprit does; ends with NUL.
+  std::uint32_t beat = 0;       // Grows with every writing.
+  std::uint32_t is_over = 0;    // 1: its own time is over too.
+  std::int32_t waits_for = -1;  // Rank in the communicator.
+  std::int32_t culprit = -1;    // Seen with own eyes, on its own host; -1: nobody.
+  char because[192] = {};       // What the culprit does; ends with NUL.
 };
 static_assert(std::is_trivially_copyable_v<WaitRecord>);
 

@@ -101,9 +101,8 @@ class Groups {
       Group group;
       const auto operation = static_cast<Operation>(state.operation());
       const bool is_message = operation == Operation::kSend || operation == Operation::kReceive;
-      const std::string phase(is_message
-                                  ? "waiting for the other side"
-                                  : comm_status::name_of(static_cast<Phase>(state.phase())));
+      const std::string phase(is_message ? "waiting for the other side"
+                                         : comm_status::name_of(static_cast<Phase>(state.phase())));
       group.says =
           (is_dead ? "was in " : "in ") + name_of_operation(state) + details(state) + ", " + phase;
       group.says += is_dead ? ", entered " : ", for ";

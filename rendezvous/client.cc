@@ -525,16 +525,16 @@ Result<std::pair<bool, std::optional<std::string>>> Client::compare_set(
   std::string payload = texts({key});
   put_u8(payload, expected ? 1 : 0);
   payload += texts({expected ? std::string_view(*expected) : std::string_view(), desired});
-  return state_->read(state_->call(Op::kCompareSet, std::move(payload), Repeat::kMustNot,
-                                   std::nullopt, limit),
-                      [](PayloadReader& in) {
-                        std::pair<bool, std::optional<std::string>> outcome;
-                        outcome.first = in.u8() == 1;
-                        const bool exists = in.u8() == 1;
-                        std::string current(in.text());
-                        if (exists) outcome.second = std::move(current);
-                        return outcome;
-                      });
+  return state_->read(
+      state_->call(Op::kCompareSet, std::move(payload), Repeat::kMustNot, std::nullopt, limit),
+      [](PayloadReader& in) {
+        std::pair<bool, std::optional<std::string>> outcome;
+        outcome.first = in.u8() == 1;
+        const bool exists = in.u8() == 1;
+        std::string current(in.text());
+        if (exists) outcome.second = std::move(current);
+        return outcome;
+      });
 }
 
 Result<std::uint64_t> Client::append(std::string_view key, std::string_view value) {

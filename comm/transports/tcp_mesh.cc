@@ -226,7 +226,7 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
     // It stood unread in the connection since an operation that did not need it here.
     number = theirs_at;
     ours = own->shape(theirs_at);
-  } else if (theirs_at > call.sequence || theirs == call.shape) {
+  } else if (theirs_at > call.sequence || theirs.operation == Operation::kFinalize) {
     const std::optional<EnteredOperations> other =
         options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
     const std::optional<std::uint64_t> first =

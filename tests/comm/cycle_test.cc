@@ -127,15 +127,21 @@ void live(const Plan& plan, unsigned seed, int rank) {
   }
   if (other.joinable()) other.join();
   const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
-  if (is_sudden) EXPECT_EQ(code, is_death ? IVY_UNAVAILABLE : IVY_CANCELLED) << ivy_last_error();
-  if (is_death) EXPECT_EQ(last_failure().rank, plan.rank) << ivy_last_error();
+  if (is_sudden) {
+    EXPECT_EQ(code, is_death ? IVY_UNAVAILABLE : IVY_CANCELLED) << ivy_last_error();
+  }
+  if (is_death) {
+    EXPECT_EQ(last_failure().rank, plan.rank) << ivy_last_error();
+  }
   ivy_work* work = nullptr;
   const ivy_call call = call_for_work(&work);
   if (plan.end == End::kWorkLeftOver && rank == plan.rank) {
     EXPECT_EQ(ivy_barrier(world, &call), IVY_OK);
   }
   const int ended = ivy_finalize(world);
-  EXPECT_EQ(ended, IVY_OK) << ivy_last_error();
+  // An operation that nobody else calls is told to those who still compare their last one.
+  EXPECT_TRUE(ended == IVY_OK || (plan.end == End::kWorkLeftOver && ended == IVY_ABORTED))
+      << ivy_last_error();
   if (work != nullptr) {
     EXPECT_NE(ivy_work_wait(work, -1), IVY_OK);
     EXPECT_EQ(ivy_work_free(work), IVY_OK);
@@ -192,43 +198,39 @@ TEST(StormTest, SplitsAndWorkOnManyGroupsWithSixteenRanks) {
   WorldOptions options;
   options.deadline = seconds(100);
   expect_well(run_world(
-                  one_host(16),
-                  [](int rank) {
-                    const World world;
-                    ASSERT_TRUE(world);
-                    for (int round = 0; round < 4; ++round) {
-                      std::vector<ivy_comm*> groups;
-                      for (const int parts : {1, 2, 3}) {
-                        ivy_comm* group = nullptr;
-                        ASSERT_EQ(ivy_comm_split(world, (rank + round) % parts, -rank, &group),
-                                  IVY_OK)
-                            << ivy_last_error();
-                        groups.push_back(group);
-                      }
-                      std::vector<std::vector<float>> values(groups.size() * 4);
-                      std::vector<ivy_work*> works(values.size());
-                      for (std::size_t i = 0; i < values.size(); ++i) {
-                        // Every rank begins with another group.
-                        const std::size_t g =
-                            (i + static_cast<std::size_t>(rank)) % groups.size();
-                        values[i].assign(3000, 1);
-                        const ivy_call call = call_for_work(&works[i]);
-                        ASSERT_EQ(ivy_all_reduce(groups[g], IVY_IN_PLACE, values[i].data(),
-                                                 values[i].size(), IVY_F32, IVY_SUM, &call),
-                                  IVY_OK);
-                      }
-                      for (std::size_t i = 0; i < values.size(); ++i) {
-                        ASSERT_EQ(ivy_work_wait(works[i], -1), IVY_OK) << ivy_last_error();
-                        const std::size_t g =
-                            (i + static_cast<std::size_t>(rank)) % groups.size();
-                        EXPECT_EQ(values[i].back(),
-                                  static_cast<float>(ivy_comm_size(groups[g])));
-                        EXPECT_EQ(ivy_work_free(works[i]), IVY_OK);
-                      }
-                      for (ivy_comm* const group : groups) EXPECT_EQ(ivy_comm_free(group), IVY_OK);
-                    }
-                  },
-                  options));
+      one_host(16),
+      [](int rank) {
+        const World world;
+        ASSERT_TRUE(world);
+        for (int round = 0; round < 4; ++round) {
+          std::vector<ivy_comm*> groups;
+          for (const int parts : {1, 2, 3}) {
+            ivy_comm* group = nullptr;
+            ASSERT_EQ(ivy_comm_split(world, (rank + round) % parts, -rank, &group), IVY_OK)
+                << ivy_last_error();
+            groups.push_back(group);
+          }
+          std::vector<std::vector<float>> values(groups.size() * 4);
+          std::vector<ivy_work*> works(values.size());
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            // Every rank begins with another group.
+            const std::size_t g = (i + static_cast<std::size_t>(rank)) % groups.size();
+            values[i].assign(3000, 1);
+            const ivy_call call = call_for_work(&works[i]);
+            ASSERT_EQ(ivy_all_reduce(groups[g], IVY_IN_PLACE, values[i].data(), values[i].size(),
+                                     IVY_F32, IVY_SUM, &call),
+                      IVY_OK);
+          }
+          for (std::size_t i = 0; i < values.size(); ++i) {
+            ASSERT_EQ(ivy_work_wait(works[i], -1), IVY_OK) << ivy_last_error();
+            const std::size_t g = (i + static_cast<std::size_t>(rank)) % groups.size();
+            EXPECT_EQ(values[i].back(), static_cast<float>(ivy_comm_size(groups[g])));
+            EXPECT_EQ(ivy_work_free(works[i]), IVY_OK);
+          }
+          for (ivy_comm* const group : groups) EXPECT_EQ(ivy_comm_free(group), IVY_OK);
+        }
+      },
+      options));
 }
 
 }  // namespace

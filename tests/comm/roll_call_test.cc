@@ -57,8 +57,7 @@ TEST(FindSuspectTest, WhoSawItKnowsBetter) {
 
 TEST(FindSuspectTest, WhoWaitsInARingButGivesNoSignOfLifeIsToBlame) {
   const Records before = {{0, waits_for(1)}, {1, waits_for(2)}, {2, waits_for(0)}};
-  const Records now = {
-      {0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
+  const Records now = {{0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
   EXPECT_EQ(suspect_of(now, before).rank, 2);
   // Its time is over too, so it has said its last word.
   Records over = now;

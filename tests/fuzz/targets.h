@@ -18,6 +18,10 @@ void torch_dialect_a(std::string_view bytes);
 void torch_dialect_c(std::string_view bytes);
 void store_client(std::string_view bytes);
 void write_ahead_log(std::string_view bytes);
+void control_wire(std::string_view bytes);
+void peer_greeting(std::string_view bytes);
+void peer_frames(std::string_view bytes);
+void peer_messages(std::string_view bytes);
 void flight_record(std::string_view bytes);
 void stack_text(std::string_view bytes);
 
@@ -33,6 +37,10 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"torch_dialect_a", torch_dialect_a},
     {"torch_dialect_c", torch_dialect_c},
     {"store_client", store_client},
+    {"control_wire", control_wire},
+    {"peer_greeting", peer_greeting},
+    {"peer_frames", peer_frames},
+    {"peer_messages", peer_messages},
     {"flight_record", flight_record},
     {"stack_text", stack_text},
 #ifdef IVY_FUZZ_LOG

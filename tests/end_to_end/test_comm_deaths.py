@@ -1,0 +1,148 @@
+"""Ranks that use ivycomm die, stop, or are cut off: every survivor is told who, where, how, and in what."""
+
+import json
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from launching import BIN, WORKERS, seconds, wait_until
+
+IVYCTL = os.path.join(BIN, "ivyctl")
+has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
+pytestmark = pytest.mark.skipif(not has_numpy, reason="python3-numpy is not installed")
+
+ONE = ("-n", "3")
+HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "2")
+EACH = ("--fake-hosts", "3", "--nproc_per_node", "1")
+CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "OPENBLAS_NUM_THREADS=1")
+LIMIT = 90
+
+
+def heard(done):
+    """{rank: [what it said]}"""
+    return {rank: [json.loads(text) for text in lines if text.startswith("{")]
+            for rank, lines in done.texts_by_rank().items()}
+
+
+def check_named(done, victim, ranks, way, where):
+    said = heard(done)
+    died = [words for words in said[victim] if "dies" in words][0]
+    for rank in range(ranks):
+        if rank == victim:
+            continue
+        told = said[rank][-1]
+        assert told.get("kind") == "RankDied", (rank, done)
+        assert told["rank"] == victim and told["pid"] == died["dies"] and told["host"], done
+        assert told["signal" if way != "exit" else "exit_code"] == {"kill": 9, "abort": 6, "exit": 7}[way], done
+        assert told["operation"], done
+        assert where == "init" or told["sequence"] > 0, done
+        late_ms = (told["at_ns"] - died["at_ns"]) / 1e6
+        assert late_ms < seconds(1) * 1e3, (rank, late_ms, done)
+
+
+@pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
+@pytest.mark.parametrize("where, way", [
+    ("init", "kill"), ("init", "exit"), ("all_reduce", "kill"), ("all_reduce_large", "exit"),
+    ("broadcast", "abort"), ("barrier", "exit"), ("split", "kill"), ("ring", "abort"), ("work", "kill")])
+def test_a_death_is_named_to_every_survivor(local, flags, where, way):
+    done = local.run(*flags, *CALM, local.script("comm_deaths.py"), where, way, limit=LIMIT)
+    check_named(done, {ONE: 2, HOSTS: 3, EACH: 2}[flags], {ONE: 3, HOSTS: 4, EACH: 3}[flags], way, where)
+
+
+@pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
+def test_also_below_a_shell(local, flags):
+    script = os.path.join(WORKERS, "comm_deaths.py")
+    done = local.run(*flags, *CALM, "sh", "-c", f"/usr/bin/python3 -B {script} all_reduce kill; exit $?",
+                     limit=LIMIT)
+    check_named(done, {ONE: 2, HOSTS: 3}[flags], {ONE: 3, HOSTS: 4}[flags], "kill", "all_reduce")
+
+
+@pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
+def test_a_stopped_rank_is_shown_and_named_at_the_timeout(local, flags):
+    victim = {ONE: 2, HOSTS: 3, EACH: 2}[flags]
+    ranks = {ONE: 3, HOSTS: 4, EACH: 3}[flags]
+    with local.start(*flags, *CALM, local.script("comm_deaths.py"), "barrier", "stop") as job:
+        job.wait_for(rb"dies", limit=LIMIT)
+        job.wait_for(rb'"kind"', count=ranks - 1, limit=LIMIT)
+        job.signal(signal.SIGINT)
+        done = job.finish(LIMIT)
+    said = heard(done)
+    for rank in range(ranks):
+        if rank == victim:
+            continue
+        told = said[rank][-1]
+        assert told["kind"] == "Timeout" and told["rank"] == victim, (rank, done)
+        assert f"rank {victim}" in told["text"], done
+
+
+WAITING = """
+import os, sys, time, ivycomm as ic
+import numpy
+print("job " + os.environ["IVY_JOB_ID"], flush=True)
+ic.init()
+r = ic.rank()
+if r == 0:
+    ic.recv_(numpy.zeros(6, dtype=numpy.float32), 1, tag=7)
+elif r == 1:
+    time.sleep(60)
+else:
+    ic.all_reduce(numpy.ones(10))
+"""
+
+
+def test_why_shows_messages_and_collectives_also_after_death(local):
+    script = local.file("waiting.py", WAITING)
+    with local.start("-n", "3", *CALM, script) as job:
+        job.wait_for(rb"job ", count=3, limit=LIMIT)
+        job_id = re.search(rb"job ([0-9a-f]{32})", job.said())[1].decode()
+        done = None
+
+        def said():
+            nonlocal done
+            done = local.run_program(IVYCTL, "why", job_id)
+            return b"recv" in done.out and b"all_reduce" in done.out
+        wait_until(said, 30, "ivyctl why names both")
+        text = done.out.decode()
+        assert re.search(r'rank 0 \(.*\): in recv #1 of "world" \(6 f32, from rank 1, tag 7\), '
+                         r'waiting for the other side, for \d+ s', text), done
+        assert re.search(r'rank 2 \(.*\): in all_reduce #1 of "world" \(10 f64, sum\)', text), done
+        assert re.search(r'rank 1 \(.*\): no operation yet', text), done
+        job.signal(signal.SIGINT)
+        job.finish(LIMIT)
+
+
+# ---- real hosts ------------------------------------------------------------------------------------
+
+def on_hosts(hosts, *flags):
+    return hosts.start("-H", "node1,node2,node3", "--nproc_per_node", "1", *flags, *CALM, "/usr/bin/python3",
+                       "-B", hosts.script("comm_deaths.py"), "all_reduce", "cut")
+
+
+def test_a_host_that_is_cut_off_is_named_within_the_lease(hosts):
+    with on_hosts(hosts, "--lease", "3") as job:
+        job.wait_for(rb"ready", count=3, limit=LIMIT)
+        hosts.bed.cut(2)
+        cut_at = time.monotonic_ns()
+        done = job.finish(LIMIT)
+        hosts.bed.join(2)
+    assert done.code == 121, done
+    said = heard(done)
+    for rank in (0, 2):
+        told = said[rank][-1]
+        assert told["kind"] == "HostLost" and told["rank"] == 1 and told["host"] == "node2", done
+        assert told["at_ns"] - cut_at < seconds(5) * 1e9, done
+
+
+def test_a_cut_that_heals_within_the_lease_is_no_news(hosts):
+    with on_hosts(hosts, "--lease", "20") as job:
+        job.wait_for(rb"ready", count=3, limit=LIMIT)
+        hosts.bed.cut(3)
+        time.sleep(2)
+        hosts.bed.join(3)
+        time.sleep(3)
+        assert b"kind" not in job.said(), job.said()
+        job.signal(signal.SIGINT)
+        job.finish(LIMIT)

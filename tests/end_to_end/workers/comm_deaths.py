@@ -1,0 +1,99 @@
+"""comm_deaths.py WHERE WAY [VICTIM]: a rank ends in the middle of WHERE; every other one says what it was told.
+
+WHERE is an operation below, or `init`. WAY: kill, exit, abort, stop, cut. What is said is JSON, with the time of
+the machine's monotonic clock.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import ivycomm as ic
+
+FIELDS = ("code", "rank", "host", "pid", "signal", "exit_code", "sequence", "operation")
+
+
+def say(**what):
+    print(json.dumps({"at_ns": time.monotonic_ns(), **what}), flush=True)
+
+
+def die(way):
+    say(dies=os.getpid())
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if way == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if way == "abort":
+        os.abort()
+    if way == "exit":
+        os._exit(7)
+
+
+def array(count):
+    import numpy
+    return numpy.ones(count, dtype=numpy.float32)
+
+
+def all_reduce(r, n):
+    ic.all_reduce(array(3))
+
+
+def all_reduce_large(r, n):
+    ic.all_reduce(array(1 << 20))
+
+
+def broadcast(r, n):
+    ic.broadcast(array(100_000))
+
+
+def barrier(r, n):
+    ic.barrier()
+
+
+def split(r, n):
+    ic.split(r % 2, r).free()
+
+
+def ring(r, n):
+    ic.sendrecv(array(5), (r + 1) % n, src=(r - 1) % n)
+
+
+def work(r, n):
+    ic.all_reduce(array(50_000), async_op=True).wait()
+
+
+def main():
+    where, way, *victims = sys.argv[1:]
+    rank, size = int(os.environ["IVY_RANK"]), int(os.environ["IVY_WORLD_SIZE"])
+    victim = int(victims[0]) if victims else size - 1
+    if where == "init" and rank == victim:
+        time.sleep(2)  # The others have come and wait.
+        die(way)
+    try:
+        ic.init(timeout=60)
+        call = globals()[where]
+        call(rank, size)
+        ic.barrier()
+        if way == "cut":
+            say(ready=True)
+        elif rank == victim:
+            threading.Timer(0.3, die, (way,)).start()
+        end = time.monotonic() + 60
+        limit = {"timeout": 1.5} if way == "stop" and where == "barrier" else {}
+        while time.monotonic() < end:
+            if limit:
+                ic.barrier(**limit)
+            else:
+                call(rank, size)
+    except ic.IvyError as error:
+        say(kind=type(error).__name__, text=str(error),
+            **{name: getattr(error, name, None) for name in FIELDS})
+        if way == "stop":
+            time.sleep(0.5)
+
+
+if __name__ == "__main__":
+    main()

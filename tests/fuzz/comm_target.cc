@@ -1,0 +1,225 @@
+// What a rank reads from other processes: the supervisor's and the workers' packets, greetings of
+// other ranks, and what follows them on a connection between two ranks.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "comm/point_to_point.h"
+#include "comm/transports/peer_listener.h"
+#include "comm/transports/tcp_mesh.h"
+#include "proto/control_wire.h"
+#include "proto/handshake.h"
+#include "tests/fuzz/targets.h"
+
+namespace ivy::fuzz {
+namespace {
+
+using namespace ivy::comm;  // NOLINT: what is fuzzed here.
+using std::chrono::milliseconds;
+
+const std::string kJob(32, '0');
+const std::string kToken(32, 't');
+constexpr std::size_t kGuard = 64;
+
+PeerCredentials credentials(std::uint32_t rank) {
+  PeerCredentials known;
+  known.job_id = kJob;
+  known.token = kToken;
+  known.rank = rank;
+  return known;
+}
+
+// Rank 1, which is fuzzed, and rank 0, which says what the input says.
+struct Ranks {
+  std::unique_ptr<PeerListener> fuzzed;
+  std::unique_ptr<PeerListener> other;
+};
+Ranks make_ranks() {
+  return {PeerListener::listen("127.0.0.1", credentials(1)).value(),
+          PeerListener::listen("127.0.0.1", credentials(0)).value()};
+}
+
+PeerChannel channel_of(std::uint32_t peer_rank, std::uint32_t number) {
+  PeerChannel channel;
+  channel.communicator = "world";
+  channel.peer_rank = peer_rank;
+  channel.channel = number;
+  return channel;
+}
+
+int dial_plainly(const std::string& address) {
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) return socket;
+  close(socket);
+  return -1;
+}
+
+void say(int socket, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  shutdown(socket, SHUT_WR);
+}
+
+std::vector<TcpPeer> peers_of(const Ranks& ranks) {
+  std::vector<TcpPeer> peers(2);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    peers[rank].rank = static_cast<std::int32_t>(rank);
+    peers[rank].world_rank = peers[rank].rank;
+    peers[rank].host = "host" + std::to_string(rank);
+    peers[rank].address = (rank == 0 ? ranks.other : ranks.fuzzed)->address();
+  }
+  return peers;
+}
+
+// Memory of a receiver, with what must not change around it.
+struct Guarded {
+  std::vector<std::uint8_t> memory;
+  explicit Guarded(std::size_t bytes) : memory(bytes + 2 * kGuard, 0xaa) {}
+  std::uint8_t* data() { return memory.data() + kGuard; }
+  bool is_whole() const {
+    const auto is_mark = [](std::uint8_t byte) { return byte == 0xaa; };
+    return std::all_of(memory.begin(), memory.begin() + kGuard, is_mark) &&
+           std::all_of(memory.end() - kGuard, memory.end(), is_mark);
+  }
+  bool is_untouched() const {
+    return std::all_of(memory.begin(), memory.end(), [](auto byte) { return byte == 0xaa; });
+  }
+};
+
+}  // namespace
+
+// What is taken means the same when it is written again.
+void control_wire(std::string_view bytes) {
+  const Result<control::Request> request = control::decode_request(bytes);
+  if (request.ok()) {
+    const Result<control::Request> again = control::decode_request(control::encode(*request));
+    IVY_ASSERT(again.ok() && *again == *request);
+  }
+  const Result<control::Reply> reply = control::decode_reply(bytes);
+  if (reply.ok()) {
+    const Result<control::Reply> again = control::decode_reply(control::encode(*reply));
+    IVY_ASSERT(again.ok() && *again == *reply);
+  }
+}
+
+// A stranger at a rank's door: first byte: how much of a right greeting comes before the input.
+// Whoever does not know the token gets nothing but a challenge, and no connection of his is handed
+// on.
+void peer_greeting(std::string_view bytes) {
+  const Ranks ranks = make_ranks();
+  Input input(bytes);
+  HandshakeHello hello;
+  hello.purpose = "peer";
+  hello.job_id = kJob;
+  hello.nonce = std::string(kNonceBytes, 'n');
+  std::string stream = encode_hello(hello).substr(0, input.byte() % (kHelloBytes + 1));
+  stream += input.rest();
+  const std::string& address = ranks.fuzzed->address();
+  const int socket = dial_plainly(address);
+  IVY_ASSERT(socket >= 0);
+  say(socket, stream);
+  std::size_t told = 0;
+  std::array<char, 256> answer;
+  for (ssize_t got = 1; got > 0;) {
+    got = recv(socket, answer.data(), answer.size(), 0);
+    if (got > 0) told += static_cast<std::size_t>(got);
+  }
+  close(socket);
+  IVY_ASSERT(told <= kChallengeBytes);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    IVY_ASSERT(ranks.fuzzed->take(channel_of(rank, 0), milliseconds(0)) < 0);
+  }
+}
+
+// Rank 0 says anything where a collective's message belongs. First bytes: how much of a right
+// header comes before the input, and how long the message is to be.
+void peer_frames(std::string_view bytes) {
+  const Ranks ranks = make_ranks();
+  Input input(bytes);
+  const std::size_t good = input.byte() % 41U;
+  const std::size_t wanted = input.byte();
+  OperationShape shape;
+  shape.operation = Operation::kBroadcast;
+  shape.count = wanted;
+  shape.root = 0;
+  const Fingerprint fingerprint = fingerprint_of(shape);
+  std::string header;
+  for (const std::uint64_t word :
+       {std::uint64_t{0x4d797649}, std::uint64_t{7}, fingerprint.words[0], fingerprint.words[1],
+        std::uint64_t{wanted}}) {
+    header.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  const std::string said = header.substr(0, good) + std::string(input.rest());
+  TcpMeshOptions options;
+  options.communicator = "world";
+  options.self = 1;
+  options.peers = peers_of(ranks);
+  TcpMesh mesh(*ranks.fuzzed, std::move(options), nullptr);
+  const Result<int> socket = ranks.other->dial(ranks.fuzzed->address(), channel_of(1, 0),
+                                               milliseconds(5000), [] { return true; });
+  IVY_ASSERT(socket.ok());
+  say(*socket, said);
+  Guarded buffer(wanted);
+  Deadline deadline(std::chrono::seconds(5));
+  const OperationCall call{shape, 7, deadline};
+  const Incoming incoming = {0, buffer.data(), wanted, 0};
+  const bool is_right = said.size() >= header.size() && said.starts_with(header);
+  const bool is_well = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
+  IVY_ASSERT(is_well == (is_right && said.size() >= header.size() + wanted));
+  IVY_ASSERT(is_well || mesh.failure());
+  IVY_ASSERT(buffer.is_whole());
+  IVY_ASSERT(is_right || buffer.is_untouched());
+  close(*socket);
+}
+
+// The same where messages with tags belong.
+void peer_messages(std::string_view bytes) {
+  const Ranks ranks = make_ranks();
+  Input input(bytes);
+  const std::size_t good = input.byte() % 25U;
+  const std::size_t wanted = input.byte();
+  std::string header(24, '\0');
+  const std::uint32_t magic = 0x50797649;
+  const std::uint64_t length = wanted;
+  std::memcpy(header.data(), &magic, sizeof magic);
+  std::memcpy(header.data() + 8, &length, sizeof length);
+  PointToPointOptions options;
+  options.communicator = "world";
+  options.self = 1;
+  options.member_of = {-1, -1};
+  options.peers = peers_of(ranks);
+  const Result<int> socket = ranks.other->dial(ranks.fuzzed->address(), channel_of(1, 1),
+                                               milliseconds(5000), [] { return true; });
+  IVY_ASSERT(socket.ok());
+  say(*socket, header.substr(0, good) + std::string(input.rest()));
+  Guarded buffer(wanted);
+  {
+    PointToPoint messages(std::move(options), nullptr, ranks.fuzzed.get(), nullptr);
+    const auto request = std::make_shared<MessageRequest>();
+    request->peer = 0;
+    request->tag = kAnyTag;
+    request->data = buffer.data();
+    request->bytes = wanted;
+    const Outcome outcome = messages.run({request}, std::chrono::seconds(5));
+    IVY_ASSERT(outcome.code != 0 || request->status.bytes <= wanted);
+  }
+  IVY_ASSERT(buffer.is_whole());
+  close(*socket);
+}
+
+}  // namespace ivy::fuzz
