@@ -30,6 +30,7 @@
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
+#include "comm/nccl/ready.h"
 #include "comm/transports/shared_group.h"
 #include "rendezvous/client.h"
 
@@ -91,6 +92,10 @@ class DeviceCommunicator {
     std::string what;
     std::chrono::steady_clock::time_point deadline;
   };
+  ReadyOptions ready_options(Deadline& deadline);
+  void show_times(std::chrono::steady_clock::time_point began,
+                  std::chrono::steady_clock::time_point known,
+                  std::chrono::steady_clock::time_point met) const;
   std::optional<Failure> connect(const std::vector<UniqueId>& ids, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
   std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);

@@ -137,6 +137,31 @@ TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
   }));
 }
 
+TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
+  expect_well(run_world(one_host(5), [](int rank) {
+    use_doubles();
+    setenv("IVY_NCCL_ROOTS", "2", 1);
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 5);
+    EXPECT_EQ(calls_of("ncclCommInitRankScalable"), 1);
+    EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 || rank == 3 ? 1 : 0);
+  }));
+}
+
+TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
+  expect_well(run_world(one_host(1), [](int) {
+    use_doubles();
+    unsetenv("IVY_NCCL_LIB");
+    ASSERT_NE(dlopen(kNccl.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
+    Device device(kCuda, 0);
+    World world;
+    if (world) all_reduce_ones(world, device, 1);
+    EXPECT_EQ(calls_of("ncclAllReduce"), 1);
+  }));
+}
+
 TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles();
@@ -336,7 +361,7 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
        },
-       {"NCCL of communicator world: init: no end after"},
+       {"NCCL of communicator world: init: no end after", "not done either: rank "},
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
