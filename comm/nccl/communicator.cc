@@ -325,7 +325,7 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& d
   child->driver_ = driver_;
   child->handle_ = made;
   if (std::optional<Failure> failure = child->await_nccl(made, deadline, "split")) return failure;
-  child->device_ = device_;
+  child->device_ = device_.load();
   return std::nullopt;
 }
 
@@ -333,7 +333,8 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& d
 
 std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operation,
                                                    Deadline& deadline) {
-  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
+  const Handle handle = handle_;
+  const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
   const std::string what(comm_status::name_of(operation.shape.operation));
   int premul_sum = -1;
@@ -348,11 +349,11 @@ std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operat
   }
   // Only when NCCL is idle again does its kernel stand on the stream.
   if (called.status == kInProgress) {
-    if (std::optional<Failure> failure = await_nccl(handle_, deadline, what)) return failure;
+    if (std::optional<Failure> failure = await_nccl(handle, deadline, what)) return failure;
   }
   const std::lock_guard lock(calls_);
   if (is_broken_) return look_for_trouble(false);
-  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle_);
+  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle);
   const CallResult finished = finish_calls(caller, operation);
   if (finished.error.empty()) return std::nullopt;
   return make_failure(FailureKind::kTransport, what + ": " + finished.error);
@@ -467,14 +468,15 @@ std::optional<std::string> DeviceCommunicator::break_with() {
     bool is_done = false;
   };
   const auto attempt = std::make_shared<Attempt>();
-  std::thread aborting = quiet_thread([attempt, abort = library_->functions().abort,
-                                       handle = handle_, driver = driver_, device = device_] {
-    const Driver::Current current(*driver, std::max(0, device));
-    abort(handle);
-    const std::lock_guard done(attempt->mutex);
-    attempt->is_done = true;
-    attempt->has_returned.notify_all();
-  });
+  std::thread aborting =
+      quiet_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
+                    driver = driver_, device = device_.load()] {
+        const Driver::Current current(*driver, std::max(0, device));
+        abort(handle);
+        const std::lock_guard done(attempt->mutex);
+        attempt->is_done = true;
+        attempt->has_returned.notify_all();
+      });
   aborting.detach();
   handle_ = nullptr;
   std::unique_lock waiting(attempt->mutex);

@@ -66,6 +66,7 @@ class DeviceCommunicator {
   // Ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return handle_ != nullptr; }
+  // -1: not yet.
   int device() const { return device_; }
 
   // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
@@ -113,12 +114,12 @@ class DeviceCommunicator {
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  int device_ = -1;
+  std::atomic<int> device_{-1};
   bool is_shared_ = false;
 
-  std::timed_mutex calls_;   // Held while NCCL is called to put something on a stream.
-  std::mutex handle_mutex_;  // Held while the handle is asked or freed.
-  Handle handle_ = nullptr;  // Null: not made, or aborted.
+  std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
+  std::mutex handle_mutex_;              // Held while the handle is asked or freed.
+  std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
   std::optional<std::string> taint_;  // Guarded by handle_mutex_.
 
