@@ -104,6 +104,8 @@ class Communicator {
   std::string_view source() const { return ivy_comm_source(comm_); }
   void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
 
+  // Spans may be over a device's memory, on the default stream.
+  void prepare_device(int device = -1) { check(ivy_prepare_device(comm_, device, nullptr)); }
   void barrier() { check(ivy_barrier(comm_, nullptr)); }
 
   // In place.

@@ -67,6 +67,10 @@ constexpr EnvEntry kTable[] = {
     // ---- Taken away: another launcher's ranks and private business.
     {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
     {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
+    {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
+    {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
+    {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
+    {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
     {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
     {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
     {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks"},

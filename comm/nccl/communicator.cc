@@ -214,15 +214,7 @@ Result<Event> DeviceCommunicator::take_event() {
 
 // ---- Making -------------------------------------------------------------------------------------
 
-std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadline) {
-  if (device_ >= 0) return std::nullopt;
-  if (is_tainted()) {
-    return make_failure(FailureKind::kOther,
-                        "an abort of NCCL has never returned in this process: end it");
-  }
-  const auto began = steady_clock::now();
-  const RankFacts facts = own_facts(options_.rank, options_.host, device);
-  const auto known = steady_clock::now();
+ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   ReadyOptions options;
   options.communicator = options_.name;
   options.key = options_.key;
@@ -230,18 +222,33 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   options.rank_names = options_.rank_names;
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
-  options.deadline = steady_clock::now() + deadline.left();
-  if (facts.trouble.empty()) {
-    library_ = *Library::load();
-    driver_ = *Driver::load();
-    options.can_scale = library_->functions().init_rank_scalable != nullptr;
-  }
+  deadline.since();
+  options.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
   options.make_id = [this]() -> Result<UniqueId> {
     UniqueId id = {};
     const Status status = library_->functions().get_unique_id(&id);
     if (status != kSuccess) return Error{Code::kInternal, library_->name_of_error(status)};
     return id;
   };
+  return options;
+}
+
+std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadline) {
+  if (device_ >= 0) return std::nullopt;
+  if (is_tainted()) {
+    return make_failure(FailureKind::kOther,
+                        "an abort of NCCL has never returned in this process: end it");
+  }
+  const auto began = steady_clock::now();
+  ReadyOptions options = ready_options(deadline);
+  say_begun(options);
+  const RankFacts facts = own_facts(options_.rank, options_.host, device);
+  const auto known = steady_clock::now();
+  if (facts.trouble.empty()) {
+    library_ = *Library::load();
+    driver_ = *Driver::load();
+    options.can_scale = library_->functions().init_rank_scalable != nullptr;
+  }
   Ready ready = get_ready(options, facts);
   if (ready.failure) return ready.failure;
   const auto met = steady_clock::now();
@@ -252,20 +259,29 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     if (!current.result().ok()) {
       return make_failure(FailureKind::kOther, current.result().error().message);
     }
-    if (std::optional<Failure> failure = connect(ready.ids, deadline)) return failure;
+    if (std::optional<Failure> failure = connect(ready.ids, deadline)) {
+      if (failure->kind == FailureKind::kTimeout) {
+        set_text(*failure, failure->text + who_is_not_done(options));
+      }
+      return failure;
+    }
+    say_done(options);
   }
   device_ = device;
-  if (shows_times()) {
-    const auto text = [](auto from, auto to) {
-      return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
-    };
-    const std::string line = "ivycomm: NCCL of communicator " + options_.name + ", rank " +
-                             std::to_string(options_.rank) + ": libraries " + text(began, known) +
-                             ", ready and id " + text(known, met) + ", init " +
-                             text(met, steady_clock::now()) + "\n";
-    std::fputs(line.c_str(), stderr);
-  }
+  if (shows_times()) show_times(began, known, met);
   return std::nullopt;
+}
+
+void DeviceCommunicator::show_times(steady_clock::time_point began, steady_clock::time_point known,
+                                    steady_clock::time_point met) const {
+  const auto text = [](auto from, auto to) {
+    return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
+  };
+  const std::string line = "ivycomm: NCCL of communicator " + options_.name + ", rank " +
+                           std::to_string(options_.rank) + ": libraries " + text(began, known) +
+                           ", ready and id " + text(known, met) + ", init " +
+                           text(met, steady_clock::now()) + "\n";
+  std::fputs(line.c_str(), stderr);
 }
 
 std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids,
@@ -309,7 +325,7 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& d
   child->driver_ = driver_;
   child->handle_ = made;
   if (std::optional<Failure> failure = child->await_nccl(made, deadline, "split")) return failure;
-  child->device_ = device_;
+  child->device_ = device_.load();
   return std::nullopt;
 }
 
@@ -317,7 +333,8 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& d
 
 std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operation,
                                                    Deadline& deadline) {
-  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
+  const Handle handle = handle_;
+  const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
   const std::string what(comm_status::name_of(operation.shape.operation));
   int premul_sum = -1;
@@ -332,11 +349,11 @@ std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operat
   }
   // Only when NCCL is idle again does its kernel stand on the stream.
   if (called.status == kInProgress) {
-    if (std::optional<Failure> failure = await_nccl(handle_, deadline, what)) return failure;
+    if (std::optional<Failure> failure = await_nccl(handle, deadline, what)) return failure;
   }
   const std::lock_guard lock(calls_);
   if (is_broken_) return look_for_trouble(false);
-  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle_);
+  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle);
   const CallResult finished = finish_calls(caller, operation);
   if (finished.error.empty()) return std::nullopt;
   return make_failure(FailureKind::kTransport, what + ": " + finished.error);
@@ -451,14 +468,15 @@ std::optional<std::string> DeviceCommunicator::break_with() {
     bool is_done = false;
   };
   const auto attempt = std::make_shared<Attempt>();
-  std::thread aborting = quiet_thread([attempt, abort = library_->functions().abort,
-                                       handle = handle_, driver = driver_, device = device_] {
-    const Driver::Current current(*driver, std::max(0, device));
-    abort(handle);
-    const std::lock_guard done(attempt->mutex);
-    attempt->is_done = true;
-    attempt->has_returned.notify_all();
-  });
+  std::thread aborting =
+      quiet_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
+                    driver = driver_, device = device_.load()] {
+        const Driver::Current current(*driver, std::max(0, device));
+        abort(handle);
+        const std::lock_guard done(attempt->mutex);
+        attempt->is_done = true;
+        attempt->has_returned.notify_all();
+      });
   aborting.detach();
   handle_ = nullptr;
   std::unique_lock waiting(attempt->mutex);

@@ -30,6 +30,7 @@
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
+#include "comm/nccl/ready.h"
 #include "comm/transports/shared_group.h"
 #include "rendezvous/client.h"
 
@@ -65,6 +66,7 @@ class DeviceCommunicator {
   // Ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return handle_ != nullptr; }
+  // -1: not yet.
   int device() const { return device_; }
 
   // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
@@ -91,6 +93,10 @@ class DeviceCommunicator {
     std::string what;
     std::chrono::steady_clock::time_point deadline;
   };
+  ReadyOptions ready_options(Deadline& deadline);
+  void show_times(std::chrono::steady_clock::time_point began,
+                  std::chrono::steady_clock::time_point known,
+                  std::chrono::steady_clock::time_point met) const;
   std::optional<Failure> connect(const std::vector<UniqueId>& ids, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
   std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);
@@ -108,12 +114,12 @@ class DeviceCommunicator {
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  int device_ = -1;
+  std::atomic<int> device_{-1};
   bool is_shared_ = false;
 
-  std::timed_mutex calls_;   // Held while NCCL is called to put something on a stream.
-  std::mutex handle_mutex_;  // Held while the handle is asked or freed.
-  Handle handle_ = nullptr;  // Null: not made, or aborted.
+  std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
+  std::mutex handle_mutex_;              // Held while the handle is asked or freed.
+  std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
   std::optional<std::string> taint_;  // Guarded by handle_mutex_.
 

@@ -1,6 +1,8 @@
 #include "comm/nccl/ready.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace ivy::comm::nccl {
@@ -44,6 +46,37 @@ Failure decode_refusal(const std::string& word) {
       refusal(static_cast<FailureKind>(kind), code, word.substr(static_cast<std::size_t>(read)));
   failure.rank = rank;
   return failure;
+}
+
+std::string key_of(const ReadyOptions& options, const std::string& name, std::int32_t rank) {
+  return options.key + "/" + name + "/" + std::to_string(rank);
+}
+
+bool has_said(const ReadyOptions& options, const std::string& name, std::int32_t rank) {
+  const Result<bool> is_there = options.store->check({key_of(options, name, rank)});
+  return is_there.ok() && *is_there;
+}
+
+// "rank 3 (node2, pid 77), which loads driver and NCCL, and 2 more"; `first`: the first of them.
+std::string names_without(const ReadyOptions& options, const std::string& name,
+                          std::int32_t& first) {
+  constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
+  std::string names;
+  int more = 0;
+  for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
+    if (rank == options.rank || has_said(options, name, rank)) continue;
+    if (first < 0) first = rank;
+    if (names.size() > kLong) {
+      ++more;
+      continue;
+    }
+    names += (names.empty() ? "" : ", ") + options.rank_names[static_cast<std::size_t>(rank)];
+    if (name != "facts") continue;
+    names += has_said(options, "begun", rank) ? " (it loads the driver and NCCL)"
+                                              : " (it has not begun)";
+  }
+  if (more > 0) names += " and " + std::to_string(more) + " more";
+  return names;
 }
 
 class Meeting {
@@ -106,23 +139,9 @@ class Meeting {
     return keys;
   }
 
-  // "rank 3 (node2, pid 77) and 2 more did not come"
   Failure who_is_missing(const std::string& what) {
-    std::string missing;
     std::int32_t first = -1;
-    int more = 0;
-    for (std::int32_t rank = 0; rank < size(); ++rank) {
-      const Result<bool> is_there = store_.check({key("facts/" + std::to_string(rank))});
-      if (is_there.ok() && *is_there) continue;
-      if (first < 0) first = rank;
-      if (missing.size() > 160) {
-        ++more;
-        continue;
-      }
-      missing +=
-          (missing.empty() ? "" : ", ") + options_.rank_names[static_cast<std::size_t>(rank)];
-    }
-    if (more > 0) missing += " and " + std::to_string(more) + " more";
+    const std::string missing = names_without(options_, "facts", first);
     const std::string text = missing.empty() ? "all ranks are ready, but rank 0 does not say so"
                                              : missing + " did not become ready in time";
     Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
@@ -153,7 +172,10 @@ class Meeting {
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
     if (findings.empty()) {
-      return say(std::string(kGo) + std::to_string(root_count(size(), can_scale)));
+      const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
+      return say(
+          std::string(kGo) +
+          std::to_string(root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)));
     }
     const Finding& first = findings.front();
     if (first.kind == Finding::Kind::kSharedDevice) {
@@ -237,14 +259,35 @@ Ready get_ready_alone(const ReadyOptions& options, const RankFacts& own) {
 
 }  // namespace
 
-std::int32_t root_count(std::int32_t ranks, bool can_scale) {
-  return can_scale ? std::max(1, ranks / kRanksPerRoot) : 1;
+std::int32_t root_count(std::int32_t ranks, bool can_scale, std::int32_t wanted) {
+  if (!can_scale) return 1;
+  if (wanted > 0) return std::min(wanted, ranks);
+  return ranks < kRanksPerRoot ? 1 : std::max(2, ranks / kRanksPerRoot);
 }
 
 // The first rank of each of `roots` runs of ranks, the first of which are one longer.
 std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks) {
   const std::int32_t each = ranks / roots;
   return root * each + std::min(root, ranks % roots);
+}
+
+void say_begun(const ReadyOptions& options) {
+  if (options.store != nullptr) {
+    static_cast<void>(options.store->set(key_of(options, "begun", options.rank), "1"));
+  }
+}
+
+void say_done(const ReadyOptions& options) {
+  if (options.store != nullptr) {
+    static_cast<void>(options.store->set(key_of(options, "done", options.rank), "1"));
+  }
+}
+
+std::string who_is_not_done(const ReadyOptions& options) {
+  if (options.store == nullptr) return "";
+  std::int32_t first = -1;
+  const std::string names = names_without(options, "done", first);
+  return names.empty() ? "" : "; not done either: " + names;
 }
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own) {

@@ -3,9 +3,11 @@
 // ids, or everybody gets the same refusal. Only when all have come is an id made: NCCL's root
 // listens for ever for a rank that does not come.
 //
+//   <key>/begun/R     rank R loads its libraries
 //   <key>/facts/R     rank R is ready, and what it is
 //   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), or how many ids
 //   <key>/id/K        the unique id of root K
+//   <key>/done/R      rank R's init has ended well
 //
 // All are written once, so a store's leaf fetches each but once for its host.
 //
@@ -52,8 +54,15 @@ inline constexpr std::int32_t kRanksPerRoot = 128;
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own);
 
-// How many ids a communicator has, and which rank makes number K. Pure.
-std::int32_t root_count(std::int32_t ranks, bool can_scale);
+// Before and after: what others are told of this rank when they wait in vain.
+void say_begun(const ReadyOptions& options);
+void say_done(const ReadyOptions& options);
+// "; not done either: rank 3 (node2, pid 77)"; empty: all others are done, or nobody knows.
+std::string who_is_not_done(const ReadyOptions& options);
+
+// How many ids a communicator has, and which rank makes number K. Pure. `wanted`: what the user
+// says (IVY_NCCL_ROOTS), 0: nothing.
+std::int32_t root_count(std::int32_t ranks, bool can_scale, std::int32_t wanted);
 std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ranks);
 
 }  // namespace ivy::comm::nccl

@@ -218,10 +218,13 @@ TEST(VersionTest, IsReadAsNcclWritesIt) {
 }
 
 TEST(RootTest, EveryRunOfRanksHasOne) {
-  EXPECT_EQ(root_count(127, true), 1);
-  EXPECT_EQ(root_count(128, true), 1);
-  EXPECT_EQ(root_count(256, true), 2);
-  EXPECT_EQ(root_count(1000, false), 1);
+  EXPECT_EQ(root_count(127, true, 0), 1);
+  EXPECT_EQ(root_count(128, true, 0), 2);
+  EXPECT_EQ(root_count(1024, true, 0), 8);
+  EXPECT_EQ(root_count(1000, false, 0), 1);
+  EXPECT_EQ(root_count(4, true, 2), 2);
+  EXPECT_EQ(root_count(4, true, 9), 4);
+  EXPECT_EQ(root_count(4, false, 2), 1);
   // 3 roots among 8 ranks: runs of 3, 3 and 2, as NCCL's guide computes them.
   EXPECT_EQ(rank_of_root(0, 3, 8), 0);
   EXPECT_EQ(rank_of_root(1, 3, 8), 3);

@@ -137,6 +137,31 @@ TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
   }));
 }
 
+TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
+  expect_well(run_world(one_host(5), [](int rank) {
+    use_doubles();
+    setenv("IVY_NCCL_ROOTS", "2", 1);
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 5);
+    EXPECT_EQ(calls_of("ncclCommInitRankScalable"), 1);
+    EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 || rank == 3 ? 1 : 0);
+  }));
+}
+
+TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
+  expect_well(run_world(one_host(1), [](int) {
+    use_doubles();
+    unsetenv("IVY_NCCL_LIB");
+    ASSERT_NE(dlopen(kNccl.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr);
+    Device device(kCuda, 0);
+    World world;
+    if (world) all_reduce_ones(world, device, 1);
+    EXPECT_EQ(calls_of("ncclAllReduce"), 1);
+  }));
+}
+
 TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles();
@@ -336,7 +361,7 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
        },
-       {"NCCL of communicator world: init: no end after"},
+       {"NCCL of communicator world: init: no end after", "not done either: rank "},
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
@@ -413,42 +438,45 @@ struct Board {
   std::atomic<std::int64_t> died_ms{0};
 };
 
+// Rank 1 is killed in the middle of operations; the others are told, and their streams end.
+void run_until_killed(int rank, bool is_enqueued, Board& board) {
+  use_doubles();
+  Device device(kCuda, rank);
+  World world;
+  if (!world) return;
+  all_reduce_ones(world, device, 3);
+  ivy_call how = call_with_factor(1);
+  if (is_enqueued) how.flags = IVY_ENQUEUE;
+  const DeviceArray on(device, std::vector<char>(4 << 20));
+  std::thread killer;
+  if (rank == 1) {
+    killer = std::thread([&] {
+      std::this_thread::sleep_for(milliseconds(30));
+      board.died_ms = monotonic_ms();
+      kill(getpid(), SIGKILL);
+    });
+  }
+  int code = IVY_OK;
+  while (code == IVY_OK) {
+    code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 20, IVY_F32, IVY_SUM, &how);
+    if (is_enqueued) device.synchronize(nullptr);
+  }
+  const auto took = monotonic_ms() - board.died_ms;
+  EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+  EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+  EXPECT_LT(took, stretched(milliseconds(1000)).count());
+  std::printf("told after %lld ms\n", static_cast<long long>(took));
+  EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  EXPECT_EQ(device.synchronize(nullptr), 0);
+}
+
 TEST(NcclTest, AKilledRankIsNamedAndTheDeviceIsFreed) {
   for (const bool is_enqueued : {false, true}) {
     const Shared<Board> board;
-    expect_well(run_world(one_host(3),
-                          [&](int rank) {
-                            use_doubles();
-                            Device device(kCuda, rank);
-                            World world;
-                            if (!world) return;
-                            all_reduce_ones(world, device, 3);
-                            ivy_call how = call_with_factor(1);
-                            if (is_enqueued) how.flags = IVY_ENQUEUE;
-                            const DeviceArray on(device, std::vector<char>(4 << 20));
-                            std::thread killer;
-                            if (rank == 1) {
-                              killer = std::thread([&] {
-                                std::this_thread::sleep_for(milliseconds(30));
-                                board->died_ms = monotonic_ms();
-                                kill(getpid(), SIGKILL);
-                              });
-                            }
-                            int code = IVY_OK;
-                            while (code == IVY_OK) {
-                              code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 20,
-                                                    IVY_F32, IVY_SUM, &how);
-                              if (is_enqueued) device.synchronize(nullptr);
-                            }
-                            const auto took = monotonic_ms() - board->died_ms;
-                            EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
-                            EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
-                            EXPECT_LT(took, stretched(milliseconds(1000)).count());
-                            std::printf("told after %lld ms\n", static_cast<long long>(took));
-                            EXPECT_EQ(calls_of("ncclCommAbort"), 1);
-                            EXPECT_EQ(device.synchronize(nullptr), 0);
-                          }),
-                1);
+    const std::vector<RankEnd> ends =
+        run_world(one_host(3), [&](int rank) { run_until_killed(rank, is_enqueued, *board); });
+    expect_well(ends, 1);
+    std::printf("%s%s", ends[0].output.c_str(), ends[2].output.c_str());
   }
 }
 
@@ -534,9 +562,25 @@ TEST(NcclTest, AFinalizeThatHangsIsAborted) {
 }
 
 TEST(NcclTest, LeavesNothingBehind) {
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    EXPECT_EQ(entry.path().filename().string().find("nccl-double"), std::string::npos) << entry;
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  for (const char* const script : {"", "fail_init", "hang_abort,error_after=1"}) {
+    run_world(one_host(3), [&](int rank) {
+      use_doubles(kNccl, script);
+      setenv("NCCL_DOUBLE_DIR", folder, 1);
+      Device device(kCuda, rank);
+      World world(seconds(5));
+      if (!world) return;
+      const DeviceArray on(device, std::vector<char>(4));
+      for (int i = 0; i < 3; ++i) {
+        ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1, IVY_F32, IVY_SUM, nullptr);
+      }
+      ivy_comm* group = nullptr;
+      ivy_comm_split(world, rank % 2, 0, &group);
+    });
   }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from launching import BIN
+from launching import BIN, SLOW
 
 DOUBLES = os.path.join(os.path.dirname(BIN), "lib", "doubles")
 CUDA, NCCL = os.path.join(DOUBLES, "libcuda_double.so"), os.path.join(DOUBLES, "libnccl_double.so")
@@ -41,6 +41,7 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
     assert sorted(words) == [0, 1], done
     for word in words.values():
         assert word["kind"] == "RankDied" and word["rank"] == 2, done
+        assert word["seconds"] < 1 * SLOW, done
 
 
 @PLACES

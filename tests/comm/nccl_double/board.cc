@@ -35,8 +35,9 @@ struct Board::Mailbox {
 };
 
 std::string Board::make_file() {
-  char path[] = "/dev/shm/nccl-double-XXXXXX";
-  const int file = mkstemp(path);
+  const char* const folder = std::getenv("NCCL_DOUBLE_DIR");
+  std::string path = std::string(folder != nullptr ? folder : "/dev/shm") + "/nccl-double-XXXXXX";
+  const int file = mkstemp(path.data());
   if (file < 0) return "";
   close(file);
   return path;

@@ -10,6 +10,7 @@
 //   hang_abort       ncclCommAbort never returns
 //   hang_finalize    finalize never ends
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
+// NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
 // NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
 // ncclCommAbort.
 #include <unistd.h>
@@ -388,6 +389,8 @@ DOUBLE_API Status ncclCommInitRankScalable(ncclComm** comm, int size, int rank, 
                                            UniqueId* all, Config* config) {
   count("ncclCommInitRankScalable");
   if (ids < 1) return kInvalidArgument;
+  // Here one root serves all.
+  for (int other = 1; other < ids; ++other) unlink(all[other].bytes);
   return make(comm, size, all[0].bytes, rank, config);
 }
 
