@@ -147,7 +147,8 @@ IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count,
                      const ivy_call* call);
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
-/* ---- Registered buffers ----------------------------------------------------------------------- */
+/* ---- Registered buffers -----------------------------------------------------------------------
+ */
 
 /* Memory that the other ranks of this host read where it is: all_reduce, reduce_scatter,
  * all_gather, all_to_all and broadcast copy nothing twice when every rank's buffers of the call lie

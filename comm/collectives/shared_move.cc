@@ -15,8 +15,8 @@ using namespace shared_parts;
 // A piece of a broadcast: small enough that the readers copy the first while the root writes the
 // second.
 std::size_t broadcast_piece(std::size_t bytes) {
-  const std::size_t eighth = divide_up(bytes / 8, kSliceBytes) * kSliceBytes;
-  return std::clamp<std::size_t>(eighth, 8 * 1024, kSlotBytes);
+  const std::size_t quarter = divide_up(bytes / kSlots, kSliceBytes) * kSliceBytes;
+  return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 
 // Of an eager one. A part that is ready costs a line's way between processors.

@@ -150,11 +150,18 @@ class ChunkedReduce {
     return places.send.is_registered() && places.receive.is_registered();
   }
 
+  // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
+  static constexpr std::size_t kDirectChunkSlots = 4;
+
   // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
   // and takes the others' slices from theirs, a chunk later. In place: a slice is overwritten only
   // when the one member that reads it has done so.
   bool run_directly() {
     const std::uint32_t members = group_.size();
+    const std::uint64_t last = first_ + chunks_ - 1;
+    // No slot has to hold a chunk: fewer meetings.
+    chunk_elements_ *= kDirectChunkSlots;
+    chunks_ = divide_up(count_, chunk_elements_);
     std::vector<const std::uint8_t*> sends(members);
     std::vector<const std::uint8_t*> receives(members);
     for (std::uint32_t member = 0; member < members; ++member) {
@@ -176,7 +183,7 @@ class ChunkedReduce {
       }
       if (chunk > 0 && !collect_directly(chunk - 1, receives)) return false;
     }
-    group_.publish_drained(first_ + chunks_ - 1);
+    group_.publish_drained(last);
     group_.publish_fetched();
     return group_.await_fetched();
   }
@@ -244,8 +251,8 @@ class ChunkedReduce {
   const std::size_t element_;  // Bytes of an input.
   const std::size_t result_;   // Bytes of a result: partials are wider than elements.
   const std::size_t cell_;     // What one element takes up in a slot.
-  const std::size_t chunk_elements_;
-  const std::size_t chunks_;
+  std::size_t chunk_elements_;
+  std::size_t chunks_;
   const std::uint64_t first_;
   const Stores stores_;
   std::uint32_t root_ = kEverybody;

@@ -91,6 +91,9 @@ class SpanningGroup {
   SharedGroup* const local_;
   TcpMesh& mesh_;
   std::uint32_t step_ = 0;  // Of the operation under way.
+  // Of large operations: fresh memory for each would be faulted in page by page.
+  std::vector<std::uint8_t> own_scratch_;
+  std::vector<std::uint8_t> their_scratch_;
 };
 
 }  // namespace ivy::comm

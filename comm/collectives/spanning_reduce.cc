@@ -24,6 +24,10 @@ constexpr std::size_t kReducePiece = std::size_t{1} << 20;
 
 using Bytes = std::vector<std::uint8_t>;
 
+void reach_size(Bytes& bytes, std::size_t size) {
+  if (bytes.size() < size) bytes.resize(size);
+}
+
 // One rank's elements as partials, its factor applied.
 void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t count) {
   Reduction reduction;
@@ -110,7 +114,9 @@ class SpanningGroup::Column {
         count_(count),
         is_raw_(group.is_one_rank_each() && rule.op != ReduceOp::kPremulSum),
         wire_bytes_(is_raw_ ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op)),
-        chunk_(std::max<std::size_t>(1, kChunkBytes / rule.input_bytes())) {
+        chunk_(std::max<std::size_t>(1, kChunkBytes / rule.input_bytes())),
+        own_(group.own_scratch_),
+        theirs_(group.their_scratch_) {
     columns_ = map_.rank_count();
     for (const std::vector<std::int32_t>& host : map_.hosts) {
       columns_ = std::min(columns_, static_cast<std::uint32_t>(host.size()));
@@ -161,7 +167,7 @@ class SpanningGroup::Column {
     }
     const Range own = ranges[map_.own_member()];
     if (is_raw_) return true;
-    own_.resize(own.count * wire_bytes_);
+    reach_size(own_, own.count * wire_bytes_);
     if (group_.local_ != nullptr) {
       return shared_reduce_scatter(*group_.local_, call_, partial_rule(rule_), send_, own_.data(),
                                    ranges);
@@ -200,7 +206,7 @@ class SpanningGroup::Column {
     if (has_new) {
       const Slice slice = column_slice(chunk, column);
       const Slice own = host_part(slice, map_.own_host());
-      theirs_.resize(own.count * wire_bytes_ * hosts);
+      reach_size(theirs_, own.count * wire_bytes_ * hosts);
       for (std::uint32_t distance = 1; distance < hosts; ++distance) {
         const std::uint32_t host = (map_.own_host() + distance) % hosts;
         const std::int32_t rank = group_.rank_at(host, column);
@@ -249,8 +255,8 @@ class SpanningGroup::Column {
   const std::size_t wire_bytes_;  // Of one element on its way between hosts.
   const std::size_t chunk_;       // Elements.
   std::uint32_t columns_ = 1;
-  Bytes own_;
-  Bytes theirs_;
+  Bytes& own_;
+  Bytes& theirs_;
 };
 
 bool SpanningGroup::all_reduce_large(const OperationCall& call, const ReduceRule& rule,
@@ -332,7 +338,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
     return Range{all.begin + begin, std::min(piece, all.count - begin)};
   };
   std::vector<Bytes> results;  // This host's, by the round in which they were made.
-  Bytes theirs;
+  Bytes& theirs = their_scratch_;
   for (std::size_t index = 0; index < pieces; ++index) {
     const auto step = static_cast<std::uint32_t>(index);
     const Range own = piece_range(map_.self, index);
@@ -363,7 +369,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
         }
       }
     }
-    theirs.resize(std::max<std::size_t>(1, own.count * wire * map_.host_count()));
+    reach_size(theirs, std::max<std::size_t>(1, own.count * wire * map_.host_count()));
     std::vector<Incoming> incoming;
     std::vector<const void*> inputs(map_.host_count(), own_result);
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {

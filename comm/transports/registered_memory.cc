@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
@@ -43,6 +44,18 @@ void give_back(std::uintptr_t address, const Region& region) {
   munmap(reinterpret_cast<void*>(address), region.bytes);
 }
 
+// What the machine could give without swapping; the kernel, asked for more, would end processes.
+std::size_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kibibytes = 0;
+  std::string unit;
+  while (file >> name >> kibibytes >> unit) {
+    if (name == "MemAvailable:") return kibibytes * 1024;
+  }
+  return SIZE_MAX;
+}
+
 Error no_room(const std::string& what, std::size_t bytes, int number) {
   Error error =
       errno_error(Code::kResourceExhausted,
@@ -55,7 +68,7 @@ Error no_room(const std::string& what, std::size_t bytes, int number) {
 
 Result<void*> allocate(std::size_t bytes, const void* owner) {
   constexpr std::size_t kPage = 4096;
-  if (bytes > SIZE_MAX / 2) return no_room("reserve", bytes, ENOMEM);
+  if (bytes > SIZE_MAX / 2 || bytes > available_bytes()) return no_room("reserve", bytes, ENOMEM);
   const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);

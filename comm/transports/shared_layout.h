@@ -30,8 +30,9 @@ inline constexpr std::size_t kLineBytes = 128;
 inline constexpr std::size_t kInlineBytes = 104;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
-// One chunk of a larger operation; several slots of all members fit into the second-level caches.
-inline constexpr std::size_t kSlotBytes = 128 * 1024;
+// One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside
+// the buffers that go through it.
+inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlots = 4;
 
 // What a member is in: written before `sequence` is stored with release order.

@@ -1,8 +1,10 @@
 """Collectives of libivycomm beside Gloo, Open MPI and MPICH: one loop, one run (tests/bench/run collectives).
 
 collectives.py [--ranks 2] [--most BYTES] [--seconds S] [--rounds N] [--over shm|tcp] [--real-time PRIORITY]
+               [--registered] [--brief]
 
-Peers take turns, round after round; a cell is the median of the rounds' medians. Prints Markdown.
+Peers take turns, round after round; a cell is the median of the rounds' medians. Prints Markdown. --registered
+measures libivycomm also with buffers from ivy_mem_alloc; --brief prints our time and its ratio to the best peer's.
 """
 
 import argparse
@@ -35,6 +37,8 @@ def commands(options, folder):
                     "-n", ranks, f"{BUILD}/bench/collectives_openmpi"],
         "mpich": ["mpirun.mpich", "-bind-to", "none", "-n", ranks, f"{BUILD}/bench/collectives_mpich"],
     }
+    if options.registered:
+        found["ivy registered"] = ivyrun + ours + ["-x", "BENCH_REGISTERED=1", f"{BUILD}/bench/collectives_ivy"]
     # Between ranks of one host MPICH always takes shared memory.
     if options.over == "tcp":
         del found["mpich"]
@@ -81,10 +85,30 @@ def print_tables(cells, libraries):
         for size in sizes:
             medians = {name: cells.get((name, operation, size)) for name in libraries}
             shown = [f"{cell[0]:.2f} ({cell[1]:.1f})" if cell else "–" for cell in medians.values()]
-            peers = [cell[0] for name, cell in medians.items() if cell and name != "ivy"]
+            peers = [cell[0] for name, cell in medians.items() if cell and not name.startswith("ivy")]
             ours = medians.get("ivy")
             ratio = f"{ours[0] / min(peers):.2f}" if ours and peers else "–"
             print(f"| {size} | " + " | ".join(shown) + f" | {ratio} |")
+
+
+def print_brief(cells, ours):
+    """One table of all operations: median, its ratio to the fastest peer's; bold where we lose."""
+    def cell(operation, size):
+        if (ours, operation, size) not in cells:
+            return "–"
+        peers = [one[0] for (name, op, at), one in cells.items()
+                 if (op, at) == (operation, size) and not name.startswith("ivy")]
+        time = cells[ours, operation, size][0]
+        ratio = time / min(peers) if peers else 0
+        text = f"{ratio:.2f}"
+        return f"{time:.2f} µs, " + (f"**{text}**" if round(ratio, 2) > 1 else text if peers else "–")
+
+    operations = OPERATIONS.split()[:-1]
+    sizes = sorted({size for name, operation, size in cells if name == ours and operation in operations})
+    print(f"\n### {ours}\n\n| bytes | " + " | ".join(operations) + " |\n" + "|---" * (len(operations) + 1) + "|")
+    for size in sizes:
+        print(f"| {size} | " + " | ".join(cell(operation, size) for operation in operations) + " |")
+    print(f"\nbarrier: {cell('barrier', 0)}")
 
 
 def print_floors(cells):
@@ -94,24 +118,28 @@ def print_floors(cells):
         sizes = sorted({size for library, operation, size in cells if operation == name and library == "ivy"})
         if not sizes:
             continue
-        print(f"\n### all_reduce beside {name}: {meaning}\n\n| bytes | {name}, GB/s | all_reduce, GB/s | ratio |")
-        print("|---|---|---|---|")
+        print(f"\n### all_reduce beside {name}: {meaning}\n")
+        print(f"| bytes | {name}, GB/s | all_reduce, GB/s | ratio | registered |\n|---|---|---|---|---|")
         for size in sizes:
             ours = cells.get(("ivy", "all_reduce", size))
             if not ours or size < 1 << 18:
                 continue
             floor = cells["ivy", name, size][0]
-            print(f"| {size} | {size / floor / 1e3:.2f} | {size / ours[0] / 1e3:.2f} | {floor / ours[0]:.2f} |")
+            registered = cells.get(("ivy registered", "all_reduce", size))
+            print(f"| {size} | {size / floor / 1e3:.2f} | {size / ours[0] / 1e3:.2f} | {floor / ours[0]:.2f} | "
+                  + (f"{floor / registered[0]:.2f} |" if registered else "– |"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--most", type=int, default=64 << 20)
+    parser.add_argument("--most", type=int, default=256 << 20)
     parser.add_argument("--seconds", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--over", choices=("shm", "tcp"), default="shm")
     parser.add_argument("--real-time", type=int, default=0, metavar="PRIORITY")
+    parser.add_argument("--registered", action="store_true")
+    parser.add_argument("--brief", action="store_true")
     options = parser.parse_args()
     samples = {}
     with tempfile.TemporaryDirectory(prefix="ivy-bench-") as folder:
@@ -130,7 +158,11 @@ def main():
              for key, all_of in samples.items()}
     print(f"{machine()}; {options.ranks} ranks on one host, float32, over "
           f"{'shared memory' if options.over == 'shm' else 'TCP on loopback'}; {options.rounds} rounds\n")
-    print_tables(cells, list(peers))
+    if options.brief:
+        for ours in [name for name in peers if name.startswith("ivy")]:
+            print_brief(cells, ours)
+    else:
+        print_tables(cells, list(peers))
     print_floors(cells)
     return 0
 

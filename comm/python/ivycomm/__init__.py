@@ -19,6 +19,7 @@ from .errors import (Aborted, HostLost, InvalidArgument, IvyError, Mismatch, Not
 from .messages import irecv, isend, recv, recv_, send, sendrecv
 from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from .job_store import store
+from .registered import empty_registered
 from .work import Message, Timing, Work
 from .groups import (Group, abort, finalize, init, is_initialized, is_main_process, local_rank,
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, source, split, world,
@@ -31,7 +32,7 @@ __all__ = [
     "RankDied", "ReduceOp", "ResourceExhausted", "StillRunning", "Timeout", "Timing", "TransportError",
     "Unauthenticated", "Work", "abort", "all_gather", "all_gather_list", "all_gather_object", "all_reduce",
     "all_reduce_", "all_reduce_coalesced", "all_to_all", "all_to_all_", "barrier", "broadcast", "broadcast_",
-    "broadcast_object", "finalize", "gather", "gather_object", "init", "irecv", "is_initialized",
+    "broadcast_object", "empty_registered", "finalize", "gather", "gather_object", "init", "irecv", "is_initialized",
     "is_main_process", "isend", "local_rank", "local_world_size", "new_group", "node_rank", "num_nodes",
     "prepare_device", "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "scan", "scan_", "scatter",
     "scatter_object", "send", "sendrecv", "source", "split", "store", "world", "world_size",

@@ -78,6 +78,8 @@ _PROTOTYPES = {
     "ivy_all_to_all_v": (c_int, [_comm, _data, _counts, _counts, _data, _counts, _counts, c_int, _call]),
     "ivy_scan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
     "ivy_barrier": (c_int, [_comm, _call]),
+    "ivy_mem_alloc": (c_int, [_comm, c_size_t, POINTER(c_void_p)]),
+    "ivy_mem_free": (c_int, [c_void_p]),
     "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
     "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
     "ivy_work_wait": (c_int, [c_void_p, c_int64]),

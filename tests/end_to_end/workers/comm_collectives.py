@@ -198,10 +198,33 @@ def asynchronous(r, n):
     assert ic.all_reduce(x, group=evens) is None or r % 2 == 0
 
 
+def registered(r, n):
+    """Registered arrays on some ranks, on all, and after their world's functions have used them."""
+    for everybody in (True, False):
+        x = ic.empty_registered((300, 70), "float64") if everybody or r % 2 == 0 else np.empty((300, 70))
+        out = ic.empty_registered((300, 70), "float64")
+        x[...] = np.arange(21000).reshape(300, 70) + r
+        expected = sum(np.arange(21000.0).reshape(300, 70) + rank for rank in range(n))
+        ic.all_reduce(x, out=out)
+        assert np.array_equal(out, expected)
+        ic.all_reduce_(x)
+        assert np.array_equal(x, expected)
+        view = out[10:]
+        del out  # The view keeps the memory.
+        assert np.array_equal(view, expected[10:])
+    assert ic.empty_registered(3, "int32").tolist() == [0, 0, 0]
+    assert ic.empty_registered((0, 4)).shape == (0, 4)
+    try:
+        ic.empty_registered(1 << 50)
+    except ic.ResourceExhausted:
+        return
+    raise AssertionError("a petabyte was given")
+
+
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, uneven, layouts, asynchronous):
+    for part in (reductions, movement, uneven, layouts, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

@@ -1,0 +1,36 @@
+// Registered memory (ivycomm.h: ivy_mem_alloc) with a destructor and a type.
+#pragma once
+
+#include <cstddef>
+#include <ivycomm.hpp>
+#include <memory>
+#include <type_traits>
+
+namespace ivycomm {
+
+// `count` elements, zeroed, that the other ranks of this host read where they are. Anything that
+// takes a span takes it: world.all_reduce(buffer). Outlives the world or not, as you like.
+template <class T>
+class RegisteredBuffer {
+ public:
+  RegisteredBuffer(ivy_comm* comm, std::size_t count) : count_(count) {
+    void* memory = nullptr;
+    check(ivy_mem_alloc(comm, count * sizeof(T), &memory));
+    memory_.reset(static_cast<T*>(memory));
+  }
+  T* data() const { return memory_.get(); }
+  std::size_t size() const { return count_; }
+  T* begin() const { return data(); }
+  T* end() const { return data() + count_; }
+  T& operator[](std::size_t index) const { return data()[index]; }
+
+ private:
+  static_assert(std::is_trivially_copyable_v<T>);
+  struct Free {
+    void operator()(T* memory) const { ivy_mem_free(memory); }
+  };
+  std::size_t count_;
+  std::unique_ptr<T[], Free> memory_;
+};
+
+}  // namespace ivycomm
