@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/devices/device_files.h"
 #include "agent/devices/discovery.h"
 #include "agent/node/address_check.h"
 #include "agent/node/command_channel.h"
@@ -145,7 +144,7 @@ class Supervisor {
   ControlServer control_;
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
-  Discovery discovery_{loop_, program_directory() + "/ivy-probe", device_root()};
+  Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { containment_->spare(pid); }};
   std::optional<WorkerContext> context_;
@@ -271,10 +270,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   // Where there are accelerators this takes up to two seconds, during which all else goes on.
-  discovery_.describe(hello, [this, event](const HostFacts& devices) mutable {
-    event.mutable_hello_ok()->mutable_facts()->MergeFrom(devices);
-    send(event);
-  });
+  discovery_.complete(hello, event, [this](const Event& answer) { send(answer); });
   // Behind the answer, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
