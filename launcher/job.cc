@@ -346,25 +346,22 @@ Result<EnvironmentInputs> Job::environment_inputs(const std::vector<HostAnswer>&
 
 void Job::show_dry_run() {
   const std::vector<HostAnswer> all = answers();
-  const Result<std::string> text = dry_run_text(all);
+  const Result<EnvironmentInputs> inputs = environment_inputs(all);
+  if (!inputs.ok()) return refuse_input(inputs.error());
+  Result<std::string> text =
+      options_.explain_env ? explain_environment(*inputs) : plan_table(options_, plan_, all);
   if (!text.ok()) return refuse_input(text.error());
+  for (const HostRecord& host : hosts_) {
+    if (options_.explain_env || host.gone || host.up->remote_command.empty()) continue;
+    *text += "remote command: " + host.up->remote_command + "\n";
+    if (!host.up->listening.empty())
+      *text += "listens: " + host.up->listening +
+               " here (hosts of the srun step dial back, with a key of this job alone)\n";
+    break;
+  }
   std::fputs(text->c_str(), stdout);
   std::fflush(stdout);
   boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
-}
-
-Result<std::string> Job::dry_run_text(const std::vector<HostAnswer>& all) const {
-  if (options_.explain_env) return explain_environment(IVY_TRY(environment_inputs(all)));
-  std::string text = plan_table(options_, plan_, all);
-  for (const HostRecord& host : hosts_) {
-    if (host.gone || host.up->remote_command.empty()) continue;
-    text += "remote command: " + host.up->remote_command + "\n";
-    if (!host.up->listening.empty())
-      text += "listens: " + host.up->listening +
-              " here (hosts of the srun step dial back, with a key of this job alone)\n";
-    break;
-  }
-  return text;
 }
 
 void Job::send_plans(const EnvironmentInputs& inputs) {

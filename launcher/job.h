@@ -190,7 +190,6 @@ class Job {
   std::vector<HostAnswer> answers() const;
   bool make_the_plan();
   void show_dry_run();
-  Result<std::string> dry_run_text(const std::vector<HostAnswer>& all) const;
   void refuse_input(const Error& error);
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   void hosts_did_not_come_up(const std::string& what);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent/devices/device_facts.h"
+#include "agent/devices/device_files.h"
 #include "agent/devices/probe_process.h"
 #include "proto/job.pb.h"
 
@@ -19,11 +20,14 @@ class Discovery {
   using Done = std::function<void(const HostFacts&)>;
 
   // probe_program: ivy-probe; may be absent. root: as in device_files.h.
-  Discovery(boost::asio::io_context& loop, std::string probe_program, std::string root);
+  Discovery(boost::asio::io_context& loop, std::string probe_program,
+            std::string root = device_root());
 
   // Calls `done` once: at once where no probe is needed, else within kProbeLimit. Another call
   // before that takes the place of the first, whose `done` is not called.
   void describe(const Hello& hello, Done done);
+  // The same, into the answer to Hello, which is then handed to `send`.
+  void complete(const Hello& hello, const Event& answer, std::function<void(const Event&)> send);
 
  private:
   const std::string probe_program_;

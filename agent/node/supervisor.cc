@@ -24,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "agent/devices/device_files.h"
 #include "agent/devices/discovery.h"
 #include "agent/node/address_check.h"
 #include "agent/node/command_channel.h"
@@ -35,6 +34,7 @@
 #include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
 #include "agent/node/input_pipe.h"
+#include "agent/node/job_outcome.h"
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
 #include "agent/node/own_package.h"
@@ -124,8 +124,6 @@ class Supervisor {
   void perform(EndingAction action);
   void report(EndingAction action);
   void finish();
-  void note_outcome(const Event& event);
-  int outcome() const;
 
   // ---- loop ----
   void wait_tick();
@@ -151,10 +149,9 @@ class Supervisor {
   ControlServer control_;
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
-  Discovery discovery_{loop_, program_directory() + "/ivy-probe", device_root()};
+  Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { containment_->spare(pid); },
-                     start_.step_task != 0};
+                     [this](pid_t pid) { containment_->spare(pid); }, start_.step_task != 0};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
@@ -177,8 +174,7 @@ class Supervisor {
   bool is_proved_empty_ = false;
   bool finish_when_reported_ = false;
   bool finish_when_clean_ = false;
-  bool worker_failed_ = false;     // By itself, before any stop.
-  bool worker_was_ended_ = false;  // After one.
+  JobOutcome outcome_;
   bool check_posted_ = false;
   bool log_warned_ = false;
   int address_checks_ = 0;
@@ -210,7 +206,8 @@ int Supervisor::run() {
   // A child that ended before the signal was watched announces itself no more.
   reap_children();
   loop_.run();
-  return start_.tells_outcome ? outcome() : exit_code_;
+  if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
+  return outcome_.exit_code(!workers_.empty(), lease_.ended());
 }
 
 // ---- commands ------------------------------------------------------------------------------
@@ -290,10 +287,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   // Where there are accelerators this takes up to two seconds, during which all else goes on.
-  discovery_.describe(hello, [this, event](const HostFacts& devices) mutable {
-    event.mutable_hello_ok()->mutable_facts()->MergeFrom(devices);
-    send(event);
-  });
+  discovery_.complete(hello, event, [this](const Event& answer) { send(answer); });
   // Behind the answer, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
@@ -445,8 +439,7 @@ void Supervisor::forget_generation() {
   is_proved_empty_ = false;
   // Kills of what was no worker were never put down to anybody; they must not be from now on.
   out_of_memory_seen_.reset();
-  worker_failed_ = false;
-  worker_was_ended_ = false;
+  outcome_.forget();
   state_events_.clear();
 }
 
@@ -476,7 +469,7 @@ void Supervisor::on_finish() {
 }
 
 void Supervisor::send(const Event& event) {
-  note_outcome(event);
+  outcome_.note(event);
   // What has been acknowledged takes no room any more.
   if (channel_.session().all_acknowledged()) dispensable_bytes_ = 0;
   dispensable_bytes_ += dispensable_bytes(event);
@@ -491,28 +484,8 @@ void Supervisor::send(const Event& event) {
 }
 
 void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
-  struct Rest {
-    std::uint64_t bytes = 0;
-    bool has_end = false;
-  };
-  std::map<std::pair<std::uint32_t, std::uint8_t>, Rest> rests;
-  for (const link::OutputChunk& chunk : waiting) {
-    Rest& rest = rests[{chunk.rank, chunk.stream}];
-    rest.bytes += chunk.bytes.size();
-    rest.has_end |= chunk.end;
-  }
-  TakenOver taken;
-  taken.set_generation(generation_);
+  TakenOver taken = streams_taken_over(output_->progress(), waiting, generation_);
   taken.set_max_restarts(max_restarts_);
-  for (const OutputPump::Progress& progress : output_->progress()) {
-    if (progress.name.generation != generation_) continue;
-    const Rest rest = rests[{progress.name.rank, progress.name.stream}];
-    StreamPosition& position = *taken.add_streams();
-    position.set_rank(progress.name.rank);
-    position.set_stream(progress.name.stream);
-    position.set_bytes(progress.bytes - rest.bytes);
-    position.set_ended(progress.ended && !rest.has_end);
-  }
   Event event;
   // Before the exits: whose exit is no death must be known by then.
   Event news;
@@ -713,21 +686,6 @@ void Supervisor::finish() {
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();
-}
-
-void Supervisor::note_outcome(const Event& event) {
-  const Exited& exited = event.exited();
-  if (event.has_exited() && exited.after_stop()) worker_was_ended_ = true;
-  if (event.has_exited() && !exited.after_stop())
-    worker_failed_ |= exited.code() != 0 || exited.signal() != 0;
-  if (event.has_start_failed()) worker_failed_ = true;
-}
-
-int Supervisor::outcome() const {
-  if (exit_code_ != 0) return kSupervisorLeftovers;
-  if (worker_failed_) return kSupervisorWorkerFailed;
-  if (worker_was_ended_) return lease_.ended() ? kSupervisorLauncherLost : kSupervisorStopped;
-  return workers_.empty() ? kSupervisorNothingRan : kSupervisorWell;
 }
 
 // ---- loop ----------------------------------------------------------------------------------
