@@ -204,7 +204,7 @@ class Job {
   boost::asio::io_context& loop_;
   const JobRequest request_;
   const Options& options_;
-  std::string job_id_, token_;
+  std::string job_id_, token_, summary_text_;
   std::uint32_t generation_ = 0;
   std::function<void(int, int)> over_;
   JobState state_ = JobState::kConnecting;
@@ -218,13 +218,11 @@ class Job {
   FollowedOutput* followed_output_ = nullptr;  // The outermost of output_.
   DetachedOutput* detached_output_ = nullptr;  // Inside it, with --detach.
   std::unique_ptr<JobSocket> job_socket_;
-  std::string summary_text_;
   std::optional<std::chrono::milliseconds> requested_grace_;  // ivyctl stop --grace
-  std::int64_t opened_unix_ms_ = 0;
+  std::int64_t opened_unix_ms_ = 0, opened_at_ns_ = 0;
   std::unique_ptr<StdinFeed> stdin_feed_;
   LauncherEnd launcher_end_;
   std::vector<std::string> unclean_;
-  std::int64_t opened_at_ns_ = 0;
   std::int64_t started_at_ns_ = 0, job_started_at_ns_ = 0;  // Of this generation, the first one.
   RestartPolicy restarts_{RestartLimits{}};
   std::vector<FailedAttempt> attempts_;    // Before this one.
@@ -235,13 +233,12 @@ class Job {
   std::optional<std::size_t> store_host_;  // Who has been told of the store...
   std::uint32_t store_generation_ = 0;     // ...and of which generation.
   std::chrono::milliseconds restart_pause_{0};
-  bool pause_is_over_ = false;
   bool store_begins_ = false;  // Between BeginGeneration and its answer.
   std::size_t workers_running_ = 0, workers_started_ = 0;
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
   std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
-  bool concluded_ = false;
+  bool concluded_ = false, pause_is_over_ = false;
   int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
   std::uint64_t window_bytes_ = 0;          // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.

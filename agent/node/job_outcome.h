@@ -16,14 +16,12 @@ class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
-  bool worker_failed() const { return worker_failed_; }        // By itself, before any stop.
-  bool worker_was_ended() const { return worker_was_ended_; }  // After one.
   // Of a host without leftovers: one of supervisor.h's codes.
   int exit_code(bool has_workers, bool launcher_lost) const;
 
  private:
-  bool worker_failed_ = false;
-  bool worker_was_ended_ = false;
+  bool worker_failed_ = false;     // By itself, before any stop.
+  bool worker_was_ended_ = false;  // After one.
 };
 
 // How far each stream of `generation` has been given to a launcher. `waiting` are the chunks that
