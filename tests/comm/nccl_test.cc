@@ -379,12 +379,39 @@ TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
                     if (rank == 1) pretend_infiniband();
                   },
                   {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
-  expect_refusal({"stack",
-                  [](int rank) {
-                    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-                    if (rank == 0) setrlimit(RLIMIT_STACK, &none);
-                  },
-                  {"rank 0 (", "stack limit is unlimited", "ulimit -s 8192"}});
+}
+
+TEST(NcclTest, WarningsAreSaidAndEndNothing) {
+  const std::vector<RankEnd> ends = run_world(one_host(2), [](int rank) {
+    use_doubles();
+    World world(seconds(20));
+    if (!world) return;
+    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_STACK, &none);
+    setenv("IVY_NCCL_PREFLIGHT", "warn", 1);
+    if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
+    EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+  });
+  expect_well(ends);
+  EXPECT_NE(ends[0].output.find("warning: rank 1 ("), std::string::npos) << ends[0].output;
+  EXPECT_NE(ends[0].output.find("NCCL_ALGO=Ring"), std::string::npos) << ends[0].output;
+}
+
+TEST(NcclTest, WithoutStagingWhatNcclLacksIsRefusedByName) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    setenv("IVY_NCCL_STAGING", "0", 1);
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    const DeviceArray on(device, std::vector<char>(16));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 4, IVY_I32, IVY_BXOR, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("NCCL has no bxor of i32 for all_reduce"),
+              std::string::npos)
+        << ivy_last_error();
+    all_reduce_ones(world, device, 2);
+  }));
 }
 
 TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
