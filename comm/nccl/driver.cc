@@ -1,14 +1,13 @@
 #include "comm/nccl/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-
-#include "comm/fast_clock.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -27,7 +26,18 @@ constexpr unsigned kUnifiedType = 4;
 // HIP's own number for managed memory.
 constexpr unsigned kManagedType = 3;
 
-constexpr std::uint64_t kLookAgainNs = 1'000'000;
+// How many libraries this process has loaded so far: the C library's own count, some ten
+// nanoseconds. Asking for a library by name would look through directories.
+std::uint64_t libraries_loaded() {
+  std::uint64_t count = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* one, std::size_t, void* out) {
+        *static_cast<std::uint64_t*>(out) = one->dlpi_adds;
+        return 1;
+      },
+      &count);
+  return count;
+}
 
 }  // namespace
 
@@ -87,10 +97,9 @@ Error no_driver(const std::string& what) {
 }
 
 std::atomic<const Driver*> started{nullptr};
-std::atomic<std::uint64_t> look_again_ns{0};
+std::atomic<const Driver*> mapped{nullptr};
+std::atomic<std::uint64_t> looked_at{0};  // libraries_loaded(), when a driver was looked for.
 std::mutex opening;
-const Driver* mapped = nullptr;  // Guarded by `opening`, as is_refused.
-bool is_refused = false;         // What is mapped is no driver; load() says why.
 
 }  // namespace
 
@@ -175,33 +184,36 @@ bool Driver::is_started() const {
 
 const Driver* Driver::in_use() {
   if (const Driver* const driver = started.load(std::memory_order_acquire)) return driver;
-  thread_local FastClock clock;
-  const std::uint64_t now_ns = clock.now_ns();
-  if (now_ns < look_again_ns.load(std::memory_order_relaxed)) return nullptr;
-  const std::lock_guard lock(opening);
-  look_again_ns.store(now_ns + kLookAgainNs, std::memory_order_relaxed);
-  if (mapped == nullptr && !is_refused) {
-    Result<Driver*> driver = open(true);
-    is_refused = !driver.ok();
-    if (driver.ok()) mapped = *driver;
+  const Driver* driver = mapped.load(std::memory_order_acquire);
+  if (driver == nullptr) {
+    const std::uint64_t loaded = libraries_loaded();
+    if (loaded == looked_at.load(std::memory_order_relaxed)) return nullptr;
+    const std::lock_guard lock(opening);
+    looked_at.store(loaded, std::memory_order_relaxed);
+    // What is mapped and no driver is not in use; load() says why.
+    Result<Driver*> opened = open(true);
+    if (!opened.ok() || *opened == nullptr) return nullptr;
+    if (mapped.load() == nullptr) mapped.store(*opened, std::memory_order_release);
+    driver = mapped;
   }
-  if (mapped == nullptr || !mapped->is_started()) return nullptr;
-  started.store(mapped, std::memory_order_release);
-  return mapped;
+  if (!driver->is_started()) return nullptr;
+  started.store(driver, std::memory_order_release);
+  return driver;
 }
 
 Result<const Driver*> Driver::load() {
   if (const Driver* const driver = in_use()) return driver;
   const std::lock_guard lock(opening);
-  if (mapped == nullptr) mapped = IVY_TRY(open(false));
-  const int status = mapped->functions_->init(0);
+  if (mapped.load() == nullptr) mapped.store(IVY_TRY(open(false)));
+  const Driver* const driver = mapped;
+  const int status = driver->functions_->init(0);
   if (status != 0) {
-    return no_driver("the GPU driver (" + mapped->path_ +
-                     ") does not start: " + mapped->error("cuInit", status).message +
+    return no_driver("the GPU driver (" + driver->path_ +
+                     ") does not start: " + driver->error("cuInit", status).message +
                      (status == kNoDevice ? missing_device_files() : ""));
   }
-  started.store(mapped, std::memory_order_release);
-  return static_cast<const Driver*>(mapped);
+  started.store(driver, std::memory_order_release);
+  return driver;
 }
 
 std::optional<DeviceMemory> Driver::device_memory(const void* pointer) const {

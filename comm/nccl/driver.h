@@ -32,8 +32,7 @@ struct DeviceFacts {
 class Driver {
  public:
   // The driver, if the program has loaded and started it; null: it has not, and no pointer can be a
-  // device's. Cheap enough for every call: it looks again at most every millisecond, while making
-  // the first context takes longer.
+  // device's. Some ten nanoseconds where there is none, so every call may ask.
   static const Driver* in_use();
   // Loads and starts it. FailedPrecondition: there is none, or it finds no device; says why.
   static Result<const Driver*> load();

@@ -219,6 +219,7 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
       found.push_back(finding_about(
           rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
           "ulimit -s 8192 before the job"));
+      found.back().kind = Finding::Kind::kWarning;
     }
   }
 }
@@ -264,7 +265,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
     find_divergence(ranks, found);
   }
   std::stable_sort(found.begin(), found.end(), [](const Finding& left, const Finding& right) {
-    return left.kind == Finding::Kind::kError && right.kind != Finding::Kind::kError;
+    return left.kind < right.kind;
   });
   if (found.size() > kFindingsMax) found.resize(kFindingsMax);
   return found;

@@ -44,8 +44,8 @@ struct RankFacts {
 };
 
 struct Finding {
-  // Devices that ranks share: NCCL is not used, everything else is well.
-  enum class Kind : std::uint8_t { kError, kSharedDevice };
+  // Worst first. Devices that ranks share on purpose: NCCL is not used, everything else is well.
+  enum class Kind : std::uint8_t { kError, kSharedDevice, kWarning };
   Kind kind = Kind::kError;
   std::int32_t rank = -1;  // Whom it is about.
   std::string text;        // "rank 3 (node2, pid 77): no driver ..."

@@ -79,6 +79,37 @@ std::string names_without(const ReadyOptions& options, const std::string& name,
   return names;
 }
 
+// What has to end the attempt. Warnings are only said; IVY_NCCL_PREFLIGHT=warn makes warnings of
+// all that NCCL may get over.
+std::vector<Finding> findings_that_count(const std::vector<RankFacts>& ranks) {
+  const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
+  const bool has_trouble = std::any_of(ranks.begin(), ranks.end(),
+                                       [](const RankFacts& rank) { return !rank.trouble.empty(); });
+  const bool only_warns = mode != nullptr && std::string_view(mode) == "warn" && !has_trouble;
+  std::vector<Finding> counting;
+  for (Finding& finding : compare_ranks(ranks)) {
+    const bool is_error = finding.kind == Finding::Kind::kError && !only_warns;
+    if (is_error || finding.kind == Finding::Kind::kSharedDevice) {
+      counting.push_back(std::move(finding));
+    } else {
+      const std::string line = "ivycomm: warning: " + finding.text + "; " + finding.fix + "\n";
+      std::fputs(line.c_str(), stderr);
+    }
+  }
+  return counting;
+}
+
+Failure refusal_of(const std::vector<Finding>& findings, const std::string& communicator) {
+  const Finding& first = findings.front();
+  const std::string more =
+      findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
+  Failure failure =
+      refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
+              "NCCL of communicator " + communicator + ": " + first.text + "; " + first.fix + more);
+  failure.rank = first.rank;
+  return failure;
+}
+
 class Meeting {
  public:
   explicit Meeting(const ReadyOptions& options) : options_(options), store_(*options.store) {}
@@ -168,7 +199,7 @@ class Meeting {
   }
 
   void judge(const std::vector<RankFacts>& ranks) {
-    const std::vector<Finding> findings = compare_ranks(ranks);
+    const std::vector<Finding> findings = findings_that_count(ranks);
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
     if (findings.empty()) {
@@ -177,17 +208,11 @@ class Meeting {
           std::string(kGo) +
           std::to_string(root_count(size(), can_scale, wanted != nullptr ? std::atoi(wanted) : 0)));
     }
-    const Finding& first = findings.front();
-    if (first.kind == Finding::Kind::kSharedDevice) {
+    if (findings.front().kind == Finding::Kind::kSharedDevice) {
       ready_.is_shared = true;
       return say(std::string(kShare));
     }
-    const std::string more =
-        findings.size() > 1 ? " (and " + std::to_string(findings.size() - 1) + " more)" : "";
-    Failure failure = refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
-                              prefix() + first.text + "; " + first.fix + more);
-    failure.rank = first.rank;
-    fail(failure);
+    fail(refusal_of(findings, options_.communicator));
   }
 
   void follow() {
@@ -241,11 +266,9 @@ class Meeting {
 
 Ready get_ready_alone(const ReadyOptions& options, const RankFacts& own) {
   Ready ready;
-  const std::vector<Finding> findings = compare_ranks({own});
+  const std::vector<Finding> findings = findings_that_count({own});
   if (!findings.empty()) {
-    ready.failure = refusal(FailureKind::kOther, static_cast<int>(Code::kFailedPrecondition),
-                            "NCCL of communicator " + options.communicator + ": " +
-                                findings[0].text + "; " + findings[0].fix);
+    ready.failure = refusal_of(findings, options.communicator);
     return ready;
   }
   const Result<UniqueId> id = options.make_id();

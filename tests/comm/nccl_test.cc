@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -211,6 +212,27 @@ TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
   }));
 }
 
+TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ivy_call how = call_with_factor(1);
+    how.struct_bytes = offsetof(ivy_call, stream);
+    how.stream = reinterpret_cast<void*>(8);  // What stands behind its structure.
+    how.flags = ~std::uint64_t{0};
+    compare_with_host(world, device, {IVY_F32, IVY_SUM, 10}, nullptr);
+    const DeviceArray on(device, std::vector<char>(4));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    float host = 1;
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &host, 1, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(host, 2);
+  }));
+}
+
 TEST(NcclTest, SendAndReceiveOfDeviceMemoryAreRefused) {
   expect_well(run_world(one_host(1), [](int) {
     use_doubles();
@@ -368,7 +390,11 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
 }
 
 TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
-  if (geteuid() != 0) GTEST_SKIP() << "mounts of its own need root";
+  const pid_t probe = fork();
+  if (probe == 0) _exit(has_own_mounts() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(probe, &status, 0), probe);
+  if (status != 0) GTEST_SKIP() << "a process may not have mounts of its own here";
   expect_refusal({"small /dev/shm",
                   [](int rank) {
                     if (rank == 1) shrink_shared_memory();
@@ -379,12 +405,39 @@ TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
                     if (rank == 1) pretend_infiniband();
                   },
                   {"rank 1 (", "may lock only 64 KiB", "ulimit -l unlimited"}});
-  expect_refusal({"stack",
-                  [](int rank) {
-                    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
-                    if (rank == 0) setrlimit(RLIMIT_STACK, &none);
-                  },
-                  {"rank 0 (", "stack limit is unlimited", "ulimit -s 8192"}});
+}
+
+TEST(NcclTest, WarningsAreSaidAndEndNothing) {
+  const std::vector<RankEnd> ends = run_world(one_host(2), [](int rank) {
+    use_doubles();
+    World world(seconds(20));
+    if (!world) return;
+    const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_STACK, &none);
+    setenv("IVY_NCCL_PREFLIGHT", "warn", 1);
+    if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
+    EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+  });
+  expect_well(ends);
+  EXPECT_NE(ends[0].output.find("warning: rank 1 ("), std::string::npos) << ends[0].output;
+  EXPECT_NE(ends[0].output.find("NCCL_ALGO=Ring"), std::string::npos) << ends[0].output;
+}
+
+TEST(NcclTest, WithoutStagingWhatNcclLacksIsRefusedByName) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    setenv("IVY_NCCL_STAGING", "0", 1);
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    const DeviceArray on(device, std::vector<char>(16));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 4, IVY_I32, IVY_BXOR, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("NCCL has no bxor of i32 for all_reduce"),
+              std::string::npos)
+        << ivy_last_error();
+    all_reduce_ones(world, device, 2);
+  }));
 }
 
 TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
