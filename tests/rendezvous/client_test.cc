@@ -273,6 +273,33 @@ TEST_F(StoreClientTest, ALostStoreIsNotTakenForTheOldOne) {
   EXPECT_EQ(client->set("k", "x").error().code, Code::kAborted);
 }
 
+TEST_F(StoreClientTest, AStoreThatNobodyStartsAgainIsNotDialledAgain) {
+  ServerThread server;
+  ClientOptions options = server.options();
+  options.may_redial = false;
+  const auto client = Client::connect(options).value();
+  EXPECT_TRUE(client->set("a", "b").ok());
+  server.stop();
+  for (int i = 0; i < 3; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(client->get("a").error().code, Code::kUnavailable);
+    EXPECT_EQ(client->compare_set("a", "b", "c").error().code, Code::kUnavailable);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, stretched(1s));
+  }
+}
+
+// Who is there is served on, and nobody else is taken.
+TEST_F(StoreClientTest, AServerThatStopsListeningKeepsItsClients) {
+  ServerThread server;
+  const auto client = server.client();
+  server.on_loop([](Server& it) { it.stop_listening(); });
+  EXPECT_TRUE(client->set("a", "b").ok());
+  ClientOptions options = server.options();
+  options.connect_timeout = 100ms;
+  EXPECT_EQ(Client::connect(options).error().code, Code::kUnavailable);
+  EXPECT_EQ(*client->get("a"), "b");
+}
+
 TEST_F(StoreClientTest, AStoreThatIsGoneIsUnavailable) {
   auto server = std::make_unique<ServerThread>();
   ClientOptions options = server->options();
