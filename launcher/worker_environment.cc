@@ -120,6 +120,7 @@ void set_default(const EnvironmentInputs& inputs, Environment& out, const std::s
 void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   set_default(inputs, out, "PYTHONUNBUFFERED", "1");
   set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (inputs.options->oversubscribe) set_default(inputs, out, "IVY_OVERSUBSCRIBE", "1");
   const std::size_t cores = answer_of(inputs, host).facts.cores();
   set_default(inputs, out, "OMP_NUM_THREADS",
               std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
