@@ -3,8 +3,7 @@
 //
 //   ivycomm::World world;                            // A world of one without a launcher.
 //   world.all_reduce(x);                             // In place; x is a std::vector<float>, say.
-//   ivycomm::Work work = world.start_all_reduce(x);  // x belongs to the library until it is done.
-//   work.wait();
+//   world.start_all_reduce(x).wait();                // Until then x belongs to the library.
 //
 // What every operation means, who calls it when, and threads: ivycomm.h. Failures are exceptions of
 // type Error. Counts are elements, and buffers are anything that std::span can be made of.
@@ -225,8 +224,7 @@ class Group : public Communicator {
   }
 };
 
-// One group per color; nothing: color < 0. Every rank of `parent` calls it. By list:
-// ivy_comm_group.
+// One group per color; nothing: color < 0. Every rank calls it. By list: ivy_comm_group.
 inline std::optional<Group> split(const Communicator& parent, int color, int key = 0) {
   ivy_comm* made = nullptr;
   check(ivy_comm_split(parent.handle(), color, key, &made));
