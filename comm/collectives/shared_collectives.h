@@ -4,7 +4,12 @@
 // Sizes decide the way, never time:
 //   inline   up to kInlineBytes: the data stand in the entry's line; one exchange;
 //   eager    up to kEagerBytes of what a member shows: one exchange through its eager area;
-//   chunks   larger: slots are filled, reduced in slices by all members, and copied out.
+//   chunks   larger: slots are filled, reduced in slices by all members, and copied out;
+//   direct   larger: members read each other's own memory, where they can (peer_memory.h): buffers
+//            that are all registered (all_reduce, reduce_scatter, all_gather, all_to_all,
+//            broadcast), else through the kernel (all_gather, all_to_all, in a range of sizes).
+//            Every entry tells where its buffers are, so that all choose the same way. Nobody
+//            writes into another's memory, and nobody returns before the others have read its own.
 // all_reduce by chunks moves 4n bytes of loads and stores per member for two members (3n - 2n/p
 // loads, 2n stores), while the staging stays in the second-level cache.
 // Source: "CICO" in XHC (Open MPI) and DeepSpeed's shared memory all_reduce, sliced as a

@@ -1,6 +1,8 @@
 // The parts that need no process: who this rank is, what an operation is, how memory and work are
 // cut.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -8,6 +10,8 @@
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/fingerprint.h"
 #include "comm/identity.h"
+#include "comm/transports/peer_memory.h"
+#include "comm/transports/registered_memory.h"
 #include "comm/transports/shared_layout.h"
 
 namespace ivy::comm {
@@ -189,6 +193,76 @@ TEST(HostMapTest, RanksStandWithTheirHosts) {
   EXPECT_EQ(map.own_host(), 1U);
   EXPECT_EQ(map.own_member(), 1U);
   EXPECT_EQ(map.own_ranks(), map.hosts[1]);
+}
+
+// ---- Registered and peers' memory --------------------------------------------------------------
+
+TEST(RegisteredMemoryTest, KnowsItsOwnBytesAndNoOthers) {
+  const int owner = 0;
+  const Result<void*> made = registered_memory::allocate(10'000, &owner);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  auto* const memory = static_cast<std::uint8_t*>(*made);
+  EXPECT_EQ(memory[9'999], 0);
+  EXPECT_TRUE(registered_memory::place_of(memory, 10'000).is_registered());
+  EXPECT_EQ(registered_memory::place_of(memory + 5'000, 5'000).offset, 5'000U);
+  // The last page is whole; beyond it nothing is this region's.
+  EXPECT_FALSE(registered_memory::place_of(memory + 5'000, 10'000).is_registered());
+  EXPECT_FALSE(registered_memory::place_of(&owner, sizeof owner).is_registered());
+  EXPECT_FALSE(registered_memory::release(memory + 4096));
+  registered_memory::unregister_all(&owner);
+  EXPECT_FALSE(registered_memory::place_of(memory, 1).is_registered());
+  memory[0] = 1;  // Still there.
+  EXPECT_TRUE(registered_memory::release(memory));
+  EXPECT_FALSE(registered_memory::release(memory));
+}
+
+TEST(RegisteredMemoryTest, RefusesMoreThanThereIs) {
+  const Result<void*> made = registered_memory::allocate(std::size_t{1} << 50, nullptr);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::kResourceExhausted);
+  EXPECT_NE(made.error().message.find("registered memory"), std::string::npos);
+}
+
+TEST(PeerMemoryTest, BelievesOnlyTheValueThatWasShown) {
+  PeerMemory own;
+  PeerMemory other;
+  const int segment = memfd_create("test", MFD_CLOEXEC);
+  Probe probe = other.own_probe(segment);
+  EXPECT_EQ(own.try_out(probe, segment), PeerMemory::kCanRead | PeerMemory::kCanMap);
+  probe.value += 2;  // Another process under the same number.
+  EXPECT_EQ(own.try_out(probe, segment), PeerMemory::kCanMap);
+  probe.descriptor = -1;
+  EXPECT_EQ(own.try_out(probe, segment), 0U);
+  close(segment);
+}
+
+TEST(PeerMemoryTest, MapsWhatIsRegistered) {
+  const int owner = 0;
+  const Result<void*> made = registered_memory::allocate(8192, &owner);
+  ASSERT_TRUE(made.ok());
+  auto* const memory = static_cast<std::uint8_t*>(*made);
+  memory[5000] = 7;
+  PeerMemory peers;
+  const std::uint8_t* const mapped =
+      peers.map(getpid(), registered_memory::place_of(memory + 5000, 1));
+  ASSERT_NE(mapped, nullptr);
+  EXPECT_EQ(*mapped, 7);
+  memory[5000] = 8;
+  EXPECT_EQ(*mapped, 8);
+  EXPECT_TRUE(registered_memory::release(memory));
+  EXPECT_EQ(*mapped, 0);  // The memory went, the address did not.
+}
+
+TEST(BlocksTest, EqualPartsAreAsAListOfThem) {
+  const Blocks even = Blocks::even(3, 40);
+  const Blocks list(std::vector<Block>{{0, 40}, {40, 40}, {80, 40}});
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(even[i].offset, list[i].offset);
+    EXPECT_EQ(even[i].bytes, list[i].bytes);
+  }
+  EXPECT_EQ(even.longest(), 40U);
+  EXPECT_EQ(even.total(), list.total());
+  EXPECT_EQ(Blocks(std::vector<Block>{{9, 2}, {0, 9}}).longest(), 9U);
 }
 
 }  // namespace
