@@ -129,7 +129,6 @@ class Supervisor {
   void wait_tick();
   void on_tick();
   void wait_signal();
-  void tell_signal(int signal);
   void wait_warden();
   void wait_step_task();
 
@@ -141,7 +140,7 @@ class Supervisor {
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
-  boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM};
+  boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM, SIGUSR1};
   boost::asio::posix::stream_descriptor warden_{loop_};
   boost::asio::posix::stream_descriptor step_task_{loop_};
 
@@ -197,8 +196,6 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return process_of(rank); }}) {}
 
 int Supervisor::run() {
-  if (start_.step_task != 0)
-    for (const int signal : {SIGUSR1, SIGUSR2}) signals_.add(signal);
   wait_tick();
   wait_signal();
   wait_warden();
@@ -721,19 +718,14 @@ void Supervisor::wait_signal() {
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
     const bool is_told = start_.step_task != 0 && lease_.state() == LeaseState::kAttached;
-    if (is_told && signal != SIGCHLD) tell_signal(signal);
+    Event event;  // Before any exit that follows from it.
+    event.mutable_signalled()->set_signal(signal);
+    if (is_told && signal != SIGCHLD) send(event);
     if (signal == SIGTERM && !is_told)
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();
     wait_signal();
   });
-}
-
-// Before any exit that follows from it, so that the launcher knows why.
-void Supervisor::tell_signal(int signal) {
-  Event event;
-  event.mutable_signalled()->set_signal(signal);
-  send(event);
 }
 
 void Supervisor::wait_warden() {
