@@ -97,7 +97,8 @@ void DialBackStream::answer(const Result<DialGreeting>& greeting) {
 
 void DialBackStream::refuse(Outcome step) {
   if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it hung up"});
-  answer(Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
+  answer(
+      Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
 }
 
 // ---- A carrier

@@ -64,10 +64,12 @@ class Guest {
     }
     return line;
   }
-  void write(const std::string& bytes) {
-    std::size_t count = 0;
-    EXPECT_EQ(until_done([&] { return stream_.write(bytes, count); }), Step::kDone);
-    EXPECT_EQ(count, bytes.size());
+  void write(std::string_view bytes) {
+    while (!bytes.empty()) {
+      std::size_t count = 0;
+      ASSERT_EQ(until_done([&] { return stream_.write(bytes, count); }), Step::kDone);
+      bytes.remove_prefix(count);
+    }
   }
   void hang_up() {
     if (fd_ >= 0) close(fd_);
