@@ -6,6 +6,7 @@
 #include "launcher/clock.h"
 #include "launcher/job.h"
 #include "launcher/screen/control_filter.h"
+#include "launcher/slurm/allocation_watch.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -361,6 +362,10 @@ void Job::on_event(std::size_t index, const Event& event) {
         say_stall("an operation of rank " + std::to_string(event.stalled().rank()) +
                       " takes longer than --stall-timeout",
                   "");
+      return;
+    case Event::kSignalled:
+      if (request_.allocation_end != nullptr)
+        request_.allocation_end->received(event.signalled().signal(), SignalSource::kStep, true);
       return;
     case Event::KIND_NOT_SET:
       return;

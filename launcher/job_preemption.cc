@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <memory>
 
 #include "launcher/clock.h"
 #include "launcher/job.h"
@@ -94,9 +95,13 @@ void Job::requeue_if_due(const Outcome& outcome, std::function<void()> then) {
   if (!is_due) return then();
   const std::string name = request_.allocation_end->allocation().name();
   // Before it is done: Slurm ends this allocation, and us, as soon as it has agreed.
-  output_->say("ivyrun: " + name + " is put back into the queue\n");
-  request_.allocation_end->requeue([this, name, then](const Result<void>& requeued) {
-    if (!requeued.ok()) {
+  const auto asked = std::make_shared<bool>(false);
+  const auto begins = [this, name, asked] {
+    *asked = true;
+    output_->say("ivyrun: " + name + " is put back into the queue\n");
+  };
+  request_.allocation_end->requeue(begins, [this, name, asked, then](const Result<void>& requeued) {
+    if (!requeued.ok() && *asked) {
       Diagnostic diagnostic;
       diagnostic.id = "IVY-R012";
       diagnostic.what = name + " could not be put back into the queue";
@@ -105,6 +110,8 @@ void Job::requeue_if_due(const Outcome& outcome, std::function<void()> then) {
           "sbatch --requeue allows it (a site may forbid it: JobRequeue=0)\n"
           "or submit the script again: exit code 75 says that it has more to do";
       output_->say(render(diagnostic));
+    } else if (!requeued.ok()) {
+      output_->say("ivyrun: note: not put back into the queue: " + requeued.error().message + "\n");
     }
     then();
   });

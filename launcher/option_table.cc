@@ -433,7 +433,8 @@ std::string full_help() {
   }
   out +=
       "\nExit code: that of the worker that failed first (128 + N for signal N), or ivyrun's own:\n"
-      "  2 wrong command line     120 hosts did not come up   121 host or supervisor lost\n"
+      "  2 wrong command line     75 stopped before the end of the Slurm job\n"
+      "  120 hosts did not come up   121 host or supervisor lost\n"
       "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
       "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
       "  141 the reader of the output went away\n"

@@ -56,6 +56,7 @@ PURE = {
     for folder, names in {
         "proto": "link dial_wire env exit_code status control_wire operation status_page store_wire",
         "launcher": "hosts plan worker_environment verdict job_state diagnostic",
+        "launcher/slurm": "nodelist allocation allocation_end placement device_checks worker_variables step",
         "launcher/screen": "line_splitter label control_filter summary",
         "agent/node": "worker_state lease",
         "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "

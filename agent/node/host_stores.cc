@@ -32,6 +32,7 @@ void HostStores::open_store(const OpenStore& request, const std::string& job_id,
   store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
   store.stall_seconds = request.stall_seconds();
   store.wal_directory = request.wal_directory();
+  store.in_step = in_step_;
   Result<std::unique_ptr<StoreProcess>> opened =
       StoreProcess::listen(loop_, std::move(store), handlers());
   Event event;
@@ -63,6 +64,7 @@ void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
   leaf.generation = plan.generation();
   leaf.root = leaf_root_;
   leaf.unix_path = directory.leaf_socket();
+  leaf.in_step = in_step_;
   if (plan.leaf_serves_torch() && torch_port != 0) {
     leaf.addresses = {"127.0.0.1"};
     leaf.torch_port = torch_port;

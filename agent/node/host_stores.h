@@ -21,10 +21,11 @@ namespace ivy {
 
 class HostStores {
  public:
-  // `spare`: that process is none of the workers'.
+  // `spare`: that process is none of the workers'. `in_step`: a scheduler signals every process of
+  // the step that we are in.
   HostStores(boost::asio::io_context& loop, std::function<void(const Event&)> send,
-             std::function<void(pid_t)> spare)
-      : loop_(loop), send_(std::move(send)), spare_(std::move(spare)) {}
+             std::function<void(pid_t)> spare, bool in_step)
+      : loop_(loop), send_(std::move(send)), spare_(std::move(spare)), in_step_(in_step) {}
 
   bool has_store() const { return store_ != nullptr; }
   // Answered by StoreOpened.
@@ -47,6 +48,7 @@ class HostStores {
   boost::asio::io_context& loop_;
   const std::function<void(const Event&)> send_;
   const std::function<void(pid_t)> spare_;
+  const bool in_step_;
   std::unique_ptr<StoreProcess> store_;  // When it was asked for.
   std::unique_ptr<StoreProcess> leaf_;   // Likewise.
   std::string leaf_root_;                // Behind it.

@@ -96,13 +96,15 @@ std::string end_of(const std::string& name, int wait_status) {
 }
 
 // In the child of a process with one thread: ordinary functions are allowed.
-[[noreturn]] void become_store(std::vector<std::string> arguments, pid_t parent) {
+[[noreturn]] void become_store(std::vector<std::string> arguments, pid_t parent, bool in_step) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
   for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (in_step)
+    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
@@ -232,7 +234,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (child == 0) {
       for (Listener& listener : listeners_) keep_over_exec(listener.socket.native_handle());
       keep_over_exec(ends[1]);
-      become_store(words, parent);
+      become_store(words, parent, request_.in_step);
     }
     const int error = errno;
     close(ends[1]);

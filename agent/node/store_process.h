@@ -44,6 +44,9 @@ struct StoreRequest {
   // the native dialect. `port` is 0 then.
   std::string root;
   std::string unix_path;
+  // Signals that a scheduler sends to the whole step are for workers: the store, which they need
+  // for their last words, does not hear them.
+  bool in_step = false;
 };
 
 class StoreProcess {

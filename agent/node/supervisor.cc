@@ -138,7 +138,7 @@ class Supervisor {
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
-  boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM};
+  boost::asio::signal_set signals_{loop_, SIGCHLD, SIGTERM, SIGUSR1};
   boost::asio::posix::stream_descriptor warden_{loop_};
   boost::asio::posix::stream_descriptor step_task_{loop_};
 
@@ -147,7 +147,7 @@ class Supervisor {
   std::string control_socket_;  // Empty: it does not listen.
   JobPorts ports_;
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
-                     [this](pid_t pid) { containment_->spare(pid); }};
+                     [this](pid_t pid) { containment_->spare(pid); }, start_.step_task != 0};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::uint32_t generation_ = 0;
@@ -738,6 +738,9 @@ void Supervisor::wait_signal() {
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
     const bool is_told = start_.step_task != 0 && lease_.state() == LeaseState::kAttached;
+    Event event;  // Before any exit that follows from it.
+    event.mutable_signalled()->set_signal(signal);
+    if (is_told && signal != SIGCHLD) send(event);
     if (signal == SIGTERM && !is_told)
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
     if (signal == SIGCHLD) reap_children();

@@ -16,6 +16,8 @@ constexpr milliseconds kStopAtMost{15'000};
 // While nothing is due the end is asked for again when half of the time has passed, but not more
 // often than this: the controller has other jobs.
 constexpr milliseconds kAskPause{60'000};
+// Hosts hear of one signal within this time.
+constexpr milliseconds kSameStep{3'000};
 
 Error not_a_time(std::string_view text) {
   return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is no time"};
@@ -130,8 +132,11 @@ bool AllocationEnd::is_known(int signal, SignalSource source, std::int64_t now_m
   const std::int64_t window_ms = kSlurmIsEarly.count() * 3 / 2;
   for (Delivery& last : deliveries_) {
     if (last.signal != signal) continue;
-    const bool is_repetition =
-        last.source != source && !last.repeated && now_ms - last.at_ms <= window_ms;
+    const std::int64_t since_ms = now_ms - last.at_ms;
+    // Each host of the step says it.
+    if (source == SignalSource::kStep && last.source == source && since_ms <= kSameStep.count())
+      return true;
+    const bool is_repetition = last.source != source && !last.repeated && since_ms <= window_ms;
     if (is_repetition) {
       last.repeated = true;
     } else {

@@ -167,10 +167,22 @@ milliseconds AllocationWatch::grace(milliseconds usual) const {
 
 bool AllocationWatch::is_last_call() const { return end_.is_last_call(now_ms()); }
 
-void AllocationWatch::requeue(std::function<void(Result<void>)> done) {
-  run_slurm_command(loop_, {"scontrol", "requeue", allocation_.job_id}, kRequeueDeadline,
-                    [done = std::move(done)](const Result<std::string>& said) {
-                      done(said.ok() ? Result<void>() : said.error());
+void AllocationWatch::requeue(std::function<void()> begins,
+                              std::function<void(Result<void>)> done) {
+  const auto ask_slurm = [this, begins = std::move(begins), done] {
+    begins();
+    run_slurm_command(loop_, {"scontrol", "requeue", allocation_.job_id}, kRequeueDeadline,
+                      [done](const Result<std::string>& said) {
+                        done(said.ok() ? Result<void>() : said.error());
+                      });
+  };
+  if (is_last_call()) return ask_slurm();
+  // scancel sends TERM, as an early notice does; what is cancelled stays so.
+  run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"}, kAskDeadline,
+                    [this, ask_slurm, done](const Result<std::string>& state) {
+                      if (!state.ok() || *state == "RUNNING") return ask_slurm();
+                      done(Error{Code::kFailedPrecondition,
+                                 allocation_.name() + " is " + (state->empty() ? "gone" : *state)});
                     });
 }
 

@@ -44,8 +44,10 @@ class AllocationWatch {
   bool is_last_call() const;
   const SlurmAllocation& allocation() const { return allocation_; }
 
-  // `scontrol requeue`; on success Slurm ends this allocation, and us with it.
-  void requeue(std::function<void(Result<void>)> done);
+  // `scontrol requeue`; on success Slurm ends this allocation, and us with it. `begins` is called
+  // right before. FailedPrecondition without `begins`: the job does not run any more, before its
+  // time: somebody has cancelled it.
+  void requeue(std::function<void()> begins, std::function<void(Result<void>)> done);
 
  private:
   void ask();

@@ -216,6 +216,7 @@ constexpr KnownFailure kKnownFailures[] = {
     {"CANCELLED", "the step or the whole job was cancelled (scancel, time limit, preemption)"},
     {"odes are busy", "another step holds the hosts: end it, or start it with srun --overlap"},
     {"emory", "another step holds the memory: start it with srun --overlap or a smaller --mem"},
+    {"unge", "munged has to run on this host (systemctl status munge), with the cluster's key"},
     {"ontact slurm controller", "ask the cluster's administrator: slurmctld does not answer"},
 };
 
@@ -327,7 +328,9 @@ bool is_waiting_for_resources(std::string_view line) {
 }
 
 bool is_srun_noise(std::string_view line) {
-  return line.find("lacks support for cpu binding") != std::string_view::npos;
+  return line.find("lacks support for cpu binding") != std::string_view::npos ||
+         // Said before the line that tells why.
+         line.find("If munged is up, restart with") != std::string_view::npos;
 }
 
 Error srun_failure(std::string_view said, const std::string& ended) {

@@ -88,7 +88,8 @@ struct HostWords {
 std::optional<HostWords> parse_host_words(std::string_view line);
 // srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);
-// Of no use to anybody: that this cluster binds no processors, which nobody has asked for.
+// Of no use to anybody: that this cluster binds no processors, which nobody has asked for; what a
+// munged could do that is not there.
 bool is_srun_noise(std::string_view line);
 
 // Why there is no step (any more). `said`: srun's standard error, noise included. `ended`: how srun

@@ -83,6 +83,19 @@ class Slurm:
         assert done.code == 0, done
         return Batch(self, int(done.out), "job.out")
 
+    def submit(self, output, *words):
+        """sbatch WORDS, whose output goes to that file of the test's."""
+        done = self.command("sbatch", "--parsable", "-D", self.launcher.directory, *words)
+        assert done.code == 0, done
+        return Batch(self, int(done.out), output)
+
+    def put_on_path(self, name, text):
+        """A program for a PATH that begins with the directory returned."""
+        folder = self.launcher.outside(f"{self.launcher.directory}/bin")
+        os.makedirs(folder, exist_ok=True)
+        self.launcher.file(f"bin/{name}", "#!/bin/sh\n" + text, 0o755)
+        return f"{self.launcher.directory}/bin"
+
     def idle(self, wanted):
         """Hosts that Slurm would give to anybody at once."""
         said = self.command("sinfo", "-h", "-t", "idle", "-o", "%D").out.split()

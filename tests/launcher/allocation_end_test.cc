@@ -141,6 +141,8 @@ TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
   EXPECT_EQ(clock.hear(SIGUSR2, kStep, 11), kPassOn);
   EXPECT_FALSE(clock.end.has_notice());
   EXPECT_EQ(clock.hear(SIGUSR1, kStep, 500), kPassOn) << "another one, much later";
+  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 501), kKnown) << "the same, by another host";
+  EXPECT_EQ(clock.hear(SIGUSR1, kStep, 510), kPassOn);
   Clock preempt(std::nullopt, SIGUSR1);
   EXPECT_EQ(preempt.hear(SIGUSR1, kLauncher, 10), kNotice) << "also where no end is known";
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -320,6 +321,20 @@ TEST(OptionsTest, RestartsAreCounted) {
   EXPECT_EQ(options_of({"x"}).stall_timeout, std::chrono::seconds(0));
   EXPECT_EQ(options_of({"--stall-timeout", "1.2s", "x"}).stall_timeout, std::chrono::seconds(2));
   EXPECT_EQ(options_of({"--rdzv-backend", "static", "x"}).notes.size(), 1u);
+}
+
+TEST(OptionsTest, TheEndOfASlurmJob) {
+  const Options none = options_of({"x"});
+  EXPECT_FALSE(none.stop_before_end || none.preempt_signal || none.requeue);
+  const Options all =
+      options_of({"--stop_before_end", "2m", "--preempt-signal", "SIGUSR1", "--requeue", "x"});
+  EXPECT_EQ(all.stop_before_end, std::chrono::seconds(120));
+  EXPECT_EQ(all.preempt_signal, SIGUSR1);
+  EXPECT_TRUE(all.requeue);
+  EXPECT_EQ(options_of({"--preempt_signal=usr2", "x"}).preempt_signal, SIGUSR2);
+  EXPECT_TRUE(contains(error_of({"--preempt-signal", "LOUD", "x"}).message, "no signal \"LOUD\""));
+  EXPECT_TRUE(contains(error_of({"--preempt-signal", "KILL", "x"}).fix, "USR1"));
+  EXPECT_TRUE(contains(error_of({"--stop-before-end", "soon", "x"}).message, "--stop-before-end"));
 }
 
 TEST(OptionsTest, ARangeOfHosts) {

@@ -141,7 +141,7 @@ TEST(VerdictTest, GivesTheLaunchersOwnCodesWhenNobodyFailedBefore) {
       {LauncherReason::kTimeout, 124},        {LauncherReason::kHostLost, 121},
       {LauncherReason::kSupervisorLost, 121}, {LauncherReason::kOutputClosed, 141},
       {LauncherReason::kHostsNotUp, 120},     {LauncherReason::kRefused, 122},
-      {LauncherReason::kInternal, 125},
+      {LauncherReason::kInternal, 125},       {LauncherReason::kPreempted, 75},
   };
   for (const LauncherRow& row : rows) {
     const Outcome outcome = judge({victim(killed(0, SIGTERM, 20))}, because(row.reason, 10));
@@ -176,6 +176,15 @@ TEST(VerdictTest, TakesAWorkerKilledByTheSchedulersSignalForInterrupted) {
   const LauncherEnd later = because(LauncherReason::kInterrupted, 10'000, SIGTERM);
   EXPECT_EQ(judge({killed(0, SIGTERM, 990)}, later).exit_code, 143);
   EXPECT_TRUE(judge({killed(0, SIGTERM, 990)}, later).origin_is_worker);
+}
+
+TEST(VerdictTest, TakesAWorkerEndedByTheNoticeForPreempted) {
+  const LauncherEnd preempted = because(LauncherReason::kPreempted, 1000, SIGUSR1);
+  EXPECT_EQ(judge({killed(0, SIGUSR1, 990)}, preempted).exit_code, 75);
+  EXPECT_EQ(judge({killed(0, SIGSEGV, 990)}, preempted).exit_code, 139);
+  EXPECT_EQ(judge({code(0, 4, 990)}, preempted).exit_code, 4);
+  // What other ranks make of it afterwards is no cause.
+  EXPECT_EQ(judge({victim(killed(1, SIGUSR1, 1000)), code(0, 1, 1010)}, preempted).exit_code, 75);
 }
 
 TEST(VerdictTest, TakesBrokenConnectionsBeforeALostHostForItsConsequence) {

@@ -1,0 +1,279 @@
+"""The allocation of a real Slurm: whose hosts a job gets, what its workers hear of it, and how it ends.
+
+Slurm counts time limits in minutes, so what waits for one takes most of a minute.
+"""
+
+import os
+import re
+import shutil
+import time
+
+import pytest
+
+from launching import REPOSITORY, seconds, wait_until
+from slurm_jobs import Slurm, control
+
+TEMPLATES = os.path.join(REPOSITORY, "scripts/slurm")
+RESUME = "/srv/ivyshared/examples/resume.py"
+HELLO = "/srv/ivyshared/examples/hello.py"
+MINUTE = 90  # For what a limit of a minute ends: Slurm looks at its limits twice a minute.
+
+
+@pytest.fixture(scope="module")
+def running_slurm(testbed):
+    wrong = control(testbed, "up")
+    if wrong:
+        control(testbed, "down")
+        pytest.skip(f"no Slurm here: {wrong}")
+    yield
+    control(testbed, "down")
+
+
+@pytest.fixture
+def slurm(hosts, running_slurm):
+    made = Slurm(hosts.as_user("ivyuser"), "linuxproc")
+    wait_until(lambda: made.idle(6), 60, "six idle hosts")
+    yield made
+    made.cancel_all()
+
+
+# ---- which hosts ---------------------------------------------------------------------------------
+
+def test_dry_run_says_whose_hosts(slurm):
+    """Slurm's tasks say nothing about workers."""
+    job = slurm.batch(["-N", "3", "--ntasks-per-node=4"], "IVYRUN --dry-run hostname")
+    done = job.finish()
+    text = done.err_text
+    assert done.code == 0, done
+    assert f"plan: 3 hosts x 1 = 3 ranks (one per host, no accelerators found; hosts of Slurm job {job.number})" in text
+    assert f"hosts from: Slurm job {job.number}\n" in text, done
+    assert re.findall(r"^  (node\d) ", text, re.M) == ["node1", "node2", "node3"], done
+
+
+def test_hosts_of_another_job_are_refused(slurm):
+    done = slurm.run(["-w", "node[1-2]"], "-H", "node2,node[5-6]", "hostname")
+    assert done.code == 2 and done.took < seconds(10), done
+    assert re.search(r"-H: node\[5-6\] are not in Slurm job \d+ \(node\[1-2\]\)", done.err_text), done
+    assert "--transport ssh" in done.err_text, done
+
+
+def test_tasks_of_srun_are_refused(slurm):
+    """Each would start the whole job; one of them says so."""
+    started = time.monotonic()
+    done = slurm.command("srun", "-N", "2", "-n", "8", slurm.launcher.ivyrun(), "-n", "8", "train me.py")
+    assert done.code == 2 and time.monotonic() - started < seconds(10), done
+    assert done.err_text.count("srun has started ivyrun 8 times") == 1, done
+    assert "without srun: ivyrun -n 8 'train me.py'" in done.err_text, done
+
+
+def test_one_task_of_srun_is_a_job(slurm):
+    done = slurm.command("srun", "-N", "1", "-n", "1", slurm.launcher.ivyrun(), "-n", "2", "/bin/echo", "came")
+    assert done.code == 0 and done.out.count(b"came") == 2, done
+
+
+# ---- what a worker hears -------------------------------------------------------------------------
+
+def test_workers_hear_their_own_ranks_in_slurms_words(slurm):
+    names = ("PROCID LOCALID NODEID NTASKS NPROCS NTASKS_PER_NODE STEP_NUM_NODES STEP_NUM_TASKS STEP_NODELIST "
+             "STEP_TASKS_PER_NODE GTIDS JOB_NUM_NODES").split()
+    words = " ".join(f"{name}=$SLURM_{name}" for name in names)
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\necho \"{words} TASK=${{SLURM_TASK_PID-none}}"
+                                           " MPI=${HYDRA_BOOTSTRAP-none}\"\n", 0o755)
+    job = slurm.batch(["-N", "2", "--ntasks-per-node=3"],
+                      f"export HYDRA_BOOTSTRAP=slurm\nIVYRUN --nproc-per-node 2 {script}")
+    done = job.finish()
+    texts = done.texts_by_rank()
+    assert sorted(texts) == [0, 1, 2, 3], done
+    for rank, lines in texts.items():
+        node = rank // 2
+        assert lines == [
+            f"PROCID={rank} LOCALID={rank % 2} NODEID={node} NTASKS=4 NPROCS=4 NTASKS_PER_NODE=2 STEP_NUM_NODES=2 "
+            f"STEP_NUM_TASKS=4 STEP_NODELIST=node[1-2] STEP_TASKS_PER_NODE=2(x2) GTIDS={2 * node},{2 * node + 1} "
+            "JOB_NUM_NODES=2 TASK=none MPI=none"], done
+
+
+# ---- the end of the time -------------------------------------------------------------------------
+
+def test_ranks_are_told_and_the_job_is_put_back(slurm):
+    """The shipped template: saved before the limit, requeued, resumed where it was, ended well."""
+    slurm.launcher.file("state.json", '{"step": 5}')
+    options = ["-t", "1", "-N", "2", "-o", f"{slurm.launcher.directory}/turns.out", ivyrun_on_path(slurm)]
+    job = slurm.submit("turns.out", *options, template(slurm, "requeue.sbatch"), RESUME, "--step-seconds", "0.1",
+                       "--steps", "330", "--checkpoint", f"{slurm.launcher.directory}/state.json")
+    job.wait_for("is put back into the queue", limit=MINUTE)
+    first = job.text()
+    saved = int(re.search(r"0 node1\] SIGTERM: saved at step (\d+)", first)[1])
+    assert first.count("begins at step 5\n") == 2 and first.count("SIGTERM: saved") == 2, first
+    assert "exit code 75 (origin: launcher)" in first, first
+    # Slurm would let it wait for two minutes.
+    wait_until(lambda: job.state() == "PENDING", 20, "the job waits again")
+    slurm.command("scontrol", "update", f"JobId={job.number}", "StartTime=now")
+    job.wait_for("begins at step", limit=60, count=4)
+    assert job.text().count(f"begins at step {saved}\n") == 2, job.text()
+    done = job.finish(MINUTE)
+    assert done.code == 0 and done.err_text.count("done: 330 steps") == 2, done
+
+
+def test_one_notice_whoever_sends_it(slurm):
+    """Slurm's USR1 to the batch script comes first, our own timer later: the ranks hear one."""
+    job = slurm.batch(["-N", "2", "-t", "1", "--signal=B:USR1@55"],
+                      "exec IVYRUN --stop-before-end 45s --preempt-signal USR1 "
+                      f"{slurm.launcher.script('signals.py')}")
+    job.wait_for("got SIGUSR1 1", count=2, limit=40)
+    time.sleep(seconds(20))
+    assert "SIGUSR1 2" not in job.text(), job.text()
+    assert job.text().count("is about to end") == 1, job.text()
+
+
+@pytest.mark.parametrize("flags", [["--signal=USR1@55"], ["--signal=B:USR1@55"]], ids=["steps", "script"])
+def test_slurms_own_signal_is_a_notice(slurm, flags):
+    job = slurm.batch(["-N", "2", "-t", "1", *flags],
+                      f"exec IVYRUN --preempt-signal USR1 {RESUME} --checkpoint here.json")
+    done = job.finish(MINUTE)
+    assert done.code == 75, done
+    assert done.err_text.count("SIGUSR1: saved at step") == 2, done
+
+
+def test_what_ignores_the_notice_is_stopped_in_time(slurm):
+    started = time.monotonic()
+    job = slurm.batch(["-N", "2", "-t", "1"],
+                      f"IVYRUN --stop-before-end 40s {slurm.launcher.script('stubborn.py')}\necho code $?")
+    done = job.finish(MINUTE)
+    assert "code 75" in done.err_text, done
+    assert "KILL follows in" in done.err_text and "CANCELLED" not in done.err_text, done
+    assert time.monotonic() - started < seconds(70), done
+
+
+def test_a_worker_that_fails_is_not_put_back(slurm):
+    worker = slurm.launcher.file("fail.py", "import signal, sys, time\n"
+                                 "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+                                 "print('up', flush=True)\nwhile True: time.sleep(0.1)\n")
+    job = slurm.batch(["-N", "1", "-t", "1", "--requeue"],
+                      f"IVYRUN --stop-before-end 52s --requeue {worker}\necho code $?")
+    done = job.finish(MINUTE)
+    assert "code 3" in done.err_text and "put back" not in done.err_text, done
+
+
+def test_what_is_cancelled_is_not_put_back(slurm):
+    """scancel's TERM looks like an early notice of Slurm's."""
+    job = slurm.batch(["-N", "1", "-t", "1", "--requeue"],
+                      f"exec IVYRUN --stop-before-end 20s --requeue {RESUME} --checkpoint x.json")
+    job.wait_for("begins at step")
+    time.sleep(1)
+    slurm.command("scancel", str(job.number))
+    job.finish()
+    assert job.state() == "CANCELLED" and "saved at step" in job.text(), job.text()
+    assert "is put back" not in job.text(), job.text()
+
+
+def test_scontrol_that_refuses(slurm):
+    """Its words, what to do, and the same exit code."""
+    slurm.put_on_path("scontrol", "echo 'no luck today' >&2\nexit 1\n")
+    job = slurm.batch(["-N", "1", "-t", "1"],
+                      f"PATH={slurm.launcher.directory}/bin:$PATH\n"
+                      f"IVYRUN --stop-before-end 52s --requeue {RESUME} --checkpoint x.json\necho code $?")
+    done = job.finish(MINUTE)
+    assert "IVY-R012" in done.err_text and "scontrol requeue: no luck today" in done.err_text, done
+    assert "code 75" in done.err_text, done
+
+
+def test_squeue_that_hangs_holds_nobody_up(slurm):
+    slurm.put_on_path("squeue", "exec sleep 1000\n")
+    job = slurm.batch(["-N", "1"], f"PATH={slurm.launcher.directory}/bin:$PATH\n"
+                      "IVYRUN --stop-before-end 52s /bin/sh -c 'sleep 7; echo came'\necho code $?")
+    done = job.finish()
+    assert "came" in done.err_text and "code 0" in done.err_text, done
+    assert "squeue has not answered in 5 s; --stop-before-end asks again" in done.err_text, done
+
+
+# ---- the templates -------------------------------------------------------------------------------
+
+def ivyrun_on_path(slurm):
+    folder = slurm.put_on_path("ivyrun", f"exec {slurm.launcher.ivyrun()} \"$@\"\n")
+    return f"--export=ALL,PATH={folder}:/usr/bin:/bin"
+
+
+def template(slurm, name):
+    shutil.copy(os.path.join(TEMPLATES, name), slurm.launcher.outside(f"{slurm.launcher.directory}/{name}"))
+    return f"{slurm.launcher.directory}/{name}"
+
+
+def run_template(slurm, name, *options):
+    return slurm.submit("template.out", ivyrun_on_path(slurm), *options, template(slurm, name), HELLO)
+
+
+def test_templates_for_nodes(slurm):
+    output = f"--output={slurm.launcher.directory}/template.out"
+    done = run_template(slurm, "one_node.sbatch", output).finish()
+    assert done.code == 0 and "rank 0" in done.err_text, done
+    done = run_template(slurm, "several_nodes.sbatch", output, "-N", "3").finish()
+    assert done.code == 0 and len(done.texts_by_rank()) == 3, done
+
+
+def test_template_for_arrays(slurm):
+    pattern = f"--output={slurm.launcher.directory}/element.%a.out"
+    job = run_template(slurm, "array.sbatch", pattern, "--array=0-2")
+
+    def ended():
+        return not slurm.command("squeue", "-h", "-j", str(job.number)).out.strip()
+    wait_until(ended, 60, "the end of the array")
+    for element in range(3):
+        text = slurm.launcher.read(f"element.{element}.out").decode()
+        assert "rank 0" in text and "error" not in text, text
+
+
+# ---- what cannot be ------------------------------------------------------------------------------
+
+BROKEN = [
+    ({"SLURM_JOB_ID": "7"}, "SLURM_JOB_ID=7 but no SLURM_JOB_NODELIST"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-"}, "has a bracket without its partner"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "bgl[000x133]"}, "is not a number or a range"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a,a"}, "names a twice"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_JOB_NUM_NODES": "4"}, "SLURM_JOB_NUM_NODES says 4"),
+    ({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "SLURM_HET_SIZE": "2"}, "heterogeneous job of 2 components"),
+]
+
+
+@pytest.mark.parametrize("variables,words", BROKEN, ids=[words for _, words in BROKEN])
+def test_a_foreign_list_is_no_world_of_one(local, variables, words):
+    done = local.run("-n", "1", "/bin/echo", "came", env=variables)
+    assert done.code == 2 and b"came" not in done.out and done.took < seconds(2), done
+    assert words in done.err_text and "fix:" in done.err_text, done
+
+
+def test_flags_for_slurm_are_refused_outside(local):
+    for flags in (["--requeue"], ["--stop-before-end", "60"]):
+        done = local.run(*flags, "/bin/true")
+        assert done.code == 2 and f"{flags[0]} is for Slurm jobs" in done.err_text, done
+    done = local.run("--preempt-signal", "KILL", "/bin/true")
+    assert done.code == 2 and "--preempt-signal" in done.err_text, done
+
+
+def test_a_job_that_is_gone(slurm):
+    variables = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NODELIST": "node[1-2]", **slurm.environment}
+    done = slurm.launcher.run("hostname", env=variables, limit=60)
+    assert done.code == 120 and done.took < seconds(20), done
+    assert "Invalid job id" in done.err_text and "fix:" in done.err_text, done
+
+
+def test_no_munge(slurm):
+    """srun cannot say who it is."""
+    script = ("sed 's#munge.socket#no.socket#' $SLURM_CONF > mine.conf\nexport SLURM_CONF=$PWD/mine.conf\n"
+              "IVYRUN hostname\necho code $?")
+    done = slurm.batch(["-N", "2"], script).finish(60)
+    assert "code 120" in done.err_text and "unge" in done.err_text and "fix:" in done.err_text, done
+
+
+def test_a_node_that_is_drained_goes_on(slurm):
+    """Draining lets jobs end: no reason not to start a step there."""
+    job = slurm.batch(["-w", "node[1-2]"], "touch up\nwhile [ ! -e go ]; do sleep 0.1; done\nIVYRUN hostname\n"
+                      "echo code $?")
+    wait_until(lambda: job.state() == "RUNNING", 30, "the job runs")
+    root = Slurm(slurm.launcher.as_user("root"), "linuxproc")
+    root.command("scontrol", "update", "NodeName=node2", "State=DRAIN", "Reason=test")
+    try:
+        slurm.launcher.file("go")
+        done = job.finish()
+    finally:
+        root.command("scontrol", "update", "NodeName=node2", "State=RESUME")
+    assert "code 0" in done.err_text and len(done.texts_by_rank()) == 2, done
