@@ -180,7 +180,11 @@ void AllocationWatch::requeue(std::function<void()> begins,
   // scancel sends TERM, as an early notice does; what is cancelled stays so.
   run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%T"}, kAskDeadline,
                     [this, ask_slurm, done](const Result<std::string>& state) {
-                      if (!state.ok() || *state == "RUNNING") return ask_slurm();
+                      // Also SIGNALING, which is running.
+                      const bool is_ending =
+                          state.ok() &&
+                          (state->empty() || *state == "COMPLETING" || *state == "CANCELLED");
+                      if (!is_ending) return ask_slurm();
                       done(Error{Code::kFailedPrecondition,
                                  allocation_.name() + " is " + (state->empty() ? "gone" : *state)});
                     });

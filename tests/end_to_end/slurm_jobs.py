@@ -48,7 +48,7 @@ class Batch:
 
     def finish(self, limit=60):
         """What ivyrun would have left on a terminal: both streams are one file."""
-        wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit,
+        wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "SIGNALING", "COMPLETING"), limit,
                    f"the end of job {self.number}: {self.text()[-3000:]}")
         text = self.text().encode()
         return Finished(self.exit_code(), text, text, 0)
