@@ -134,7 +134,10 @@ void Job::hosts_did_not_come_up(const std::string& what) {
     if (!host.failure && (is_here || what.empty())) continue;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
-        "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
+        is_carried_by_slurm(options_, host.host)
+            ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
+              "awaited\nor allow more: --start-timeout"
+            : "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
     const std::string pattern = without_addresses(replace_all(down.message, host.name, "%h"));
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.pattern == pattern && group.down.failure == down.failure;

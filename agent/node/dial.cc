@@ -87,6 +87,7 @@ class Dialer {
     for (;;) {
       if (const std::optional<int> exit_code = finished()) return *exit_code;
       dial_when_due();
+      say_trouble_when_due();
       tell_signals_when_due();
       wait();
     }
@@ -113,7 +114,7 @@ class Dialer {
     if (job_was_up_) return is_childless ? std::optional<int>(0) : std::nullopt;
     if (last_exit_ == kRelayFailed || last_exit_ == kRelayNoSuchJob) return complain(node_, why_);
     if (Clock::now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
-    return complain(node_, why_);
+    return complain(node_, why_.empty() ? "the launcher did not answer" : why_);
   }
 
   // True when there is no child left, which for a subreaper means no descendant.
@@ -216,6 +217,14 @@ class Dialer {
     }
   }
 
+  // srun passes it on: who waits at the launcher reads why.
+  void say_trouble_when_due() {
+    if (job_was_up_ || said_trouble_ || why_.empty()) return;
+    if (Clock::now() - began_ < milliseconds(kDialTroubleMs)) return;
+    said_trouble_ = true;
+    complain(node_, why_ + "; still trying");
+  }
+
   // ---- signals ----
 
   void take_signals() {
@@ -283,7 +292,8 @@ class Dialer {
   bool input_ended_ = false;
   bool job_was_up_ = false;
   int last_exit_ = kDialOver;
-  std::string why_ = "the launcher did not answer";
+  bool said_trouble_ = false;
+  std::string why_;
   std::vector<Carrier> carriers_;
   std::vector<Signal> signals_;
   Clock::time_point dialled_at_{};

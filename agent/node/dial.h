@@ -18,6 +18,8 @@ namespace ivy {
 inline constexpr int kDialFailed = 4;
 // How long the launcher is looked for before there has been a job.
 inline constexpr int kFirstDialPatienceMs = 60'000;
+// Before it, once: what does not work.
+inline constexpr int kDialTroubleMs = 3'000;
 // How long the launcher's order is waited for: srun opens its input when all hosts are there.
 inline constexpr int kDialOrderTimeoutMs = 120'000;
 inline constexpr int kDialPauseMs = 500;

@@ -350,19 +350,21 @@ void SrunStep::take_error(const std::string& line) {
                          "holds (start that one with srun --overlap): " +
                              line);
   }
+  if (const std::optional<HostWords> words = parse_host_words(line)) {
+    Place* const place = place_of(words->node);
+    if (place == nullptr || place->has_come) return;
+    place->words = words->text;
+    if (place->waiting != nullptr) place->waiting->progress("dialling back: " + words->text);
+    return;
+  }
   const std::optional<TasksEnded> ended = parse_tasks_ended(line);
   if (!ended) return;
   for (const std::string& node : ended->nodes) {
     Place* const place = place_of(node);
     if (place == nullptr) continue;
-    // Before it has come it says itself why, in the line before this one.
-    const std::string own = "ivy-node: " + node + ": ";
-    const std::size_t at = said_.rfind(own);
-    std::string why = "its task of the srun step has ended: " + ended->how;
-    if (at != std::string::npos) {
-      const std::size_t begin = at + own.size();
-      why = said_.substr(begin, said_.find('\n', begin) - begin);
-    }
+    // Before it has come it says itself why.
+    const std::string why =
+        place->words.empty() ? "its task of the srun step has ended: " + ended->how : place->words;
     lose(*place,
          LinkDown{place->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap, why, ""});
   }

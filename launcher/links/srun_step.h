@@ -70,6 +70,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
     Guest* served = nullptr;
     std::shared_ptr<DialBackStream> parked;  // Came when nobody waited.
     bool has_come = false;
+    std::string words;             // Its own, before it had come.
     std::optional<LinkDown> lost;  // It takes part no more.
     std::map<std::string, int> bundles_asked;
   };

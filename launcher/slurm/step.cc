@@ -315,6 +315,13 @@ std::optional<TasksEnded> parse_tasks_ended(std::string_view line) {
   return TasksEnded{*nodes, std::string(tail.substr(how + 2))};
 }
 
+std::optional<HostWords> parse_host_words(std::string_view line) {
+  const std::optional<std::string_view> rest = behind(line, "ivy-node: ");
+  const std::size_t colon = rest ? rest->find(": ") : std::string_view::npos;
+  if (colon == std::string_view::npos) return std::nullopt;
+  return HostWords{std::string(rest->substr(0, colon)), std::string(rest->substr(colon + 2))};
+}
+
 bool is_waiting_for_resources(std::string_view line) {
   return line.find("step creation temporarily disabled") != std::string_view::npos ||
          line.find("step creation still disabled") != std::string_view::npos;

@@ -80,6 +80,12 @@ struct TasksEnded {
   std::string how;  // "Exited with exit code 4"
 };
 std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
+// "ivy-node: node3: TEXT": what a host says before it has come.
+struct HostWords {
+  std::string node;
+  std::string text;
+};
+std::optional<HostWords> parse_host_words(std::string_view line);
 // srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);
 // Of no use to anybody: that this cluster binds no processors, which nobody has asked for; what a

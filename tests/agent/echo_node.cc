@@ -1,5 +1,5 @@
-// The node binary with its real warden and relay, and a supervisor that sends every carrier back
-// what it says. What it sees of its carriers' ends goes to the file that IVY_TEST_LOG names.
+// The node binary with its real warden, relay and dialer, and a supervisor that sends every carrier
+// back what it says. What it sees of its carriers' ends goes to the file that IVY_TEST_LOG names.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/node/dial.h"
 #include "agent/node/relay.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/warden.h"
@@ -76,6 +77,7 @@ int run_echo_supervisor(const ivy::SupervisorStart& start) {
 int main(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
   if (role == "relay") return ivy::run_relay();
+  if (role == "dial") return ivy::run_dial();
   if (role != "warden") return 2;
   const auto start = ivy::parse_warden_arguments(argc - 2, argv + 2);
   return start.ok() ? ivy::run_warden(*start, run_echo_supervisor) : 2;

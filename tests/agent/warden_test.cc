@@ -87,7 +87,10 @@ class WardenTest : public testing::Test {
           (setgroups(0, nullptr) != 0 || setgid(uid) != 0 || setuid(uid) != 0)) {
         _exit(99);
       }
-      const WardenStart start{.job_id = job_id_, .host = 3, .carrier_fd = ends[1]};
+      WardenStart start;
+      start.job_id = job_id_;
+      start.host = 3;
+      start.carrier_fd = ends[1];
       _exit(run_warden(start, supervisor));
     }
     close(ends[1]);
