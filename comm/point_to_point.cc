@@ -503,7 +503,9 @@ std::optional<Failure> PointToPoint::look_for_absent() {
   }
   for (const Peer* peer : absent) {
     const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer->rank)];
-    if (!PeerListener::is_there(seat.address)) return lost(*peer, "it is gone");
+    if (PeerListener::is_there(seat.address)) continue;
+    const std::lock_guard lock(mutex_);
+    return lost(*peer, "it is gone");
   }
   return std::nullopt;
 }
