@@ -62,7 +62,8 @@ ERROR = re.compile(rb"\[[^0-9\]]*(\d+)[^\]]*\] ?(\{.*\})")
 def named_once(flags, ranks):
     """[milliseconds] of every survivor that was told the right rank."""
     script = os.path.join(os.path.dirname(__file__), "../end_to_end/workers/comm_deaths.py")
-    argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", script, "all_reduce", "kill"]
+    argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-B",
+            script, "all_reduce", "kill"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_SECONDS * 4)
     said = [(int(match[1]), json.loads(match[2])) for match in map(ERROR.match, done.stdout.splitlines()) if match]
     died_ns = [words["at_ns"] for rank, words in said if "dies" in words]
