@@ -503,7 +503,9 @@ std::optional<Failure> PointToPoint::look_for_absent() {
   }
   for (const Peer* peer : absent) {
     const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer->rank)];
-    if (!PeerListener::is_there(seat.address)) return lost(*peer, "it is gone");
+    if (PeerListener::is_there(seat.address)) continue;
+    const std::lock_guard lock(mutex_);
+    return lost(*peer, "it is gone");
   }
   return std::nullopt;
 }
@@ -525,6 +527,10 @@ bool PointToPoint::look_for_trouble() {
   if (!found && alarm_ != nullptr) found = alarm_->look();
   if (!found) found = look_for_absent();
   if (!found) return false;
+  // Who has been told of a death may have ended since: what it was told comes first.
+  if (local_ != nullptr) {
+    if (const std::optional<Failure> known = local_->failure()) found = known;
+  }
   const std::lock_guard lock(mutex_);
   if (concerns_nobody(*found)) return false;
   // Who asks for messages of a dead rank waits in vain; who does not has no part in its death, but

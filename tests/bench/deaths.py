@@ -1,12 +1,17 @@
 """From kill -9 of a worker to the status page of every other one, on its host and on others.
 
     ninja -C build ivyrun ivy-node child_control_worker && /usr/bin/python3 tests/bench/deaths.py
+    ninja -C build ivyrun ivy-node ivycomm && /usr/bin/python3 tests/bench/deaths.py --named
 
 Prints one row per distance: median, 99th percentile and the longest time. The hosts are pretended
 ones, so both distances share one machine and one clock; a network adds its own time to the second.
+
+--named: to the error that names the dead rank, in ranks that reduce arrays with ivycomm all the time,
+on one host (shared memory) and on a host each (TCP), with a histogram.
 """
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -49,12 +54,55 @@ def kill_once(hosts, ranks, victim):
     return times
 
 
+# Upper ends, milliseconds.
+BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+ERROR = re.compile(rb"\[[^0-9\]]*(\d+)[^\]]*\] ?(\{.*\})")
+
+
+def named_once(flags, ranks):
+    """[milliseconds] of every survivor that was told the right rank."""
+    script = os.path.join(os.path.dirname(__file__), "../end_to_end/workers/comm_deaths.py")
+    argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-B",
+            script, "all_reduce", "kill"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_SECONDS * 4)
+    said = [(int(match[1]), json.loads(match[2])) for match in map(ERROR.match, done.stdout.splitlines()) if match]
+    died_ns = [words["at_ns"] for rank, words in said if "dies" in words]
+    if not died_ns:
+        return []
+    return [(words["at_ns"] - died_ns[0]) / 1e6 for rank, words in said if words.get("rank") == ranks - 1]
+
+
+def named(runs):
+    missing = 0
+    print("| ranks | told | median | 99th percentile | longest |\n|---|---|---|---|---|")
+    histograms = []
+    for name, ranks, flags in (("4 on one host", 4, ("-n", "4")),
+                               ("4 on a host each", 4, ("--fake-hosts", "4", "--nproc_per_node", "1")),
+                               ("4 on two hosts", 4, ("--fake-hosts", "2", "--nproc_per_node", "2"))):
+        times = sorted(ms for _ in range(runs) for ms in named_once(flags, ranks))
+        missing += runs * (ranks - 1) - len(times)
+        if not times:
+            continue
+        p99 = times[min(len(times) - 1, len(times) * 99 // 100)]
+        print(f"| {name} | {len(times)} | {times[len(times) // 2]:.1f} ms | {p99:.1f} ms | {times[-1]:.1f} ms |")
+        counts = [sum(low < ms <= high for ms in times) for low, high in zip((0, *BUCKETS), (*BUCKETS, 1e9))]
+        histograms.append((name, counts))
+    print("\n| up to, ms | " + " | ".join(map(str, BUCKETS)) + " | more |\n|" + "---|" * (len(BUCKETS) + 2))
+    for name, counts in histograms:
+        print(f"| {name} | " + " | ".join(str(count or "") for count in counts) + " |")
+    print(f"\nranks that were not told: {missing}")
+    return 1 if missing else 0
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--named", action="store_true")
     options = parser.parse_args()
+    if options.named:
+        return named(options.runs)
     times = []
     missing = 0
     for turn in range(options.runs):
