@@ -341,7 +341,10 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
   if (local.size() > 1) segment = IVY_TRY(share_world_segment(local));
   if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
   note_.reset();  // All have come.
-  if (local.size() == seats.size()) listener_.reset();
+  if (local.size() == seats.size()) {
+    listener_.reset();
+    bell_.reset();
+  }
   if (control_ == nullptr) {
     world_segment_ = segment;
     world_members_ = local;
