@@ -523,7 +523,7 @@ class FakeWay : public HostLink {
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
       if (failure_) return handlers_.down(*failure_);
-      handlers_.up(LinkUp{"fake", {}, {}, {}});
+      handlers_.up(LinkUp{"fake", {}, {}, {}, {}});
     });
   }
   void write(std::string) override {}
