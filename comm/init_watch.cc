@@ -1,11 +1,9 @@
 #include "comm/init_watch.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <chrono>
 
 #include "comm/alarms.h"
+#include "comm/background_thread.h"
 #include "comm/transports/futex.h"
 
 namespace ivy::comm {
@@ -21,12 +19,7 @@ constexpr std::chrono::seconds kLookAround{10};
 InitWatch::InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank,
                      store::Client& store)
     : page_(page), own_rank_(own_rank), store_(store) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = background_thread([this] { run(); });
 }
 
 InitWatch::~InitWatch() {

@@ -1,12 +1,11 @@
 #include "comm/job_bell.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "comm/background_thread.h"
 #include "comm/transports/futex.h"
 
 namespace ivy::comm {
@@ -18,12 +17,7 @@ constexpr std::chrono::seconds kLookAround{10};
 }  // namespace
 
 JobBell::JobBell(const comm_status::StatusPage& page) : page_(page) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = background_thread([this] { run(); });
 }
 
 JobBell::~JobBell() {

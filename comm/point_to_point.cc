@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/alarms.h"
+#include "comm/background_thread.h"
 #include "comm/transports/relax.h"
 #include "comm/transports/shared_ring.h"
 #include "comm/transports/socket_stream.h"
@@ -620,14 +621,7 @@ void PointToPoint::post(const std::shared_ptr<MessageRequest>& request) {
   progress();
   if (request->is_done) return;
   pending_.push_back(request);
-  if (!thread_.joinable()) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run_thread(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
+  if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
   has_work_.notify_all();
 }
 

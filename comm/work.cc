@@ -1,10 +1,8 @@
 #include "comm/work.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <utility>
 
+#include "comm/background_thread.h"
 #include "comm/ivycomm.h"
 
 namespace ivy::comm {
@@ -69,15 +67,7 @@ bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) 
   if (tasks_.size() >= kPendingMax) return false;
   tasks_.push_back({std::move(work), std::move(body)});
   pending_.fetch_add(1, std::memory_order_acq_rel);
-  if (!thread_.joinable()) {
-    // Signals are the program's: its handlers run in its own threads.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  }
+  if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   has_news_.notify_all();
   return true;
 }

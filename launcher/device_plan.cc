@@ -128,7 +128,7 @@ void refuse_shortage(DevicePlanner& planner, const Shortage& shortage) {
   std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
   fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
                               : "--oversubscribe lets workers share accelerators";
-  if (!facts.device_view().mask().empty())
+  if (facts.accelerators() < facts.device_view().present() && !facts.device_view().mask().empty())
     fix += "\nunset " + std::string(facts.device_view().mask_variable()) +
            ", or name more accelerators in it";
   if (!facts.device_view().hidden_by().empty()) fix += "\n" + slurm_advice(facts);

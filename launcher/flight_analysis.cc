@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 
+#include "launcher/folded_ranks.h"
+
 namespace ivy {
 namespace {
 
@@ -193,19 +195,6 @@ std::map<std::string, Group> groups_of(const std::vector<RankFlight>& flights) {
 }
 
 }  // namespace
-
-std::string folded_ranks(std::vector<std::uint32_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,
                                       std::int64_t now_unix_ns) {

@@ -14,9 +14,6 @@ struct RankFlight {
   FlightRecord record;
 };
 
-// What a list of ranks looks like in a message: "0-2,5".
-std::string folded_ranks(std::vector<std::uint32_t> ranks);
-
 // One line for each process group in which somebody waits:
 //
 //   rank 3 did not enter all_reduce #812 of "default_pg" (last entered all_reduce #811 31 s ago);

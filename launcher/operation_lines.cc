@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "launcher/folded_ranks.h"
 #include "proto/exit_code.h"
 #include "proto/operation.h"
 #include "proto/status_page.h"
@@ -31,18 +32,6 @@ struct Group {
   std::uint64_t least_ms = ~std::uint64_t{0};
   std::uint64_t most_ms = 0;
 };
-
-std::string folded(const std::vector<std::uint32_t>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 std::string name_of_operation(const OperationState& state) {
   std::string text(comm_status::name_of(static_cast<Operation>(state.operation())));
@@ -149,7 +138,7 @@ class Groups {
 
   static std::string line_of(const Group& group) {
     const bool is_one = group.ranks.size() == 1;
-    std::string text = (is_one ? "rank " : "ranks ") + folded(group.ranks) + " (host" +
+    std::string text = (is_one ? "rank " : "ranks ") + folded_ranks(group.ranks) + " (host" +
                        (group.hosts.size() == 1 ? " " : "s ");
     for (std::size_t i = 0; i < group.hosts.size() && i < kMaxHostsNamed; ++i)
       text += (i == 0 ? "" : ", ") + group.hosts[i];

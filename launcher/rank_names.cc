@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "launcher/folded_ranks.h"
+
 namespace ivy {
 namespace {
 
@@ -73,21 +75,8 @@ bool may_come_from(const ctl::StorePeer& host, const std::string& address) {
          host.addresses().end();
 }
 
-// "0-2,5" of ascending ranks.
-std::string folded(const std::vector<std::uint32_t>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (i == 0 ? "" : ",") + std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 std::string ranks_text(const std::vector<std::uint32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + folded(ranks);
+  return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
 }
 
 std::vector<std::uint32_t> ranks_of(const ctl::StorePeer& host) {

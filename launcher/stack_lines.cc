@@ -4,6 +4,7 @@
 #include <map>
 
 #include "launcher/flight_analysis.h"
+#include "launcher/folded_ranks.h"
 #include "launcher/stack_text.h"
 
 namespace ivy {

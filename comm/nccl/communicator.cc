@@ -1,13 +1,11 @@
 #include "comm/nccl/communicator.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "comm/background_thread.h"
 #include "comm/nccl/operation_calls.h"
 #include "comm/nccl/own_facts.h"
 #include "comm/nccl/ready.h"
@@ -35,18 +33,6 @@ constexpr milliseconds kVerdictTime{200};
 constexpr milliseconds kCallPatience{50};
 
 std::atomic<bool> tainted{false};
-
-// Signals are the program's: its handlers run in its own threads.
-template <class Body>
-std::thread quiet_thread(Body body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
 
 class Pause {
  public:
@@ -389,7 +375,7 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
 void DeviceCommunicator::watch(Pending pending) {
   const std::lock_guard lock(pending_mutex_);
   pending_.push_back(std::move(pending));
-  if (!watcher_.joinable()) watcher_ = quiet_thread([this] { run_watcher(); });
+  if (!watcher_.joinable()) watcher_ = background_thread([this] { run_watcher(); });
   has_news_.notify_all();
 }
 
@@ -469,8 +455,8 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   };
   const auto attempt = std::make_shared<Attempt>();
   std::thread aborting =
-      quiet_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
-                    driver = driver_, device = device_.load()] {
+      background_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
+                         driver = driver_, device = device_.load()] {
         const Driver::Current current(*driver, std::max(0, device));
         abort(handle);
         const std::lock_guard done(attempt->mutex);

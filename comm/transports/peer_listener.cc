@@ -16,6 +16,7 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/background_thread.h"
 #include "proto/handshake.h"
 
 namespace ivy::comm {
@@ -171,12 +172,7 @@ PeerListener::PeerListener(int socket, int wake, std::string address, PeerCreden
       wake_(wake),
       address_(std::move(address)),
       credentials_(std::move(credentials)) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = background_thread([this] { run(); });
 }
 
 PeerListener::~PeerListener() {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 
+#include "launcher/folded_ranks.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/error_file.h"
 #include "launcher/screen/log_files.h"
@@ -32,21 +33,6 @@ std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
 
 std::string count_of(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
-// {0,1,2,5} -> "0-2,5"
-std::string folded(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
 }
 
 // A worker's line as it may stand in the summary: its newest state, no colours, no commands.
@@ -181,7 +167,7 @@ std::string candidates_block(const SummaryInputs& inputs) {
   for (std::size_t i = kMaxCandidates; i < candidates.size(); ++i)
     rest.push_back(ends[candidates[i]].rank);
   return text + "         and " + std::to_string(rest.size()) +
-         (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded(rest) + "\n";
+         (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded_ranks(rest) + "\n";
 }
 
 std::string stopped_line(const SummaryInputs& inputs) {
@@ -191,7 +177,7 @@ std::string stopped_line(const SummaryInputs& inputs) {
   if (ranks.empty()) return "";
   const bool others = inputs.outcome->first.has_value();
   return "  " + count_of(ranks.size(), others ? "other rank" : "rank") +
-         (ranks.size() == 1 ? " was" : " were") + " stopped: " + folded(ranks) + "\n";
+         (ranks.size() == 1 ? " was" : " were") + " stopped: " + folded_ranks(ranks) + "\n";
 }
 
 // "runs/j/0", "/data/runs/j/0 on every host", or both.

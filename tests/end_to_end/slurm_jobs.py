@@ -6,6 +6,8 @@ import re
 import signal
 import subprocess
 
+import pytest
+
 from launching import REPOSITORY, Finished, wait_until
 
 import leftovers  # (found by way of launching)
@@ -19,6 +21,19 @@ def control(bed, *words):
     done = subprocess.run([SLURM, *words], env={**os.environ, "IVY_TESTBED": bed.state},
                           stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return done.stderr.strip() if done.returncode else ""
+
+
+@contextlib.contextmanager
+def running_on(bed, track):
+    """All hosts belong to a Slurm that finds a step's processes in this way."""
+    wrong = control(bed, "up", track)
+    if wrong:
+        control(bed, "down")
+        pytest.skip(f"no Slurm here: {wrong}")
+    try:
+        yield
+    finally:
+        control(bed, "down")
 
 
 class Batch:
@@ -61,6 +76,13 @@ class Slurm:
         self.launcher, self.track = launcher, track
         self.bed = launcher.bed
         self.environment = {"SLURM_CONF": CONFIGURATION}
+
+    def __enter__(self):
+        wait_until(lambda: self.idle(6), 60, "six idle hosts")
+        return self
+
+    def __exit__(self, *_):
+        self.cancel_all()
 
     def command(self, *words, limit=30):
         return self.launcher.run_program(*words, env=self.environment, limit=limit)

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from launching import seconds, wait_until
-from slurm_jobs import Slurm, control
+from slurm_jobs import Slurm, control, running_on
 from test_main_job import CALM, TRAIN_LIMIT, check_training
 
 FOUR = ("-N", "4")
@@ -23,20 +23,14 @@ HOSTS = [f"node{number}" for number in (1, 2, 3, 4)]
 
 @pytest.fixture(scope="module", params=["linuxproc", "cgroup"])
 def track(request, testbed):
-    wrong = control(testbed, "up", request.param)
-    if wrong:
-        control(testbed, "down")
-        pytest.skip(f"no Slurm here: {wrong}")
-    yield request.param
-    control(testbed, "down")
+    with running_on(testbed, request.param):
+        yield request.param
 
 
 @pytest.fixture
 def slurm(hosts, track):
-    made = Slurm(hosts.as_user("ivyuser"), track)
-    wait_until(lambda: made.idle(6), 60, "six idle hosts")
-    yield made
-    made.cancel_all()
+    with Slurm(hosts.as_user("ivyuser"), track) as made:
+        yield made
 
 
 def sequence(slurm, *arguments):

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from launching import REPOSITORY, seconds, wait_until
-from slurm_jobs import Slurm, control
+from slurm_jobs import Slurm, running_on
 
 TEMPLATES = os.path.join(REPOSITORY, "scripts/slurm")
 RESUME = "/srv/ivyshared/examples/resume.py"
@@ -21,20 +21,14 @@ MINUTE = 90  # For what a limit of a minute ends: Slurm looks at its limits twic
 
 @pytest.fixture(scope="module")
 def running_slurm(testbed):
-    wrong = control(testbed, "up")
-    if wrong:
-        control(testbed, "down")
-        pytest.skip(f"no Slurm here: {wrong}")
-    yield
-    control(testbed, "down")
+    with running_on(testbed, "linuxproc"):
+        yield
 
 
 @pytest.fixture
 def slurm(hosts, running_slurm):
-    made = Slurm(hosts.as_user("ivyuser"), "linuxproc")
-    wait_until(lambda: made.idle(6), 60, "six idle hosts")
-    yield made
-    made.cancel_all()
+    with Slurm(hosts.as_user("ivyuser"), "linuxproc") as made:
+        yield made
 
 
 # ---- which hosts ---------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
             "rank 0 (host a, pid 100): in all_reduce #1 of \"world\" (1024 f32, sum), waiting for "
             "the others, for 1 s\n"
             "rank 0 (host a, pid 100): in recv #2 of \"pipe\" (1024 f32, from rank 7), waiting for "
-            "the others, for 3 s");
+            "the other side, for 3 s");
 }
 
 TEST(OperationLines, NobodyHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }

@@ -1,0 +1,90 @@
+"""The layouts of the field in a real Slurm: a worker for each GPU, one for each host with all of them, several hosts.
+
+Slurm gives away GPUs that are not there (tests/testbed/slurm) and sets CUDA_VISIBLE_DEVICES; trees of files stand for
+the hosts that have them.
+"""
+
+import os
+
+import pytest
+
+import device_trees as trees
+from slurm_jobs import Slurm, running_on
+
+SAY = ('echo "$RANK $LOCAL_RANK $IVY_LOCAL_RANK/$IVY_LOCAL_WORLD_SIZE on $IVY_NODE_RANK: '
+       '$IVY_DEVICE_ORDINAL of ${CUDA_VISIBLE_DEVICES-all}"')
+
+ALL = "0,1,2,3,4,5,6,7"
+
+
+@pytest.fixture(scope="module")
+def running_slurm(testbed):
+    with running_on(testbed, "linuxproc"):
+        yield
+
+
+@pytest.fixture
+def slurm(hosts, running_slurm):
+    with Slurm(hosts.as_user("ivyuser"), "linuxproc") as made:
+        yield made
+
+
+@pytest.fixture
+def tree(slurm):
+    """Lines of a batch script after which every host of the job has eight GPUs."""
+    inside = f"{slurm.launcher.directory}/root"
+    outside = slurm.launcher.outside(inside)
+    trees.eight_gpus(outside)
+    for name in os.listdir(f"{outside}/dev"):
+        os.chmod(f"{outside}/dev/{name}", 0o666)  # As the driver makes them.
+    return f"export IVY_DEVICE_ROOT={inside}\n"
+
+
+def said(job):
+    """What rank 0, 1, ... said."""
+    done = job.finish()
+    assert done.code == 0, done
+    texts = done.texts_by_rank()
+    assert all(len(lines) == 1 for lines in texts.values()), done
+    return [texts[rank][0] for rank in sorted(texts)]
+
+
+def test_a_worker_for_each_gpu(slurm, tree):
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
+    job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN {script}")
+    assert said(job) == [f"{n} {n} {n}/8 on 0: {n} of {ALL}" for n in range(8)]
+
+
+def test_each_worker_sees_its_own(slurm, tree):
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
+    job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN --visible own {script}")
+    assert said(job) == [f"{n} 0 {n}/8 on 0: 0 of {n}" for n in range(8)]
+
+
+def test_one_worker_for_each_host_with_all(slurm, tree):
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
+    job = slurm.batch(["-N", "3", "--ntasks-per-node=1", "--gpus-per-node=8"],
+                      f"{tree}IVYRUN --gpus_per_proc 8 {script}")
+    assert said(job) == [f"{n} 0 0/1 on {n}: {ALL} of {ALL}" for n in range(3)]
+
+
+def test_several_hosts(slurm, tree):
+    """What the batch script's own host sees says nothing about the others."""
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
+    job = slurm.batch(["-N", "2", "--gpus-per-node=8"], f"{tree}export CUDA_VISIBLE_DEVICES=2,3\nIVYRUN {script}")
+    assert said(job) == [f"{n} {n % 8} {n % 8}/8 on {n // 8}: {n % 8} of {ALL}" for n in range(16)]
+
+
+def test_gpus_for_each_task_hide_the_others(slurm, tree):
+    """Slurm gives the step's one task one."""
+    job = slurm.batch(["-N", "1", "-n", "4", "--gpus-per-task=1"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
+    done = job.finish()
+    assert done.code == 122, done
+    assert "--gpus-per-task" in done.err_text and "--gpus-per-node" in done.err_text, done
+    assert "--ntasks-per-node" in done.err_text, done
+
+
+def test_more_workers_than_gpus(slurm, tree):
+    job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN --visible own --nproc_per_node 9 /bin/true")
+    done = job.finish()
+    assert done.code == 122 and "9 workers" in done.err_text and "8 are visible" in done.err_text, done
