@@ -115,18 +115,29 @@ std::string line_of(const Group& group) {
   return text + "): " + group.says;
 }
 
+// Hosts answer in any order.
+std::vector<const HostStacks*> in_rank_order(const std::vector<HostStacks>& hosts) {
+  std::vector<const HostStacks*> ordered;
+  for (const HostStacks& host : hosts)
+    if (host.evidence.ranks_size() > 0) ordered.push_back(&host);
+  std::sort(ordered.begin(), ordered.end(), [](const HostStacks* a, const HostStacks* b) {
+    return a->evidence.ranks(0).rank() < b->evidence.ranks(0).rank();
+  });
+  return ordered;
+}
+
 std::vector<Group> groups_of(const std::vector<HostStacks>& hosts, StackDetail detail) {
   std::vector<Group> groups;
   std::map<std::string, std::size_t> known;
-  for (const HostStacks& host : hosts)
-    for (const RankEvidence& rank : host.evidence.ranks()) {
+  for (const HostStacks* host : in_rank_order(hosts))
+    for (const RankEvidence& rank : host->evidence.ranks()) {
       std::string text = says(rank, detail);
       const auto [place, is_new] = known.emplace(text, groups.size());
       if (is_new) groups.push_back({std::move(text), {}, {}, rank.pid()});
       Group& group = groups[place->second];
       group.ranks.push_back(rank.rank());
-      if (std::find(group.hosts.begin(), group.hosts.end(), host.host) == group.hosts.end())
-        group.hosts.push_back(host.host);
+      if (std::find(group.hosts.begin(), group.hosts.end(), host->host) == group.hosts.end())
+        group.hosts.push_back(host->host);
     }
   for (Group& group : groups) std::sort(group.ranks.begin(), group.ranks.end());
   std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {

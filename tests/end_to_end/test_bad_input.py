@@ -273,7 +273,7 @@ JUNK = [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x0
 def command_sockets(job):
     with open("/proc/net/unix") as table:
         return [line.split()[7] for line in table
-                if job in line and line.rstrip().endswith(".sock")]
+                if job in line and line.rstrip().endswith("/command.sock")]
 
 
 def test_junk_on_the_command_socket(local):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/flight_analysis.h"
+#include "launcher/folded_ranks.h"
 #include "launcher/plain_pickle.h"
 
 namespace ivy {
@@ -267,9 +268,9 @@ TEST(FlightLines, Table) {
 }
 
 TEST(FoldedRanks, Table) {
-  EXPECT_EQ(folded_ranks({}), "");
-  EXPECT_EQ(folded_ranks({3}), "3");
-  EXPECT_EQ(folded_ranks({5, 0, 2, 1}), "0-2,5");
+  EXPECT_EQ(folded_ranks<int>({}), "");
+  EXPECT_EQ(folded_ranks<int>({3}), "3");
+  EXPECT_EQ(folded_ranks<int>({5, 0, 2, 1}), "0-2,5");
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ def killed(r, n):
 
 
 def exited(r, n):
+    ic.barrier()  # Else some may still be in init, and are told there.
     if r == n - 1:
         os._exit(7)
     ic.barrier()
