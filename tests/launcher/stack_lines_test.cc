@@ -128,7 +128,7 @@ TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
       host("b", {python(5, kInAllReduce), python(3, user)}),
       host("a", {python(0, kInAllReduce), python(1, kInAllReduce), python(2, kInAllReduce)})};
   EXPECT_EQ(stack_lines(hosts, {"c"}, StackDetail::kMain),
-            "ranks 0-2,5 (hosts b, a): main thread: all_reduce "
+            "ranks 0-2,5 (hosts a, b): main thread: all_reduce "
             "(torch/distributed/distributed_c10d.py:4174)\n"
             "    wrapper (torch/distributed/c10d_logger.py:83)\n"
             "    step (/home/me/train.py:12)\n"
@@ -136,7 +136,7 @@ TEST(StackLines, FoldsEqualStacksOverRanksAndHosts) {
             "rank 3 (host b, pid 73): main thread: load (/home/me/train.py:9)\n"
             "host c has not answered in time");
   EXPECT_EQ(stack_lines(hosts, {}, StackDetail::kBrief),
-            "ranks 0-2,5 (hosts b, a): in torch's all_reduce at train.py:12\n"
+            "ranks 0-2,5 (hosts a, b): in torch's all_reduce at train.py:12\n"
             "rank 3 (host b, pid 73): in load (/home/me/train.py:9)");
   EXPECT_EQ(collective_line(hosts),
             "ranks 0-2,5 are in torch's all_reduce at train.py:12; rank 3 is in no collective");
