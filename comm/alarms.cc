@@ -88,21 +88,23 @@ class PageAlarm final : public Alarm {
     seen_news_ = news;
     seen_at_ = now;
     // A death explains what others report about it.
-    found_ = look_for_deaths(waited_for);
+    found_ = look_for(false, kAnyone);
     if (!found_) found_ = look_for_reports();
-    return found_;
+    // Who asked may not need the rank that has left: then a death must still be news to it.
+    return found_ ? found_ : look_for(true, waited_for);
   }
 
  private:
-  std::optional<Failure> look_for_deaths(std::int32_t waited_for) const {
+  // The first that has left in order, or else died.
+  std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
     std::optional<Failure> first;
     std::uint64_t first_ns = ~std::uint64_t{0};
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
+      if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
       const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
-      const bool is_missed = waited_for == kAnyone || waited_for == static_cast<std::int32_t>(i);
-      if (status.state == RankState::kLeft && (!is_missed || has_just_left(status))) continue;
+      if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
       first = death_of(seats_[i], status);
       first_ns = status.when_ns;
     }
@@ -162,15 +164,21 @@ class ProcessAlarm final : public Alarm {
   milliseconds poll_interval() const override { return kProcessPoll; }
 
   using Alarm::look;
-  std::optional<Failure> look(std::int32_t) override {
+  // Who asked may not need the rank that has left: then a death must still be news to it.
+  std::optional<Failure> look(std::int32_t waited_for) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
+    std::optional<Failure> left;
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_seats_[i];
-      if (watched.has_ended || watched_[i].revents != 0) watched.has_ended = true;
-      found_ = ending_of_rank(watched);
+      if (watched_[i].revents != 0) watched.has_ended = true;
+      if (!has_left_(seats_[watched.seat].world_rank)) {
+        if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
+      } else if (is_missed(watched, waited_for) && !left) {
+        left = ending_of(watched, RankState::kLeft);
+      }
     }
-    return found_;
+    return found_ ? found_ : left;
   }
 
  private:
@@ -180,20 +188,19 @@ class ProcessAlarm final : public Alarm {
     std::optional<steady_clock::time_point> left_at;  // When that was first seen.
   };
 
-  // A rank that left in order is no death, also when its process has ended since.
-  std::optional<Failure> ending_of_rank(Watched& watched) const {
-    const Seat& seat = seats_[watched.seat];
+  // By whom, if it has left, for longer than its last operation may need it.
+  static bool is_missed(Watched& watched, std::int32_t waited_for) {
+    const auto now = steady_clock::now();
+    if (!watched.left_at) watched.left_at = now;
+    const bool is_waited_for =
+        waited_for == kAnyone || waited_for == static_cast<std::int32_t>(watched.seat);
+    return is_waited_for && now - *watched.left_at >= kLeftGrace;
+  }
+
+  Failure ending_of(const Watched& watched, RankState state) const {
     RankStatus status;
-    if (has_left_(seat.world_rank)) {
-      const auto now = steady_clock::now();
-      if (!watched.left_at) watched.left_at = now;
-      if (now - *watched.left_at < kLeftGrace) return std::nullopt;
-      status.state = RankState::kLeft;
-      return death_of(seat, status);
-    }
-    if (!watched.has_ended) return std::nullopt;
-    status.state = RankState::kDied;
-    return death_of(seat, status);
+    status.state = state;
+    return death_of(seats_[watched.seat], status);
   }
 
   const std::vector<Seat> seats_;
@@ -213,9 +220,9 @@ class AgreedAlarm final : public Alarm {
 
   using Alarm::look;
   std::optional<Failure> look(std::int32_t waited_for) override {
-    if (steady_clock::now() - asked_at_ < kStorePoll) return inner_->look(waited_for);
-    std::optional<Failure> found = inner_->look(waited_for);
-    return found ? found : ask();
+    std::optional<Failure> agreed;
+    if (steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
+    return agreed ? agreed : inner_->look(waited_for);
   }
   // What was agreed on comes first: the death that this host sees may follow from it.
   std::optional<Failure> look_closely() override {

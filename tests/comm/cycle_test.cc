@@ -112,9 +112,10 @@ void live(const Plan& plan, unsigned seed, int rank) {
   for (unsigned done = 0; done < plan.steps && code == IVY_OK; ++done) {
     code = step(world, seed + done, send, receive);
   }
-  // Who ends with work left over aborts it, and may do so while others are in the last step.
-  EXPECT_TRUE(code == IVY_OK || (plan.end == End::kWorkLeftOver && code == IVY_CANCELLED))
-      << ivy_last_error();
+  // Whoever ends the world may have left the last step before others have: they are told in it.
+  const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
+  const int told = is_death ? IVY_UNAVAILABLE : IVY_CANCELLED;
+  EXPECT_TRUE(code == IVY_OK || (plan.end != End::kWell && code == told)) << ivy_last_error();
   const bool is_sudden = plan.end != End::kWell && plan.end != End::kWorkLeftOver;
   std::thread other;
   if (is_sudden && rank == plan.rank && plan.end == End::kAbort) end_by(plan, world);
@@ -128,9 +129,8 @@ void live(const Plan& plan, unsigned seed, int rank) {
     code = step(world, seed + plan.steps + more, send, receive);
   }
   if (other.joinable()) other.join();
-  const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
   if (is_sudden) {
-    EXPECT_EQ(code, is_death ? IVY_UNAVAILABLE : IVY_CANCELLED) << ivy_last_error();
+    EXPECT_EQ(code, told) << ivy_last_error();
   }
   if (is_death) {
     EXPECT_EQ(last_failure().rank, plan.rank) << ivy_last_error();
