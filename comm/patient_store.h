@@ -18,7 +18,7 @@ namespace ivy::comm {
 class PatientStore {
  public:
   static constexpr std::chrono::milliseconds kLimit{250};
-  static constexpr std::chrono::milliseconds kSilence{3'000};
+  static constexpr std::chrono::milliseconds kSilence{1'000};
 
   // Null: there is no store. It outlives this.
   void use(store::Client* client) { client_ = client; }

@@ -82,7 +82,7 @@ def main():
         elif rank == victim:
             threading.Timer(0.3, die, (way,)).start()
         end = time.monotonic() + 60
-        limit = {"timeout": 1.5} if way == "stop" and where == "barrier" else {}
+        limit = {"timeout": 3} if way == "stop" and where == "barrier" else {}
         while time.monotonic() < end:
             if limit:
                 ic.barrier(**limit)
