@@ -92,6 +92,32 @@ int find_parts(const ivy_call* call, const std::vector<const void*>& from,
   return IVY_OK;
 }
 
+int gather_blocks(ivy_comm* comm, const ivy_call* call, const OperationShape& shape,
+                  const void* send, std::size_t bytes, void* recv, Blocks blocks) {
+  const bool is_root = comm->communicator->rank() == shape.root;
+  Placed placed;
+  IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
+  if (placed.is_device) {
+    return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, blocks.list(), 0});
+  }
+  return finish(comm, call,
+                comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
+                                           std::move(blocks), options_of(call)));
+}
+
+int scatter_blocks(ivy_comm* comm, const ivy_call* call, const OperationShape& shape,
+                   const void* send, Blocks blocks, void* recv, std::size_t bytes) {
+  const bool is_root = comm->communicator->rank() == shape.root;
+  Placed placed;
+  IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
+  if (placed.is_device) {
+    return on_device(comm, call, placed, shape, {send, blocks.list(), 0}, {recv, {}, bytes});
+  }
+  return finish(comm, call,
+                comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
+                                            or_nothing(recv), bytes, options_of(call)));
+}
+
 }  // namespace
 
 extern "C" {
@@ -312,14 +338,7 @@ int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int d
     IVY_CHECKED(check_buffer(send, count, "send"));
     const OperationShape shape = shape_for(Operation::kGather, dtype, count, root);
     Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, blocks.list(), 0});
-    }
-    return finish(comm, call,
-                  comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
-                                             std::move(blocks), options_of(call)));
+    return gather_blocks(comm, call, shape, send, bytes, recv, std::move(blocks));
   });
 }
 
@@ -346,14 +365,7 @@ int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv
     IVY_CHECKED(check_buffer(send, send_count, "send"));
     const OperationShape shape = shape_for(Operation::kGatherV, dtype, 0, root);
     const std::size_t bytes = send_count * size_of(dtype);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, std::move(blocks), 0});
-    }
-    return finish(comm, call,
-                  comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
-                                             std::move(blocks), options_of(call)));
+    return gather_blocks(comm, call, shape, send, bytes, recv, std::move(blocks));
   });
 }
 
@@ -377,14 +389,7 @@ int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int 
     IVY_CHECKED(check_buffer(recv, count, "recv"));
     const OperationShape shape = shape_for(Operation::kScatter, dtype, count, root);
     Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
-    Placed placed;
-    IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, blocks.list(), 0}, {recv, {}, bytes});
-    }
-    return finish(comm, call,
-                  comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
-                                              or_nothing(recv), bytes, options_of(call)));
+    return scatter_blocks(comm, call, shape, send, std::move(blocks), recv, bytes);
   });
 }
 
@@ -412,14 +417,7 @@ int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
     IVY_CHECKED(check_buffer(recv, recv_count, "recv"));
     const OperationShape shape = shape_for(Operation::kScatterV, dtype, 0, root);
     const std::size_t bytes = recv_count * size_of(dtype);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, std::move(blocks), 0}, {recv, {}, bytes});
-    }
-    return finish(comm, call,
-                  comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
-                                              or_nothing(recv), bytes, options_of(call)));
+    return scatter_blocks(comm, call, shape, send, std::move(blocks), recv, bytes);
   });
 }
 
