@@ -25,7 +25,7 @@ Result<Followed> attach(const CtlOptions& options, std::string& id) {
   for (bool is_second_try = false; !begun; is_second_try = true) {
     const FoundJob job = IVY_TRY(choose_job(job_id));
     if (const std::optional<int> ended = IVY_TRY(have_launcher(job))) return over_with(*ended);
-    Result<FollowRequest> followable = begin_to_follow(options, job.place);
+    Result<FollowRequest> followable = begin_to_follow(options, job.place, /*shows_messages=*/true);
     if (followable.ok()) {
       begun.emplace(std::move(followable).value());
     } else if (is_second_try || followable.error().code != Code::kUnavailable) {
@@ -36,7 +36,6 @@ Result<Followed> attach(const CtlOptions& options, std::string& id) {
   }
   FollowRequest& request = *begun;
   request.last_lines = options.tail_lines;
-  request.shows_messages = true;
   if (request.job.log_directory().empty())
     ctl_say("earlier output is not kept on this host; this is what comes now");
   return follow_job(std::move(*begun));

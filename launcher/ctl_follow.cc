@@ -300,13 +300,16 @@ void Follower::stop(FollowEnd how) {
 
 }  // namespace
 
-Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place) {
+Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+                                      bool shows_messages) {
   FollowRequest follow;
+  follow.shows_messages = shows_messages;
   follow.options = &options;
   follow.job = IVY_TRY(describe_job(place));
   ctl::Request request;
   // What is in files need not travel twice.
   request.mutable_follow()->set_output(follow.job.log_directory().empty());
+  request.mutable_follow()->set_unheard(shows_messages);
   follow.connection.emplace(IVY_TRY(CtlConnection::ask(place, request)));
   follow.job = IVY_TRY(follow.connection->receive()).description();
   return follow;

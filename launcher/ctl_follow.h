@@ -34,8 +34,10 @@ struct Followed {
   std::string trouble;
 };
 
-// Asks for Follow and receives the description.
-Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place);
+// Asks for Follow and receives the description. shows_messages: see FollowRequest; what was said
+// while nobody did so comes first.
+Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+                                      bool shows_messages);
 
 Followed follow_job(FollowRequest request);
 

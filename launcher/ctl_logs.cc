@@ -43,7 +43,7 @@ Result<Followed> show_logs(const CtlOptions& options) {
     return follow_job(std::move(request));
   }
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
-  FollowRequest request = IVY_TRY(begin_to_follow(options, job.place));
+  FollowRequest request = IVY_TRY(begin_to_follow(options, job.place, /*shows_messages=*/false));
   if (request.job.log_directory().empty())
     ctl_say("earlier output is not kept (no --log-dir); this is what comes now");
   return follow_job(std::move(request));

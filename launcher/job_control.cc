@@ -327,6 +327,7 @@ void Job::leave_foreground() {
     write_record();
     renew_record();
   }
+  if (job_socket_) job_socket_->keep_unheard();
   detached_output_->leave([this](int log_fd) { request_.detachment->leave(log_fd); });
 }
 

@@ -62,6 +62,12 @@ ctl::Reply refused(const Error& error) {
   return reply;
 }
 
+ctl::Reply message_of(std::string_view text) {
+  ctl::Reply reply;
+  reply.mutable_message()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
+  return reply;
+}
+
 }  // namespace
 
 struct JobSocket::Client {
@@ -77,6 +83,7 @@ struct JobSocket::Client {
   bool has_asked = false;
   bool follows = false;         // Hears messages and the end.
   bool follows_output = false;  // And what workers print.
+  bool shows_messages = false;  // To its user: what it has been sent has been heard.
   bool closes = false;          // When everything has been written.
   bool is_closed = false;
 };
@@ -192,7 +199,9 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       client->closes = false;
       client->follows = true;
       client->follows_output = request.follow().output();
-      return describe_to(client);
+      client->shows_messages = request.follow().unheard();
+      describe_to(client);
+      return say_unheard(client);
     case ctl::Request::kSignal: {
       const Result<void> sent = handlers_.signal(request.signal().signal());
       if (!sent.ok()) return say(client, refused(sent.error()));
@@ -310,10 +319,21 @@ void JobSocket::output(int rank, int stream, std::string_view bytes, bool end) {
 }
 
 void JobSocket::message(std::string_view text) {
-  ctl::Reply reply;
-  reply.mutable_message()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
-  for (const ClientPointer& client : clients_)
-    if (client->follows && !client->is_closed) say(client, reply);
+  const ctl::Reply reply = message_of(text);
+  bool is_heard = false;
+  for (const ClientPointer& client : clients_) {
+    if (!client->follows || client->is_closed) continue;
+    is_heard = is_heard || client->shows_messages;
+    say(client, reply);
+  }
+  if (is_heard || !keeps_unheard_) return;
+  unheard_ += text;
+  if (unheard_.size() > kUnheardBytesMax) unheard_.erase(0, unheard_.size() - kUnheardBytesMax);
+}
+
+void JobSocket::say_unheard(const ClientPointer& client) {
+  if (client->shows_messages && !client->is_closed && !unheard_.empty())
+    say(client, message_of(std::exchange(unheard_, "")));
 }
 
 void JobSocket::attempt() {

@@ -23,6 +23,8 @@ class JobSocket {
  public:
   // Connections at a time; more wait in the backlog.
   static constexpr std::size_t kMaxClients = 32;
+  // Of messages that nobody has heard the newest are kept.
+  static constexpr std::size_t kUnheardBytesMax = 64u << 10;
 
   struct Handlers {
     std::function<ctl::JobDescription()> describe;
@@ -46,6 +48,8 @@ class JobSocket {
   // What workers print and what ivyrun says, for whoever follows. Never waits.
   void output(int rank, int stream, std::string_view bytes, bool end);
   void message(std::string_view text);
+  // From now on a message that nobody hears waits for who asks for it: the job has no terminal.
+  void keep_unheard() { keeps_unheard_ = true; }
   // Another attempt of the group has begun: tells who follows what the job is now.
   void attempt();
   // The job has ended: removes the directory, tells whoever waits for it, and calls done when they
@@ -68,6 +72,7 @@ class JobSocket {
   void answer(const ClientPointer& client, const ctl::Request& request);
   void describe_to(const ClientPointer& client);
   void say(const ClientPointer& client, const ctl::Reply& reply);
+  void say_unheard(const ClientPointer& client);
   void write(const ClientPointer& client);
   void close(const ClientPointer& client);
   void check_over();
@@ -77,6 +82,8 @@ class JobSocket {
   boost::asio::posix::stream_descriptor listener_;
   Handlers handlers_;
   std::vector<ClientPointer> clients_;
+  bool keeps_unheard_ = false;
+  std::string unheard_;
   bool is_accepting_ = false;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer end_timer_;

@@ -207,6 +207,35 @@ TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
   EXPECT_EQ(lines, static_cast<std::uint64_t>(kLines));
 }
 
+TEST_F(JobSocketTest, WhatNobodyHeardWaitsForTheFirstWhoAsksForIt) {
+  const auto follow = [this](bool unheard) {
+    ctl::Request request;
+    request.mutable_follow()->set_unheard(unheard);
+    Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+    EXPECT_TRUE(follower.ok());
+    serve_while([&] { EXPECT_TRUE(follower->receive()->has_description()); });
+    return std::move(follower).value();
+  };
+  const auto next_message = [this](CtlConnection& follower) {
+    std::string text;
+    serve_while([&] { text = follower.receive()->message().text(); });
+    return text;
+  };
+  socket_->message("shown at the terminal\n");
+  socket_->keep_unheard();
+  CtlConnection logs = follow(false);
+  socket_->message("attempt 1 failed\n");
+  EXPECT_EQ(next_message(logs), "attempt 1 failed\n");
+  socket_->message("attempt 2 failed\n");
+  CtlConnection first = follow(true);
+  EXPECT_EQ(next_message(first), "attempt 1 failed\nattempt 2 failed\n");
+  socket_->message("attempt 3 failed\n");
+  EXPECT_EQ(next_message(first), "attempt 3 failed\n");
+  CtlConnection second = follow(true);
+  socket_->message("the end\n");
+  EXPECT_EQ(next_message(second), "the end\n") << "what was heard is not said again";
+}
+
 TEST_F(JobSocketTest, GarbageAndSilenceCostTheirOwnConnectionOnly) {
   const auto connect_raw = [&](const std::string& bytes) {
     ctl::Request request;
