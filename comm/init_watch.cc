@@ -16,6 +16,13 @@ constexpr std::chrono::seconds kLookAround{10};
 
 }  // namespace
 
+Failure death_in_init(const Seat& seat, const RankStatus& status) {
+  Failure death = death_of(seat, status);
+  set_text(death, std::string(death.text) + " before all ranks had called init");
+  set_operation(death, comm_status::name_of(comm_status::Operation::kInit));
+  return death;
+}
+
 InitWatch::InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank,
                      store::Client& store)
     : page_(page), own_rank_(own_rank), store_(store) {
@@ -44,9 +51,7 @@ std::optional<Failure> InitWatch::look() const {
     Seat seat;
     seat.world_rank = static_cast<std::int32_t>(rank);
     seat.host_name = page_.host_name(status.host);
-    first = death_of(seat, status);
-    set_text(*first, std::string(first->text) + " before all ranks had called init");
-    set_operation(*first, comm_status::name_of(comm_status::Operation::kInit));
+    first = death_in_init(seat, status);
     first_ns = status.when_ns;
   }
   return first;

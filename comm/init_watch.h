@@ -10,11 +10,15 @@
 #include <optional>
 #include <thread>
 
+#include "comm/communicator.h"
 #include "comm/failure.h"
 #include "proto/status_page.h"
 #include "rendezvous/client.h"
 
 namespace ivy::comm {
+
+// What became of a rank before the world was there. status.state is not kAlive.
+Failure death_in_init(const Seat& seat, const comm_status::RankStatus& status);
 
 class InitWatch {
  public:

@@ -22,6 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLookForDeaths{100};
+
 std::atomic<std::uint32_t> joins{0};
 // Those of them that came to be without ivyrun: whoever failed alone may try again.
 std::atomic<std::uint32_t> worlds{0};
@@ -237,13 +239,41 @@ Result<void> Job::attach_to_supervisor() {
   return {};
 }
 
+// A supervisor tells of deaths. Without one, the store does: the first sign of a rank's death is
+// the end of its connection. Who has connected has said before where it is.
+Result<void> Job::meet_all_ranks() {
+  const std::string name = key("seats");
+  if (control_ != nullptr) {
+    const Result<std::uint64_t> met =
+        store_->barrier(name, identity_.world_size, identity_.rank, timeout_);
+    return met.ok() ? Result<void>() : met.error();
+  }
+  const store::Client::Meeting met =
+      IVY_TRY(store_->barrier_without_losses(name, identity_.world_size, identity_.rank, timeout_));
+  if (!met.lost_member) return {};
+  const SeatText lost =
+      decode_seat(IVY_TRY(store_->get(key("seat/" + std::to_string(*met.lost_member)))));
+  Seat seat;
+  seat.world_rank = static_cast<std::int32_t>(*met.lost_member);
+  seat.pid = static_cast<std::int32_t>(std::strtol(lost.pid.c_str(), nullptr, 10));
+  seat.host_name = lost.host_name;
+  comm_status::RankStatus status;
+  status.state = comm_status::RankState::kDied;
+  status.pid = seat.pid;
+  return give_up_init(death_in_init(seat, status));
+}
+
+Error Job::give_up_init(const Failure& death) {
+  init_failure_ = death;
+  return Error{static_cast<Code>(death.code), death.text};
+}
+
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
   std::vector<Processors> here;  // Of the ranks of this machine.
   IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
                         encode_seat(own_key, listener_ != nullptr ? listener_->address() : "")));
-  const Result<std::uint64_t> met =
-      store_->barrier(key("seats"), identity_.world_size, identity_.rank, timeout_);
+  const Result<void> met = meet_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
   for (std::uint32_t rank = 0; rank < identity_.world_size; ++rank) {
@@ -278,8 +308,28 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   return seats;
 }
 
+// Without a supervisor: waits at the store in short turns and looks after each whether a rank of
+// this host has died.
+template <class Wait>
+auto Job::wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(milliseconds())) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (;;) {
+    auto waited = wait(kLookForDeaths);
+    if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
+    if (const std::optional<Failure> death = alarm.look()) {
+      Failure in_init = *death;
+      set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+      return give_up_init(in_init);
+    }
+    if (std::chrono::steady_clock::now() - begun >= timeout_) {
+      return waited.error().context("the world's memory, for " + std::to_string(timeout_.count()) +
+                                    " ms");
+    }
+  }
+}
+
 Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
-    const std::vector<std::int32_t>& local) {
+    const std::vector<Seat>& seats, const std::vector<std::int32_t>& local) {
   const auto members = static_cast<std::uint32_t>(local.size());
   SegmentGeometry geometry;
   geometry.member_count = members;
@@ -293,18 +343,23 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
   // The first rank of the host makes it under a name, which goes as soon as all have it.
   const std::string name = key("segment/" + std::to_string(local.front()));
   const bool is_maker = static_cast<std::uint32_t>(local.front()) == identity_.rank;
+  const std::unique_ptr<Alarm> alarm = make_process_alarm(
+      seats, static_cast<std::int32_t>(identity_.rank), [](std::int32_t) { return false; });
   std::unique_ptr<SharedSegment> segment;
   if (is_maker) {
     segment = IVY_TRY(SharedSegment::create_named(members));
     IVY_CHECK(store_->set(name, segment->path()));
   } else {
-    const std::string path = IVY_TRY(store_->wait_get(name, timeout_));
+    const std::string path = IVY_TRY(
+        wait_for_living(*alarm, [&](milliseconds limit) { return store_->wait_get(name, limit); }));
     segment = IVY_TRY(SharedSegment::attach_path(path, members));
   }
   const auto place =
       std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));
-  const Result<std::uint64_t> met = store_->barrier(
-      name + "/attached", members, static_cast<std::uint32_t>(place - local.begin()), timeout_);
+  const auto member = static_cast<std::uint32_t>(place - local.begin());
+  const Result<std::uint64_t> met = wait_for_living(*alarm, [&](milliseconds limit) {
+    return store_->barrier(name + "/attached", members, member, limit);
+  });
   if (!met.ok()) return met.error().context("wait for the other ranks of this host");
   segment->unlink_name();
   return segment;
@@ -316,9 +371,8 @@ Result<std::vector<Seat>> Job::watched_exchange() {
   InitWatch watch(control_->page(), identity_.rank, *store_);
   Result<std::vector<Seat>> seats = exchange_seats();
   if (seats.ok()) return seats;
-  init_failure_ = watch.death();
-  if (!init_failure_) return seats;
-  return Error{static_cast<Code>(init_failure_->code), init_failure_->text};
+  const std::optional<Failure> death = watch.death();
+  return death ? give_up_init(*death) : seats;
 }
 
 Result<std::unique_ptr<Communicator>> Job::make_world() {
@@ -338,7 +392,7 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
                                                " ranks on one host are not supported"};
   }
   std::shared_ptr<SharedSegment> segment;
-  if (local.size() > 1) segment = IVY_TRY(share_world_segment(local));
+  if (local.size() > 1) segment = IVY_TRY(share_world_segment(seats, local));
   if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
   note_.reset();  // All have come.
   if (local.size() == seats.size()) {

@@ -74,10 +74,14 @@ class Job {
   Result<PeerCredentials> meet_without_ivyrun();
   Result<void> attach_to_supervisor();
   Result<std::vector<Seat>> exchange_seats();
+  Result<void> meet_all_ranks();
+  Error give_up_init(const Failure& death);
   Result<std::vector<Seat>> watched_exchange();
   std::optional<Failure> find_agreed(const std::string& communicator) const;
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
-      const std::vector<std::int32_t>& local);
+      const std::vector<Seat>& seats, const std::vector<std::int32_t>& local);
+  template <class Wait>
+  auto wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
 
   const Identity identity_;
   const std::chrono::milliseconds timeout_;

@@ -125,6 +125,7 @@ struct Client::State {
   void hand_over();
   void wake_driver() const;
   void notice_idle_end(const Call& call);
+  std::string arrival_at(std::string_view name, std::uint32_t size, std::uint32_t member);
   bool is_over(const Call& call) const {
     return call.done || cancelled || fatal || Clock::now() >= call.give_up;
   }
@@ -607,18 +608,36 @@ Result<std::uint64_t> Client::count(std::string_view prefix) {
   return state_->read(state_->call(Op::kCount, texts({prefix}), Repeat::kMay), one_number);
 }
 
-Result<std::uint64_t> Client::barrier(std::string_view name, std::uint32_t size,
-                                      std::uint32_t member, Milliseconds timeout) {
+std::string Client::State::arrival_at(std::string_view name, std::uint32_t size,
+                                      std::uint32_t member) {
   std::string payload = texts({name});
   put_u32(payload, size);
   put_u32(payload, member);
   // Another number for every arrival of every client, the same one when it is sent again.
   std::uint64_t arrival = 0;
-  std::memcpy(&arrival, state_->call_salt.data(), sizeof arrival);
-  arrival += state_->barrier_calls++;
+  std::memcpy(&arrival, call_salt.data(), sizeof arrival);
+  arrival += barrier_calls++;
   put_u64(payload, arrival == 0 ? 1 : arrival);
-  return state_->read(state_->call(Op::kBarrier, std::move(payload), Repeat::kMay, timeout),
-                      one_number);
+  return payload;
+}
+
+Result<std::uint64_t> Client::barrier(std::string_view name, std::uint32_t size,
+                                      std::uint32_t member, Milliseconds timeout) {
+  return state_->read(
+      state_->call(Op::kBarrier, state_->arrival_at(name, size, member), Repeat::kMay, timeout),
+      one_number);
+}
+
+Result<Client::Meeting> Client::barrier_without_losses(std::string_view name, std::uint32_t size,
+                                                       std::uint32_t member, Milliseconds timeout) {
+  std::string payload = state_->arrival_at(name, size, member);
+  put_u8(payload, 1);
+  const Result<std::uint64_t> told = state_->read(
+      state_->call(Op::kBarrier, std::move(payload), Repeat::kMay, timeout), one_number);
+  if (!told.ok()) return told.error();
+  const auto number = static_cast<std::int64_t>(*told);
+  if (number >= 0) return Meeting{*told, std::nullopt};
+  return Meeting{0, static_cast<std::uint32_t>(-1 - number)};
 }
 
 Result<std::string> Client::why() {

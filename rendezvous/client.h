@@ -86,6 +86,13 @@ class Client {
   // Returns the number of the round, from 1.
   Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
                                 Milliseconds timeout);
+  struct Meeting {
+    std::uint64_t round = 0;
+    std::optional<std::uint32_t> lost_member;  // There will be no round any more.
+  };
+  // A barrier which ends, for good and for everybody, when a client is lost that waits in it.
+  Result<Meeting> barrier_without_losses(std::string_view name, std::uint32_t size,
+                                         std::uint32_t member, Milliseconds timeout);
   Result<std::string> why();
   Result<void> ping();
 

@@ -379,7 +379,10 @@ Result<ClientId> Engine::join(ClientInfo info, std::uint64_t now_ns) {
 }
 
 void Engine::leave(ClientId client) {
-  for (const WaiterId waiting : state_->waiters.of_client(client)) state_->forget_wait(waiting);
+  for (const WaiterId waiting : state_->waiters.of_client(client)) {
+    state_->note_loss(*state_->waiters.find(waiting));
+    state_->forget_wait(waiting);
+  }
   state_->end_watches(client, std::nullopt);
   state_->clients.erase(client);
 }
@@ -431,6 +434,8 @@ bool Engine::State::may_explain(std::uint64_t at_ns) {
 }
 
 std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
+  state_->out = &out;
+  state_->answer_ended_barriers();
   // As it was when the first of them was due: who is answered now has waited like the others.
   std::optional<Picture> before;
   while (const WaiterId due = state_->waiters.due(now_ns)) {

@@ -91,7 +91,8 @@ class Engine : public StoreFront {
 
   // A client is there. FailedPrecondition when its generation is not the present one.
   Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) override;
-  // It is gone: its waits are forgotten, its watches end; what it wrote stays.
+  // It is gone: its waits are forgotten, its watches end; what it wrote stays. Who is to hear of
+  // that does at the next advance().
   void leave(ClientId client) override;
   // Learned later (torch's ping tells a pid).
   void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) override;

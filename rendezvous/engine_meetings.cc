@@ -108,6 +108,33 @@ Result<Engine::State::BarrierRound*> Engine::State::barrier_for(const Barrier& r
   return &barrier;
 }
 
+Number loss_of(std::uint32_t member) { return Number{-1 - static_cast<std::int64_t>(member)}; }
+
+// The client of this wait is lost. The others are told with what is due (advance()).
+void Engine::State::note_loss(const Waiter& waiter) {
+  if (waiter.kind != WaitKind::kBarrier) return;
+  auto& barriers = spaces[static_cast<std::size_t>(waiter.space)].barriers;
+  const auto found = barriers.find(waiter.keys.front());
+  if (found == barriers.end() || !found->second.ends_with_a_loss || found->second.lost_member)
+    return;
+  found->second.lost_member = waiter.member;
+  ended_barriers.emplace_back(waiter.space, found->first);
+}
+
+void Engine::State::answer_ended_barriers() {
+  for (const auto& [where, name] : std::exchange(ended_barriers, {})) {
+    auto& barriers = spaces[static_cast<std::size_t>(where)].barriers;
+    const auto found = barriers.find(name);
+    if (found == barriers.end() || !found->second.lost_member) continue;
+    for (const auto& [member, ids] : std::exchange(found->second.arrived, {})) {
+      for (const WaiterId waiting : ids) {
+        answer(*waiters.find(waiting), loss_of(*found->second.lost_member));
+        waiters.remove(waiting);
+      }
+    }
+  }
+}
+
 void Engine::State::serve(Barrier&& request) {
   if (request.size == 0 || request.member >= request.size) {
     return answer(Error{Code::kInvalidArgument, "barrier '" + shown_key(request.name) +
@@ -128,6 +155,8 @@ void Engine::State::serve(Barrier&& request) {
   const Result<BarrierRound*> found = barrier_for(request);
   if (!found.ok()) return answer(found.error());
   BarrierRound& barrier = **found;
+  barrier.ends_with_a_loss |= request.ends_with_a_loss;
+  if (barrier.lost_member) return answer(loss_of(*barrier.lost_member));
   Waiter waiter = waiter_here(WaitKind::kBarrier, {request.name}, request.deadline_ns);
   waiter.member = request.member;
   waiter.at_least = static_cast<std::int64_t>(request.call);

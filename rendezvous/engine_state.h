@@ -49,6 +49,9 @@ struct Engine::State {
     std::map<std::uint32_t, std::set<WaiterId>> arrived;
     std::map<std::uint32_t, std::uint64_t> last_calls;  // Of the round before, by member.
     std::size_t cost_bytes = 0;
+    // Of those that end with a loss; not in the log.
+    bool ends_with_a_loss = false;
+    std::optional<std::uint32_t> lost_member;
   };
   struct WatchEntry {
     ClientId client = 0;
@@ -130,6 +133,8 @@ struct Engine::State {
   void begin_wait(Waiter waiter);
   void forget_wait(WaiterId waiter);
   void complete(const std::string& name, BarrierRound& barrier);
+  void note_loss(const Waiter& waiter);
+  void answer_ended_barriers();
   Waiter waiter_here(WaitKind kind, std::vector<std::string> keys, std::uint64_t deadline_ns) const;
   Waiting describe(WaiterId waiter);
   Picture picture(ClientId asker);
@@ -152,6 +157,7 @@ struct Engine::State {
   Waiters waiters;
   std::unordered_map<ClientId, Client> clients;
   ClientId next_client = 1;
+  std::vector<std::pair<Space, std::string>> ended_barriers;  // Whose waiters are to be told.
   std::size_t bytes = 0;
   std::size_t keys = 0;
   std::uint64_t changes = 0;

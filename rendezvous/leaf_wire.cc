@@ -159,7 +159,7 @@ void fields(A& a, Count& r) {
 template <class A>
 void fields(A& a, Barrier& r) {
   a.text(r.name), a.number(r.size), a.number(r.member), a.number(r.call);
-  a.deadline(r.deadline_ns);
+  a.deadline(r.deadline_ns), a.flag(r.ends_with_a_loss);
 }
 template <class A>
 void fields(A& a, AddAndWait& r) {

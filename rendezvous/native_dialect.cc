@@ -52,6 +52,7 @@ Barrier barrier_of(PayloadReader& in, std::uint64_t now_ns) {
   barrier.size = in.u32();
   barrier.member = in.u32();
   barrier.call = in.u64();
+  if (!in.done()) barrier.ends_with_a_loss = in.u8() != 0;
   return barrier;
 }
 

@@ -99,6 +99,9 @@ struct Barrier {
   std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
   std::uint64_t call = 0;    // Of this arrival: asked again after its round, it is answered again.
   std::uint64_t deadline_ns = kNever;
+  // A client that is lost while it waits here ends the barrier for good: all who wait and all who
+  // come later are answered with the Number -1 - member.
+  bool ends_with_a_loss = false;
 };
 struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
   std::string key;

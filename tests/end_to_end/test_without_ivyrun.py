@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -241,6 +242,40 @@ def test_a_killed_rank_is_named_within_a_second(local, victim):
         assert error["error"] == "RankDied" and error["blamed"] == victim, error
         assert f"rank {victim} (" in error["text"] and f"pid {killed['pid']}" in error["text"], error
         assert error["at"] - killed["at"] < seconds(1), (error, killed)
+
+
+def connections_to(port):
+    """How many connections to that port of this host were dialled and stand."""
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return sum(int(row[2].split(":")[1], 16) == port and row[3] == "01" for row in rows)
+
+
+def sleeps_for(pid, duration):
+    """Whether a process does nothing but sleep for so many seconds."""
+    until = time.monotonic() + duration
+    while time.monotonic() < until:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] != "S":
+                return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_death_while_others_are_awaited_is_named_within_a_second(local, victim):
+    port = free_port()
+    with Processes(local, f"tcp://127.0.0.1:{port}", 4) as processes:
+        runs = [processes.start(rank) for rank in range(3)]
+        wait_until(lambda: connections_to(port) == 3, 30, "three ranks have connected")
+        wait_until(lambda: all(sleeps_for(run.process.pid, seconds(0.3)) for run in runs), 30, "all three wait")
+        runs[victim].process.kill()
+        killed_at = time.monotonic()
+        survivors = [run.finish(LIMIT) for rank, run in enumerate(runs) if rank != victim]
+        assert time.monotonic() - killed_at < seconds(1), survivors
+    for done in survivors:
+        error = error_of(done, f"rank {victim} (", f"pid {runs[victim].process.pid}", "before all ranks had called init")
+        assert error["error"] == "RankDied", error
 
 
 # ---- bad input --------------------------------------------------------------------------------------

@@ -462,6 +462,28 @@ TEST(EngineBarrierTest, WhoLeftOrGaveUpHasNotCome) {
   EXPECT_TRUE(script.waits(again));
 }
 
+TEST(EngineBarrierTest, ALossEndsOneThatIsAskedSoForAllAndForGood) {
+  EngineScript script;
+  const ClientId gone = script.join(0);
+  const ClientId b = script.join(1);
+  const ClientId c = script.join(2);
+  script.ask(gone, Barrier{"x", 4, 0, 0, kNever, true});
+  script.ask(gone, Barrier{"y", 4, 0, 0, kNever});
+  const RequestId waiting = script.ask(b, Barrier{"x", 4, 1, 0, kNever, true});
+  const RequestId other = script.ask(b, Barrier{"y", 4, 1, 0, kNever});
+  // Who gives up is not lost.
+  const RequestId tired = script.ask(c, Barrier{"x", 4, 2, 0, script.now_ns + kSecond, true});
+  script.pass(kSecond);
+  EXPECT_NE(script.error_text(tired), "");
+  EXPECT_TRUE(script.waits(waiting));
+  script.engine.leave(gone);
+  script.pass(0);
+  EXPECT_EQ(script.word(waiting), "#-1");
+  EXPECT_TRUE(script.waits(other)) << "only where it was asked for";
+  EXPECT_EQ(script.answer(c, Barrier{"x", 4, 2, 0, kNever, true}), "#-1");
+  EXPECT_EQ(script.answer(script.join(0), Barrier{"x", 4, 0, 0, kNever, true}), "#-1");
+}
+
 TEST(EngineBarrierTest, AnArrivalWhoseAnswerWasLostIsAnsweredAgain) {
   EngineScript script;
   const ClientId a = script.join(0);
