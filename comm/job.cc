@@ -157,6 +157,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
   options.has_processor_each = job.has_processor_each();
+  options.tuning = job.tuning();
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
