@@ -218,8 +218,6 @@ bool may_be(const TuningRow& row) {
 }
 
 Selector::Selector(Over over, std::uint32_t members, const TuningTable& table) {
-  // What has no choice is never asked for; its place is this one.
-  steps_.push_back({kNoEnd, 0});
   for (const BuiltInRow& first : kBuiltIn) {
     if (first.over != over || first.from != 0) continue;
     TuningTable rows;
@@ -229,11 +227,15 @@ Selector::Selector(Over over, std::uint32_t members, const TuningTable& table) {
     const Starts built_in = built_in_starts(first.operation, first.aspect, over, members);
     Starts starts = with_rows(built_in, rows);
     if (first.aspect == kAlgorithm) keep_possible(starts, built_in, first.operation, members);
-    first_[static_cast<std::size_t>(first.aspect)][static_cast<std::size_t>(first.operation)] =
-        static_cast<std::uint16_t>(steps_.size());
-    for (auto start = starts.begin(); start != starts.end(); ++start) {
-      const auto next = std::next(start);
-      steps_.push_back({next != starts.end() ? next->first : kNoEnd, start->second});
+    Step* step =
+        &first_[static_cast<std::size_t>(first.aspect)][static_cast<std::size_t>(first.operation)];
+    step->value = static_cast<std::uint32_t>(starts.begin()->second);
+    for (auto start = std::next(starts.begin()); start != starts.end(); ++start) {
+      step->end = start->first;
+      step->next = static_cast<std::uint32_t>(later_.size());
+      later_.emplace_back();
+      step = &later_.back();
+      step->value = static_cast<std::uint32_t>(start->second);
     }
   }
 }

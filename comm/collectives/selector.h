@@ -84,20 +84,21 @@ class Selector {
 
  private:
   struct Step {
-    std::uint64_t end;  // The first size that is not this step's.
-    std::uint64_t value;
+    std::uint64_t end = std::numeric_limits<std::uint64_t>::max();  // The first size behind it.
+    std::uint32_t value = 0;
+    std::uint32_t next = 0;  // Its index in later_.
   };
   static constexpr std::size_t kOperations = 16;
-  std::uint64_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
-    const std::size_t place =
-        first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
-    const Step* step = steps_.data() + place;
-    while (bytes >= step->end) ++step;
+  std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
+    // Of a small operation, which takes as long as some memory accesses, this is one of them.
+    const Step* step =
+        &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
+    while (bytes >= step->end) step = &later_[step->next];
     return step->value;
   }
 
-  std::vector<Step> steps_;  // Of one choice after the other; the last of each has no end.
-  std::array<std::array<std::uint16_t, kOperations>, kAspects> first_ = {};
+  std::array<std::array<Step, kOperations>, kAspects> first_ = {};
+  std::vector<Step> later_;
 };
 
 }  // namespace ivy::comm

@@ -232,7 +232,6 @@ class SharedGroup {
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
   const bool has_remote_barrier_;
-  const Selector selector_;
 
   std::uint64_t number_ = 0;    // Of this group's operation.
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.
@@ -245,6 +244,7 @@ class SharedGroup {
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
   PeerMemory peers_;
   std::optional<std::uint64_t> reach_;
+  const Selector selector_;
 };
 
 }  // namespace ivy::comm
