@@ -128,7 +128,8 @@ void Communicator::span_hosts() {
   options.entered = entered_.get();
   if (local_ != nullptr) local_->set_watch(roll_call_.get());
   mesh_ = std::make_unique<TcpMesh>(*job_.listener(), std::move(options), alarm_.get());
-  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_);
+  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, rank_), local_.get(), *mesh_,
+                                              job_.tuning());
   if (job_.bell() != nullptr) job_.bell()->add(mesh_->bell());
 }
 

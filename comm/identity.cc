@@ -332,9 +332,8 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
   return identity;
 }
 
-}  // namespace
-
-Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment) {
+Result<Identity> identify_rank(const IdentityRequest& request,
+                               const EnvironmentLookup& environment) {
   std::string method = request.init_method;
   if (method.empty()) method = value_of(environment, "IVY_INIT_METHOD");
   const bool wants_environment = method.empty() || method == "env://";
@@ -351,6 +350,14 @@ Result<Identity> identify(const IdentityRequest& request, const EnvironmentLooku
   }
   IVY_CHECK(agree("rank", request.rank, identity.rank, identity));
   IVY_CHECK(agree("world size", request.world_size, identity.world_size, identity));
+  return identity;
+}
+
+}  // namespace
+
+Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment) {
+  Identity identity = IVY_TRY(identify_rank(request, environment));
+  identity.tuning_file = value_of(environment, "IVY_TUNING_FILE");
   return identity;
 }
 

@@ -52,6 +52,8 @@ struct Identity {
   // meeting_key unique.
   std::string launcher_process;
   bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
+
+  std::string tuning_file;  // Of the table of algorithms; empty: the built-in one.
 };
 
 // What the caller of ivy_init said.

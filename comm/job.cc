@@ -16,6 +16,7 @@
 #include "comm/init_watch.h"
 #include "comm/ivycomm.h"
 #include "comm/processors.h"
+#include "comm/tuning_file.h"
 
 namespace ivy::comm {
 namespace {
@@ -75,10 +76,12 @@ std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-// One line per field; the host's name is last and may hold anything but a newline.
-std::string encode_seat(const std::string& host_key, const std::string& address) {
+// One line per field; each may hold anything but a newline.
+std::string encode_seat(const std::string& host_key, const std::string& address,
+                        const std::string& tuning) {
   return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
-         "\n" + address + "\n" + processors_text(own_processors()) + "\n" + own_host_name();
+         "\n" + address + "\n" + processors_text(own_processors()) + "\n" + own_host_name() + "\n" +
+         tuning;
 }
 
 Failure difference(const std::string& communicator, const EnteredOperations& own,
@@ -119,6 +122,7 @@ struct SeatText {
   std::string address;
   std::string processors;
   std::string host_name;
+  std::string tuning;
 };
 
 SeatText decode_seat(const std::string& text) {
@@ -130,6 +134,7 @@ SeatText decode_seat(const std::string& text) {
   std::getline(lines, seat.address);
   std::getline(lines, seat.processors);
   std::getline(lines, seat.host_name);
+  std::getline(lines, seat.tuning);
   return seat;
 }
 
@@ -159,6 +164,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
   options.has_processor_each = job.has_processor_each();
+  options.tuning = job.tuning();
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
@@ -271,8 +277,10 @@ Error Job::give_up_init(const Failure& death) {
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
   std::vector<Processors> here;  // Of the ranks of this machine.
-  IVY_CHECK(store_->set(key("seat/" + std::to_string(identity_.rank)),
-                        encode_seat(own_key, listener_ != nullptr ? listener_->address() : "")));
+  OwnTuning own_tuning = read_tuning(identity_.tuning_file);
+  IVY_CHECK(store_->set(
+      key("seat/" + std::to_string(identity_.rank)),
+      encode_seat(own_key, listener_ != nullptr ? listener_->address() : "", own_tuning.said)));
   const Result<void> met = meet_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
@@ -282,6 +290,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   const std::vector<std::string> texts = IVY_TRY(store_->multi_get(keys));
   std::vector<Seat> seats;
   std::vector<std::string> hosts;
+  std::vector<SaidTuning> tunings;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const SeatText text = decode_seat(texts[rank]);
     if (text.abi != std::to_string(IVY_ABI_VERSION)) {
@@ -295,6 +304,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     if (machine_of(text.host_key) == machine_of(own_key)) {
       here.push_back(processors_from(text.processors));
     }
+    tunings.push_back({static_cast<std::uint32_t>(rank), text.host_name, text.tuning});
     Seat seat;
     seat.world_rank = static_cast<std::int32_t>(rank);
     seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
@@ -304,6 +314,8 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     if (found == hosts.end()) hosts.push_back(text.host_key);
     seats.push_back(std::move(seat));
   }
+  if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
+  tuning_ = std::move(own_tuning.table);
   has_processor_each_ = have_processor_each(here);
   return seats;
 }
@@ -381,6 +393,11 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
     Seat seat;
     seat.pid = getpid();
     seat.host_name = own_host_name();
+    // It chooses nothing here; that it is wrong is better said now than on many ranks.
+    const OwnTuning own_tuning = read_tuning(identity_.tuning_file);
+    if (const auto trouble = tuning_trouble({{0, seat.host_name, own_tuning.said}})) {
+      return *trouble;
+    }
     seats.push_back(std::move(seat));
   } else {
     seats = IVY_TRY(watched_exchange());

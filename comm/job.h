@@ -41,6 +41,8 @@ class Job {
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
+  // What all ranks were given beside the built-in table of algorithms.
+  const TuningTable& tuning() const { return tuning_; }
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
   // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
@@ -88,6 +90,7 @@ class Job {
   const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
   bool has_processor_each_ = true;
+  TuningTable tuning_;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.

@@ -72,7 +72,8 @@ namespace {
 bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
   if (group.self() == root) return group.await_fetched();
   const BufferPlace place = places_of(group, root).send;
-  if (!group.fetch(root, place, buffer, bytes, stores_for(bytes))) return false;
+  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
+  if (!group.fetch(root, place, buffer, bytes, stores)) return false;
   group.publish_fetched();
   return true;
 }
@@ -81,7 +82,11 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
   const bool is_root = group.self() == root;
   const std::size_t piece = broadcast_piece(bytes);
   const std::size_t chunks = divide_up(bytes, piece);
-  if (is_root) show_places(group, {registered_memory::place_of(buffer, bytes), {}});
+  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
+  if (is_root) {
+    const bool maps = group.selector().maps(Operation::kBroadcast, bytes);
+    show_places(group, {maps ? registered_memory::place_of(buffer, bytes) : BufferPlace(), {}});
+  }
   group.publish_entry();
   if (!is_root && !group.await_entry(root)) return false;
   if (places_of(group, root).send.is_registered()) {
@@ -101,7 +106,7 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
       group.publish_filled(first + chunk);
     } else {
       if (!group.await_filled(root, first + chunk)) return false;
-      copy(place, group.slot(root, first + chunk), length, stores_for(bytes));
+      copy(place, group.slot(root, first + chunk), length, stores);
     }
     group.publish_drained(first + chunk);
   }
@@ -137,7 +142,9 @@ bool broadcast_eagerly(SharedGroup& group, void* buffer, std::size_t bytes, std:
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  if (bytes > kEagerBytes) return broadcast_large(group, buffer, bytes, root);
+  if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
+    return broadcast_large(group, buffer, bytes, root);
+  }
   if (bytes > kInlineBytes) return broadcast_eagerly(group, buffer, bytes, root);
   if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
   group.publish_entry();
@@ -155,7 +162,8 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
   const std::uint32_t self = group.self();
   const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
   const std::uint64_t first = group.take_chunks(chunks);
-  const Stores stores = stores_for(blocks.longest() * blocks.size());
+  const Stores stores =
+      group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     if (!group.await_room(first + chunk)) return false;
     const std::size_t begin = chunk * kSlotBytes;
@@ -187,7 +195,8 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
 bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
                          const Blocks& blocks) {
   const Block own = blocks[group.self()];
-  const Stores stores = stores_for(blocks.longest() * blocks.size());
+  const Stores stores =
+      group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
   copy_unless_same(at(receive, own.offset), send, own.bytes, stores);
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
     const Block block = blocks[member];
@@ -202,7 +211,7 @@ bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
 bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
   show_places(group, {registered_memory::place_of(send, blocks[group.self()].bytes), {}});
   group.publish_entry();
-  switch (way_of_copy(group, blocks.longest(), kKernelGatherTo)) {
+  switch (way_of_copy(group, Operation::kAllGather, blocks.longest())) {
     case Way::kBroken:
       return false;
     case Way::kSlots:
@@ -219,7 +228,9 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
                        void* receive, const Blocks& blocks) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::size_t longest = blocks.longest();
-  if (longest > kEagerBytes) return all_gather_large(group, send, receive, blocks);
+  if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
+    return all_gather_large(group, send, receive, blocks);
+  }
   const bool is_inline = longest <= kInlineBytes;
   const Block own = blocks[group.self()];
   if (own.bytes > 0) {
@@ -243,7 +254,10 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
                    std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::uint32_t self = group.self();
-  const bool is_eager = send_bytes <= kEagerBytes;
+  const auto is_shown = [&](std::size_t bytes) {
+    return group.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
+  };
+  const bool is_eager = is_shown(send_bytes);
   write_size(group, send_bytes);
   if (is_eager && send_bytes > 0 && self != root) show(group.own_eager(), send, send_bytes);
   group.publish_entry();
@@ -257,14 +271,14 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
                                      blocks[member].bytes));
       return false;
     }
-    if (member != root && bytes > kEagerBytes) longest = std::max<std::size_t>(longest, bytes);
+    if (member != root && !is_shown(bytes)) longest = std::max<std::size_t>(longest, bytes);
   }
   const std::size_t chunks = divide_up(longest, kSlotBytes);
   const std::uint64_t first = group.take_chunks(chunks);
   if (self == root) {
     copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
     each_other(group, [&](std::uint32_t member) {
-      if (blocks[member].bytes <= kEagerBytes && blocks[member].bytes > 0) {
+      if (is_shown(blocks[member].bytes) && blocks[member].bytes > 0) {
         std::memcpy(at(receive, blocks[member].offset), group.eager(member), blocks[member].bytes);
       }
       return true;
@@ -281,12 +295,12 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
       group.publish_filled(first + chunk);
     } else {
       const bool is_whole = each_other(group, [&](std::uint32_t member) {
-        if (blocks[member].bytes <= kEagerBytes) return true;
+        if (is_shown(blocks[member].bytes)) return true;
         const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
         if (bytes == 0) return true;
         if (!group.await_filled(member, first + chunk)) return false;
         copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
-             stores_for(longest * group.size()));
+             group.selector().stores(Operation::kGather, longest * group.size()));
         return true;
       });
       if (!is_whole) return false;
@@ -346,7 +360,7 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* s
       const std::size_t bytes = piece_bytes(receive_bytes, piece, chunk);
       if (bytes > 0) {
         copy(at(receive, begin), group.slot(root, first + chunk) + self * piece, bytes,
-             stores_for(receive_bytes));
+             group.selector().stores(Operation::kScatter, receive_bytes));
       }
     }
     group.publish_drained(first + chunk);
@@ -382,7 +396,7 @@ class AllToAll {
                 {is_in_place ? BufferPlace() : registered_memory::place_of(send_, end), {}});
     group_.publish_entry();
     if (!group_.await_entries() || !sizes_agree()) return false;
-    switch (way_of_copy(group_, longest_, kKernelExchangeTo)) {
+    switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
       case Way::kBroken:
         return false;
       case Way::kDirect:
@@ -392,7 +406,7 @@ class AllToAll {
     }
     const Block to_self = send_blocks_[group_.self()];
     copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
-                     to_self.bytes, stores_for(longest_ * group_.size()));
+                     to_self.bytes, stores());
     return run_by_chunks();
   }
 
@@ -401,6 +415,9 @@ class AllToAll {
   static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
+  }
+  Stores stores() const {
+    return group_.selector().stores(Operation::kAllToAll, longest_ * group_.size());
   }
   static const std::uint64_t* sizes_of(const std::uint8_t* eager) {
     return reinterpret_cast<const std::uint64_t*>(eager);
@@ -424,7 +441,7 @@ class AllToAll {
 
   bool run_directly() {
     const std::uint32_t self = group_.self();
-    const Stores stores = stores_for(longest_ * group_.size());
+    const Stores stores = this->stores();
     const Block own = send_blocks_[self];
     copy_unless_same(at(receive_, receive_blocks_[self].offset), at(send_, own.offset), own.bytes,
                      stores);
@@ -445,7 +462,7 @@ class AllToAll {
     const std::size_t piece = dealt_piece(group_.size());
     const std::size_t chunks = divide_up(longest_, piece);
     const std::uint64_t first = group_.take_chunks(chunks);
-    const Stores stores = stores_for(longest_ * group_.size());
+    const Stores stores = this->stores();
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
       if (!group_.await_room(first + chunk)) return false;
       std::uint8_t* const slot = group_.slot(group_.self(), first + chunk);
@@ -516,7 +533,8 @@ bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void
                        const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
-  if (is_even && send_blocks[0].bytes * group.size() <= kEagerBytes) {
+  if (is_even &&
+      group.selector().algorithm(Operation::kAllToAll, send_blocks[0].bytes) == Algorithm::kEager) {
     return all_to_all_eagerly(group, send, send_blocks, receive, receive_blocks);
   }
   return AllToAll(group, call, send, send_blocks, receive, receive_blocks).run();

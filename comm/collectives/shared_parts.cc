@@ -24,17 +24,18 @@ Way way_of_reduction(SharedGroup& group, bool with_receive) {
   return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
 }
 
-Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to) {
+Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
   const std::optional<std::uint64_t> reach = group.reach();
   if (!reach || !group.await_entries()) return Way::kBroken;
-  bool is_registered = (*reach & PeerMemory::kCanMap) != 0;
+  const Selector& selector = group.selector();
+  bool is_registered = (*reach & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const BufferPlace place = places_of(group, member).send;
     if (place.address == 0) return Way::kSlots;
     is_registered = is_registered && place.is_registered();
   }
   if (is_registered) return Way::kDirect;
-  const bool by_kernel = bytes >= kKernelFrom && bytes <= kernel_to;
+  const bool by_kernel = selector.algorithm(operation, bytes) == Algorithm::kKernel;
   return by_kernel && (*reach & PeerMemory::kCanRead) != 0 ? Way::kDirect : Way::kSlots;
 }
 

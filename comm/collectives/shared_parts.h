@@ -15,13 +15,6 @@ namespace ivy::comm::shared_parts {
 // Slices begin at whole cache lines, so that no line is written by two members.
 inline constexpr std::size_t kSliceBytes = 64;
 
-// Results larger than this are stored past the caches: they would only push the staging out.
-inline constexpr std::size_t kStreamingBytes = std::size_t{4} << 20;
-
-inline Stores stores_for(std::size_t bytes) {
-  return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
-}
-
 inline std::size_t divide_up(std::size_t value, std::size_t by) { return (value + by - 1) / by; }
 
 inline const std::uint8_t* at(const void* base, std::size_t offset) {
@@ -68,19 +61,12 @@ enum class Way : std::uint8_t {
   kSlots,   // Through the shared slots.
   kDirect,  // Out of the members' own memory.
 };
-// Of a copy of `bytes` between any two; the entries, with places, are published. The same on all
-// members. A member that shows no address to send from is going to write there.
 // Are the buffers of all members registered, and can they be mapped? Of a reduction: `receive` too.
-// The entries are published as above.
+// The entries, with places, are published. The same on all members.
 Way way_of_reduction(SharedGroup& group, bool with_receive);
-Way way_of_copy(SharedGroup& group, std::size_t bytes, std::size_t kernel_to);
-
-// Between these, one copy through the kernel is faster than two through the slots: below, its call
-// costs more; above, the slots' second copy goes past the caches and the kernel's only one does
-// not.
-inline constexpr std::size_t kKernelFrom = std::size_t{64} << 10;
-inline constexpr std::size_t kKernelGatherTo = std::size_t{4} << 20;
-inline constexpr std::size_t kKernelExchangeTo = std::size_t{16} << 20;
+// Of a copy of `bytes` between any two, as above. A member that shows no address to send from is
+// going to write there.
+Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
 
 // One member's part of a range of elements that all members share out.
 struct Slice {

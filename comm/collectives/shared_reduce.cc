@@ -45,11 +45,6 @@ void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, vo
   reduce(reduction, inputs.pointers(), members, output, second, count);
 }
 
-// Up to how many bytes everybody reduces everything: p times the work, one meeting less.
-std::size_t one_shot_bytes(std::uint32_t members) {
-  return std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
-}
-
 // Shows this member's whole input in its entry or eager area; `begin` has been called.
 bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, std::size_t bytes) {
   if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
@@ -83,8 +78,8 @@ void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* 
 // One all_reduce (or reduce) by chunks.
 class ChunkedReduce {
  public:
-  ChunkedReduce(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                std::size_t count)
+  ChunkedReduce(SharedGroup& group, Operation operation, const ReduceRule& rule, const void* send,
+                void* receive, std::size_t count)
       : group_(group),
         rule_(rule),
         send_(send),
@@ -96,7 +91,7 @@ class ChunkedReduce {
         chunk_elements_(slot_elements(cell_)),
         chunks_(divide_up(count, chunk_elements_)),
         first_(group.take_chunks(chunks_)),
-        stores_(stores_for(count * element_)) {}
+        stores_(group.selector().stores(operation, count * element_)) {}
 
   // `root`: a member, or kEverybody.
   static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
@@ -142,7 +137,7 @@ class ChunkedReduce {
   // Are this member's own registered?
   bool show_buffers() {
     ShownPlaces places;
-    if (root_ == kEverybody) {
+    if (root_ == kEverybody && group_.selector().maps(Operation::kAllReduce, count_ * element_)) {
       places.send = registered_memory::place_of(send_, count_ * element_);
       places.receive = registered_memory::place_of(receive_, count_ * element_);
     }
@@ -265,8 +260,9 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Redu
                        const void* send, void* receive, std::size_t count) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::size_t bytes = count * rule.input_bytes();
-  if (bytes > one_shot_bytes(group.size())) {
-    return ChunkedReduce(group, rule, send, receive, count).run_for(ChunkedReduce::kEverybody);
+  if (group.selector().algorithm(Operation::kAllReduce, bytes) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kAllReduce, rule, send, receive, count)
+        .run_for(ChunkedReduce::kEverybody);
   }
   if (!show_input(group, rule, send, bytes) || !group.await_entries()) return false;
   reduce_shown(group, rule, send, receive, count, group.size());
@@ -277,8 +273,8 @@ bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRu
                    const void* send, void* receive, std::size_t count, std::uint32_t root) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::size_t bytes = count * rule.input_bytes();
-  if (bytes > one_shot_bytes(group.size())) {
-    return ChunkedReduce(group, rule, send, receive, count).run_for(root);
+  if (group.selector().algorithm(Operation::kReduce, bytes) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kReduce, rule, send, receive, count).run_for(root);
   }
   show_input(group, rule, send, bytes);
   if (group.self() != root) return true;
@@ -356,7 +352,9 @@ class ReduceScatter {
     write_factor(group_, rule_);
     // In place the result is written over what another member reads.
     BufferPlace own_send;
-    if (send_ != receive_) own_send = registered_memory::place_of(send_, bytes());
+    if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
+      own_send = registered_memory::place_of(send_, bytes());
+    }
     show_places(group_, {own_send, {}});
     if (!own_send.is_registered() && !fill(0)) return false;
     group_.publish_entry();
@@ -390,7 +388,8 @@ class ReduceScatter {
     }
     const std::size_t bytes = own.count * rule_.output_bytes();
     if (bytes > 0) {
-      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores_for(bytes));
+      const Stores stores = group_.selector().stores(Operation::kReduceScatter, bytes);
+      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores);
     }
     if (cut_.chunks > 0) group_.publish_drained(first_ + cut_.chunks - 1);
     group_.publish_fetched();
@@ -447,8 +446,9 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
                            const void* send, void* receive, const Ranges& ranges) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   ReduceScatter scatter(group, rule, send, receive, ranges);
-  if (scatter.bytes() <= kEagerBytes) return scatter.run_eagerly();
-  return scatter.run_by_chunks();
+  const bool is_eager =
+      group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) == Algorithm::kEager;
+  return is_eager ? scatter.run_eagerly() : scatter.run_by_chunks();
 }
 
 namespace {
@@ -489,7 +489,9 @@ bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule
                  const void* send, void* receive, std::size_t count) {
   if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
   const std::size_t bytes = count * rule.input_bytes();
-  if (bytes > kEagerBytes) return scan_by_chunks(group, rule, send, receive, count);
+  if (group.selector().algorithm(Operation::kScan, bytes) != Algorithm::kEager) {
+    return scan_by_chunks(group, rule, send, receive, count);
+  }
   show_input(group, rule, send, bytes);
   if (!group.await_entries()) return false;
   reduce_shown(group, rule, send, receive, count, group.self() + 1);

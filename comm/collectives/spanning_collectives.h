@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/transports/tcp_mesh.h"
 
@@ -49,8 +50,12 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
 class SpanningGroup {
  public:
   // `local` is null where this rank is alone on its host. Both outlive it.
-  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh)
-      : map_(std::move(map)), local_(local), mesh_(mesh) {}
+  // `tuning`: beside the built-in table of algorithms.
+  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh, const TuningTable& tuning)
+      : map_(std::move(map)),
+        local_(local),
+        mesh_(mesh),
+        selector_(Over::kTcp, map_.host_count(), tuning) {}
 
   bool barrier(const OperationCall& call);
   bool all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
@@ -78,6 +83,8 @@ class SpanningGroup {
     return map_.hosts[host][member];
   }
   bool is_one_rank_each() const;
+  // What is under way at once of `count` elements.
+  std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming);
   bool all_reduce_small(const OperationCall& call, const ReduceRule& rule, const void* send,
@@ -90,6 +97,7 @@ class SpanningGroup {
   const HostMap map_;
   SharedGroup* const local_;
   TcpMesh& mesh_;
+  const Selector selector_;
   std::uint32_t step_ = 0;  // Of the operation under way.
   // Of large operations: fresh memory for each would be faulted in page by page.
   std::vector<std::uint8_t> own_scratch_;

@@ -14,9 +14,6 @@ using shared_parts::divide_up;
 
 namespace {
 
-// What a broadcast hands on at once: the next piece arrives while this one is sent on.
-constexpr std::size_t kBroadcastPiece = std::size_t{512} << 10;
-
 void copy_unless_same(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -79,14 +76,14 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
   }
   const bool is_delegate = delegate(own) == map_.self;
   const std::uint32_t own_delegate = map_.member_of[static_cast<std::size_t>(delegate(own))];
-  const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, kBroadcastPiece));
-  const auto piece_bytes = [&](std::size_t piece) {
-    return std::min(kBroadcastPiece, bytes - piece * kBroadcastPiece);
-  };
+  // The next piece arrives while this one is sent on.
+  const std::size_t cut = selector_.piece(Operation::kBroadcast, bytes);
+  const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, cut));
+  const auto piece_bytes = [&](std::size_t piece) { return std::min(cut, bytes - piece * cut); };
   const auto send_on = [&](std::size_t piece, std::vector<Outgoing>& outgoing) {
     for (const std::int32_t child : children) {
-      outgoing.push_back({child, at(buffer, piece * kBroadcastPiece), piece_bytes(piece),
-                          static_cast<std::uint32_t>(piece)});
+      outgoing.push_back(
+          {child, at(buffer, piece * cut), piece_bytes(piece), static_cast<std::uint32_t>(piece)});
     }
   };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
@@ -96,13 +93,13 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
       if (own == 0) {
         send_on(piece, outgoing);
       } else {
-        incoming.push_back({delegate(own - lowest), at(buffer, piece * kBroadcastPiece),
-                            piece_bytes(piece), static_cast<std::uint32_t>(piece)});
+        incoming.push_back({delegate(own - lowest), at(buffer, piece * cut), piece_bytes(piece),
+                            static_cast<std::uint32_t>(piece)});
         if (piece > 0) send_on(piece - 1, outgoing);
       }
       if (!exchange(call, outgoing, incoming)) return false;
     }
-    if (local_ != nullptr && !shared_broadcast(*local_, call, at(buffer, piece * kBroadcastPiece),
+    if (local_ != nullptr && !shared_broadcast(*local_, call, at(buffer, piece * cut),
                                                piece_bytes(piece), own_delegate)) {
       return false;
     }

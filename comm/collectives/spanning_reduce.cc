@@ -16,12 +16,6 @@ using shared_parts::slice_of;
 
 namespace {
 
-// Up to here every host gets every host's whole result and reduces all by itself: one meeting.
-constexpr std::size_t kSmallBytes = std::size_t{32} << 10;
-// What is under way at once of a large operation, in bytes of the vector.
-constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
-constexpr std::size_t kReducePiece = std::size_t{1} << 20;
-
 using Bytes = std::vector<std::uint8_t>;
 
 void reach_size(Bytes& bytes, std::size_t size) {
@@ -59,10 +53,17 @@ ReduceRule partial_rule(ReduceRule rule) {
 // May ranks send their elements as they are? Only where nobody reduces inside a host first.
 bool SpanningGroup::is_one_rank_each() const { return map_.host_count() == map_.rank_count(); }
 
+std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule& rule,
+                                          std::size_t count) const {
+  const std::size_t bytes = selector_.piece(operation, count * rule.input_bytes());
+  return std::max<std::size_t>(1, bytes / rule.input_bytes());
+}
+
 bool SpanningGroup::all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
                                void* receive, std::size_t count) {
   step_ = 0;
-  if (count * rule.input_bytes() <= kSmallBytes) {
+  const std::size_t bytes = count * rule.input_bytes();
+  if (selector_.algorithm(Operation::kAllReduce, bytes) == Algorithm::kWhole) {
     return all_reduce_small(call, rule, send, receive, count);
   }
   return all_reduce_large(call, rule, send, receive, count);
@@ -114,7 +115,7 @@ class SpanningGroup::Column {
         count_(count),
         is_raw_(group.is_one_rank_each() && rule.op != ReduceOp::kPremulSum),
         wire_bytes_(is_raw_ ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op)),
-        chunk_(std::max<std::size_t>(1, kChunkBytes / rule.input_bytes())),
+        chunk_(group.piece_elements(Operation::kAllReduce, rule, count)),
         own_(group.own_scratch_),
         theirs_(group.their_scratch_) {
     columns_ = map_.rank_count();
@@ -273,7 +274,7 @@ bool SpanningGroup::reduce(const OperationCall& call, const ReduceRule& rule, co
   const std::uint32_t own_host = map_.own_host();
   const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
   const std::size_t wire = is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op);
-  const std::size_t piece = std::max<std::size_t>(1, kReducePiece / rule.input_bytes());
+  const std::size_t piece = piece_elements(Operation::kReduce, rule, count);
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(count, piece));
   Bytes own;
   Bytes theirs;
@@ -330,7 +331,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
   const std::size_t longest = whole.longest();
   const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
   const std::size_t wire = is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op);
-  const std::size_t piece = std::max<std::size_t>(1, kReducePiece / rule.input_bytes());
+  const std::size_t piece = piece_elements(Operation::kReduceScatter, rule, whole.total());
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(longest, piece));
   const auto piece_range = [&](std::int32_t rank, std::size_t index) {
     const Range all = whole[static_cast<std::size_t>(rank)];

@@ -77,7 +77,8 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       spins_(options_.has_processor_each ? rounds_in(options_.spin) : 0),
       has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
       known_entry_(size_, 0),
-      known_drained_(size_, 0) {
+      known_drained_(size_, 0),
+      selector_(Over::kShm, size_, options_.tuning) {
   own().pid = options_.members[self_].pid;
   own().probe = peers_.own_probe(segment_->descriptor());
   own().attached.store(kIsHere, std::memory_order_release);

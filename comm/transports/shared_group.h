@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/collectives/selector.h"
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
 #include "comm/reduce/reduce.h"
@@ -52,6 +53,7 @@ struct SharedGroupOptions {
   std::uint32_t self = 0;           // Index into members.
   bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
   std::chrono::microseconds spin{1000};
+  TuningTable tuning;  // Beside the built-in table of algorithms.
 };
 
 // When an operation is given up. The clock is read at the first wait that takes longer, not before.
@@ -84,6 +86,8 @@ class SharedGroup {
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
+  // Which way an operation among these members takes.
+  const Selector& selector() const { return selector_; }
 
   // Null, as it begins: all ranks of the communicator are here. Before the first operation.
   void set_watch(WaitWatch* watch) { watch_ = watch; }
@@ -240,6 +244,7 @@ class SharedGroup {
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
   PeerMemory peers_;
   std::optional<std::uint64_t> reach_;
+  const Selector selector_;
 };
 
 }  // namespace ivy::comm

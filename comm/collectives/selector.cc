@@ -1,0 +1,243 @@
+#include "comm/collectives/selector.h"
+
+#include <algorithm>
+#include <map>
+
+#include "comm/transports/shared_layout.h"
+#include "proto/status.h"
+
+namespace ivy::comm {
+namespace {
+
+using enum Aspect;
+using Operation = comm_status::Operation;
+
+// What a row's size means for p members.
+enum class Size : std::uint8_t {
+  kPlain,
+  kOfAllBlocks,  // p blocks stand in one eager area.
+  kOneShot,      // Everybody reduces everything: p times the work, one meeting less.
+};
+
+struct BuiltInRow {
+  Operation operation;
+  Aspect aspect;
+  Over over;
+  std::uint64_t from;
+  std::uint64_t value;
+  Size size = Size::kPlain;
+};
+
+constexpr std::uint64_t number(Algorithm algorithm) {
+  return static_cast<std::uint64_t>(algorithm);
+}
+constexpr std::uint64_t kEager = number(Algorithm::kEager);
+constexpr std::uint64_t kSlotted = number(Algorithm::kSlots);
+constexpr std::uint64_t kByKernel = number(Algorithm::kKernel);
+constexpr std::uint64_t kCachedStores = static_cast<std::uint64_t>(Stores::kCached);
+constexpr std::uint64_t kStreamingStores = static_cast<std::uint64_t>(Stores::kStreaming);
+constexpr std::uint64_t kKiB = 1024;
+constexpr std::uint64_t kMiB = 1024 * kKiB;
+constexpr std::uint64_t kPastEager = kEagerBytes + 1;
+// Larger results would only push the staging out of the caches.
+constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
+
+// In order of sizes for each operation and aspect; each begins at 0. Between its thresholds one
+// copy through the kernel is faster than two through the slots: below, its call costs more; above,
+// the slots' second copy goes past the caches and the kernel's only one does not.
+constexpr BuiltInRow kBuiltIn[] = {
+    {Operation::kAllReduce, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kAllReduce, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOneShot},
+    {Operation::kReduce, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kReduce, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOneShot},
+    {Operation::kReduceScatter, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kReduceScatter, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+    {Operation::kBroadcast, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kBroadcast, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, 4 * kMiB + 1, kSlotted},
+    {Operation::kGather, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOfAllBlocks},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, 16 * kMiB + 1, kSlotted},
+    {Operation::kScan, kAlgorithm, Over::kShm, 0, kEager},
+    {Operation::kScan, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+
+    {Operation::kAllReduce, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kAllReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kReduce, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kReduceScatter, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kReduceScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kBroadcast, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kBroadcast, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kAllGather, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kAllGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kGather, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kScatter, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kAllToAll, kStores, Over::kShm, 0, kCachedStores},
+    {Operation::kAllToAll, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+
+    {Operation::kAllReduce, kRegistered, Over::kShm, 0, 1},
+    {Operation::kReduceScatter, kRegistered, Over::kShm, 0, 1},
+    {Operation::kBroadcast, kRegistered, Over::kShm, 0, 1},
+    {Operation::kAllGather, kRegistered, Over::kShm, 0, 1},
+    {Operation::kAllToAll, kRegistered, Over::kShm, 0, 1},
+
+    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 0, number(Algorithm::kWhole)},
+    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 32 * kKiB + 1, number(Algorithm::kSliced)},
+
+    {Operation::kAllReduce, kPiece, Over::kTcp, 0, 2 * kMiB},
+    {Operation::kReduce, kPiece, Over::kTcp, 0, kMiB},
+    {Operation::kReduceScatter, kPiece, Over::kTcp, 0, kMiB},
+    {Operation::kBroadcast, kPiece, Over::kTcp, 0, 512 * kKiB},
+};
+
+std::uint64_t size_for(const BuiltInRow& row, std::uint32_t members) {
+  const std::uint64_t count = std::max<std::uint32_t>(1, members);
+  switch (row.size) {
+    case Size::kPlain:
+      return row.from;
+    case Size::kOfAllBlocks:
+      return (row.from - 1) / count + 1;
+    case Size::kOneShot:
+      return std::max<std::uint64_t>(kKiB, (row.from - 1) / std::max<std::uint64_t>(1, count / 2)) +
+             1;
+  }
+  return row.from;
+}
+
+// Where each value begins; the first at 0.
+using Starts = std::map<std::uint64_t, std::uint64_t>;
+
+Starts built_in_starts(Operation operation, Aspect aspect, Over over, std::uint32_t members) {
+  Starts starts;
+  for (const BuiltInRow& row : kBuiltIn) {
+    if (row.operation == operation && row.aspect == aspect && row.over == over) {
+      starts[size_for(row, members)] = row.value;
+    }
+  }
+  return starts;
+}
+
+std::uint64_t value_at(const Starts& starts, std::uint64_t bytes) {
+  return std::prev(starts.upper_bound(bytes))->second;
+}
+
+// From `begin` up to `end` as in `source`.
+void take_over(Starts& starts, const Starts& source, std::uint64_t begin, std::uint64_t end) {
+  starts[begin] = value_at(source, begin);
+  for (auto next = source.upper_bound(begin); next != source.end() && next->first < end; ++next) {
+    starts.insert(*next);
+  }
+}
+
+constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
+
+// The rows beside the built-in table, for those sizes that are theirs.
+Starts with_rows(const Starts& built_in, const TuningTable& rows) {
+  Starts sizes;  // To the index of the row.
+  for (std::size_t index = 0; index < rows.size(); ++index) sizes[rows[index].from] = index;
+  if (sizes.empty()) return built_in;
+  Starts starts;
+  if (sizes.begin()->first > 0) take_over(starts, built_in, 0, sizes.begin()->first);
+  for (auto size = sizes.begin(); size != sizes.end(); ++size) {
+    const TuningRow& row = rows[size->second];
+    const auto next = std::next(size);
+    if (row.is_built_in) {
+      take_over(starts, built_in, row.from, next != sizes.end() ? next->first : kNoEnd);
+    } else {
+      starts[row.from] = row.value;
+    }
+  }
+  return starts;
+}
+
+// Up to `most` bytes a value may be asked for; beyond, `instead` takes its place.
+void limit(Starts& starts, std::uint64_t value, std::uint64_t most, std::uint64_t instead) {
+  if (value_at(starts, most + 1) == value) starts[most + 1] = value;
+  for (auto start = starts.upper_bound(most); start != starts.end(); ++start) {
+    if (start->second == value) start->second = instead;
+  }
+}
+
+// What memory can hold, and what an operation without data does, is no choice.
+void keep_possible(Starts& starts, const Starts& built_in, Operation operation,
+                   std::uint32_t members) {
+  const std::uint64_t areas =
+      operation == Operation::kAllToAll ? std::max<std::uint32_t>(1, members) : 1;
+  limit(starts, kEager, kEagerBytes / areas, kSlotted);
+  limit(starts, number(Algorithm::kWhole), kWholeMost, number(Algorithm::kSliced));
+  const std::uint64_t smallest = value_at(built_in, 0);
+  if (value_at(starts, 0) == smallest) return;
+  starts.emplace(1, value_at(starts, 1));
+  starts[0] = smallest;
+}
+
+bool concerns(const TuningRow& row, Operation operation, Aspect aspect, Over over,
+              std::uint32_t members) {
+  return row.operation == operation && row.aspect == aspect && row.over == over &&
+         members >= row.members_least && members <= row.members_most;
+}
+
+}  // namespace
+
+bool has_choice(Operation operation, Aspect aspect, Over over) {
+  return !built_in_starts(operation, aspect, over, 1).empty();
+}
+
+bool may_be(const TuningRow& row) {
+  switch (row.aspect) {
+    case kAlgorithm:
+      break;
+    case kStores:
+      return row.value == kCachedStores || row.value == kStreamingStores;
+    case kRegistered:
+      return row.value <= 1;
+    case kPiece:
+      return row.value >= kPieceLeast && row.value <= kPieceMost;
+  }
+  switch (static_cast<Algorithm>(row.value)) {
+    case Algorithm::kEager:
+    case Algorithm::kSlots:
+      return row.over == Over::kShm;
+    case Algorithm::kKernel:
+      return row.over == Over::kShm &&
+             (row.operation == Operation::kAllGather || row.operation == Operation::kAllToAll);
+    case Algorithm::kWhole:
+    case Algorithm::kSliced:
+      return row.over == Over::kTcp;
+  }
+  return false;
+}
+
+Selector::Selector(Over over, std::uint32_t members, const TuningTable& table) {
+  for (const BuiltInRow& first : kBuiltIn) {
+    if (first.over != over || first.from != 0) continue;
+    TuningTable rows;
+    for (const TuningRow& row : table) {
+      if (concerns(row, first.operation, first.aspect, over, members)) rows.push_back(row);
+    }
+    const Starts built_in = built_in_starts(first.operation, first.aspect, over, members);
+    Starts starts = with_rows(built_in, rows);
+    if (first.aspect == kAlgorithm) keep_possible(starts, built_in, first.operation, members);
+    Step* step =
+        &first_[static_cast<std::size_t>(first.aspect)][static_cast<std::size_t>(first.operation)];
+    step->value = static_cast<std::uint32_t>(starts.begin()->second);
+    for (auto start = std::next(starts.begin()); start != starts.end(); ++start) {
+      step->end = start->first;
+      step->next = static_cast<std::uint32_t>(later_.size());
+      later_.emplace_back();
+      step = &later_.back();
+      step->value = static_cast<std::uint32_t>(start->second);
+    }
+  }
+}
+
+}  // namespace ivy::comm

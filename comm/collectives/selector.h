@@ -1,0 +1,104 @@
+// Which way an operation takes: a table of rows with thresholds, asked with what all ranks of a
+// call share, never with what a clock says, so that all choose the same.
+//
+// Four things are chosen, each an *aspect* with rows of its own:
+//   algorithm   over shared memory: eager, slots, kernel; over TCP, all_reduce: whole, sliced
+//   stores      shared memory, of results: into the caches or past them
+//   registered  shared memory: are registered buffers mapped, or treated as any other memory?
+//   piece       TCP: into how many bytes a large operation is cut
+// "Bytes" are the vector's (all_reduce, reduce, broadcast, scan), the longest block's (all_gather,
+// gather, scatter, all_to_all) or all blocks' of one rank (reduce_scatter); for stores those of the
+// result. "Members" are the ranks of a host over shared memory, the hosts over TCP.
+//
+// Pure; thread: any.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "comm/reduce/reduce.h"
+#include "proto/operation.h"
+
+namespace ivy::comm {
+
+enum class Aspect : std::uint8_t { kAlgorithm = 0, kStores = 1, kRegistered = 2, kPiece = 3 };
+inline constexpr std::size_t kAspects = 4;
+
+enum class Over : std::uint8_t { kShm = 0, kTcp = 1 };
+
+enum class Algorithm : std::uint8_t {
+  kEager,   // Shown in the entry or the eager area; one exchange. As far as that holds it.
+  kSlots,   // Through the shared slots.
+  kKernel,  // One copy out of the other's memory, where the system permits it; else slots.
+  kWhole,   // Every host gets every host's whole result. Up to kWholeMost.
+  kSliced,  // Hosts reduce slices and hand them round.
+};
+inline constexpr std::size_t kWholeMost = std::size_t{4} << 20;
+
+// Of an operation's table: from these bytes on that value. Its meaning is the aspect's: an
+// Algorithm, a Stores, 1 or 0 (mapped or not), bytes of a piece.
+struct TuningRow {
+  comm_status::Operation operation = comm_status::Operation::kNone;
+  Aspect aspect = Aspect::kAlgorithm;
+  Over over = Over::kShm;
+  std::uint32_t members_least = 0;
+  std::uint32_t members_most = std::numeric_limits<std::uint32_t>::max();
+  std::uint64_t from = 0;
+  std::uint64_t value = 0;
+  bool is_built_in = false;  // From here on as the built-in table; `value` means nothing.
+
+  bool operator==(const TuningRow&) const = default;
+};
+
+// What stands beside the built-in table: an operation's rows count from the first one's size on,
+// below it is as built in. Rows of one operation, aspect and transport have equal ranges of members
+// or such that share none.
+using TuningTable = std::vector<TuningRow>;
+
+// Has the operation such a choice, and is the value one of them?
+bool has_choice(comm_status::Operation operation, Aspect aspect, Over over);
+bool may_be(const TuningRow& row);
+inline constexpr std::uint64_t kPieceLeast = std::uint64_t{4} << 10;
+inline constexpr std::uint64_t kPieceMost = std::uint64_t{256} << 20;
+
+// The table as it is for one transport and so many members.
+class Selector {
+ public:
+  Selector(Over over, std::uint32_t members, const TuningTable& table);
+
+  Algorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
+    return static_cast<Algorithm>(find(Aspect::kAlgorithm, operation, bytes));
+  }
+  Stores stores(comm_status::Operation operation, std::size_t result_bytes) const {
+    return static_cast<Stores>(find(Aspect::kStores, operation, result_bytes));
+  }
+  bool maps(comm_status::Operation operation, std::size_t bytes) const {
+    return find(Aspect::kRegistered, operation, bytes) != 0;
+  }
+  std::size_t piece(comm_status::Operation operation, std::size_t bytes) const {
+    return find(Aspect::kPiece, operation, bytes);
+  }
+
+ private:
+  struct Step {
+    std::uint64_t end = std::numeric_limits<std::uint64_t>::max();  // The first size behind it.
+    std::uint32_t value = 0;
+    std::uint32_t next = 0;  // Its index in later_.
+  };
+  static constexpr std::size_t kOperations = 16;
+  std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
+    // Of a small operation, which takes as long as some memory accesses, this is one of them.
+    const Step* step =
+        &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
+    while (bytes >= step->end) step = &later_[step->next];
+    return step->value;
+  }
+
+  std::array<std::array<Step, kOperations>, kAspects> first_ = {};
+  std::vector<Step> later_;
+};
+
+}  // namespace ivy::comm

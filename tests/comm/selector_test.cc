@@ -1,0 +1,162 @@
+// The table of algorithms: what is built in, and what rows beside it change.
+#include "comm/collectives/selector.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "comm/transports/shared_layout.h"
+
+namespace ivy::comm {
+namespace {
+
+using Operation = comm_status::Operation;
+
+constexpr std::size_t kKiB = 1024;
+constexpr std::size_t kMiB = 1024 * kKiB;
+
+// Every size at which anything could change for any number of members, and their neighbours.
+std::set<std::size_t> grid(std::size_t members) {
+  std::set<std::size_t> sizes;
+  for (std::size_t size = 1; size <= 512 * kMiB; size *= 2) {
+    for (const std::size_t base : {size, size / members, size + size / 2, size / 3}) {
+      for (const std::size_t near : {base - 1, base, base + 1}) {
+        if (near <= 512 * kMiB) sizes.insert(near);
+      }
+    }
+  }
+  for (std::size_t size = 0; size <= 20'000; size += 7) sizes.insert(size);
+  return sizes;
+}
+
+std::vector<std::uint32_t> member_counts() {
+  std::vector<std::uint32_t> counts;
+  for (std::uint32_t count = 2; count <= 40; ++count) counts.push_back(count);
+  counts.insert(counts.end(), {64, 100, 127, 128, 1023, kMembersMax});
+  return counts;
+}
+
+Algorithm by(bool is_eager, bool is_kernel = false) {
+  if (is_eager) return Algorithm::kEager;
+  return is_kernel ? Algorithm::kKernel : Algorithm::kSlots;
+}
+
+// The conditions that stood in the code before there was a table, word for word.
+TEST(SelectorTest, WhatIsBuiltInIsWhatTheConditionsWere) {
+  for (const std::uint32_t members : member_counts()) {
+    const Selector shm(Over::kShm, members, {});
+    const std::size_t one_shot =
+        std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
+    for (const std::size_t bytes : grid(members)) {
+      SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
+      const bool is_eager = bytes <= kEagerBytes;
+      ASSERT_EQ(shm.algorithm(Operation::kAllReduce, bytes), by(bytes <= one_shot));
+      ASSERT_EQ(shm.algorithm(Operation::kReduce, bytes), by(bytes <= one_shot));
+      for (const Operation operation : {Operation::kReduceScatter, Operation::kBroadcast,
+                                        Operation::kGather, Operation::kScan}) {
+        ASSERT_EQ(shm.algorithm(operation, bytes), by(is_eager));
+      }
+      ASSERT_EQ(shm.algorithm(Operation::kAllGather, bytes),
+                by(is_eager, bytes >= 64 * kKiB && bytes <= 4 * kMiB));
+      ASSERT_EQ(shm.algorithm(Operation::kAllToAll, bytes),
+                by(bytes * members <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
+      for (const Operation operation :
+           {Operation::kAllReduce, Operation::kReduce, Operation::kReduceScatter,
+            Operation::kBroadcast, Operation::kAllGather, Operation::kGather, Operation::kScatter,
+            Operation::kAllToAll}) {
+        ASSERT_EQ(shm.stores(operation, bytes),
+                  bytes >= 4 * kMiB ? Stores::kStreaming : Stores::kCached);
+      }
+      ASSERT_TRUE(shm.maps(Operation::kAllReduce, bytes));
+      ASSERT_TRUE(shm.maps(Operation::kAllToAll, bytes));
+    }
+    const Selector tcp(Over::kTcp, members, {});
+    for (const std::size_t bytes : grid(members)) {
+      ASSERT_EQ(tcp.algorithm(Operation::kAllReduce, bytes),
+                bytes <= 32 * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
+      ASSERT_EQ(tcp.piece(Operation::kAllReduce, bytes), 2 * kMiB);
+      ASSERT_EQ(tcp.piece(Operation::kReduce, bytes), kMiB);
+      ASSERT_EQ(tcp.piece(Operation::kReduceScatter, bytes), kMiB);
+      ASSERT_EQ(tcp.piece(Operation::kBroadcast, bytes), 512 * kKiB);
+    }
+  }
+}
+
+TuningRow row(Operation operation, std::uint64_t from, Algorithm algorithm) {
+  TuningRow made;
+  made.operation = operation;
+  made.from = from;
+  made.value = static_cast<std::uint64_t>(algorithm);
+  return made;
+}
+
+TEST(SelectorTest, RowsCountFromTheFirstOnesSize) {
+  TuningRow back = row(Operation::kAllGather, 8 * kMiB, Algorithm::kEager);
+  back.is_built_in = true;
+  const TuningTable table = {back, row(Operation::kAllGather, kMiB, Algorithm::kSlots)};
+  const Selector selector(Over::kShm, 2, table);
+  const auto of = [&](std::size_t bytes) {
+    return selector.algorithm(Operation::kAllGather, bytes);
+  };
+  EXPECT_EQ(of(kEagerBytes), Algorithm::kEager);
+  EXPECT_EQ(of(64 * kKiB), Algorithm::kKernel);
+  EXPECT_EQ(of(kMiB - 1), Algorithm::kKernel);
+  EXPECT_EQ(of(kMiB), Algorithm::kSlots);
+  EXPECT_EQ(of(4 * kMiB), Algorithm::kSlots);
+  EXPECT_EQ(of(64 * kMiB), Algorithm::kSlots);
+  // Another operation's are as they were.
+  EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kMiB), Algorithm::kKernel);
+}
+
+TEST(SelectorTest, BuiltInAgainTakesEveryThresholdBehindIt) {
+  TuningRow back = row(Operation::kAllGather, 100 * kKiB, Algorithm::kEager);
+  back.is_built_in = true;
+  const Selector selector(Over::kShm, 2,
+                          {row(Operation::kAllGather, 64 * kKiB, Algorithm::kSlots), back});
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 64 * kKiB), Algorithm::kSlots);
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 100 * kKiB), Algorithm::kKernel);
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 4 * kMiB), Algorithm::kKernel);
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 4 * kMiB + 1), Algorithm::kSlots);
+}
+
+TEST(SelectorTest, RowsHoldForTheirMembersOnly) {
+  TuningRow few = row(Operation::kAllReduce, 0, Algorithm::kSlots);
+  few.members_least = 3;
+  few.members_most = 4;
+  for (const std::uint32_t members : {2U, 3U, 4U, 5U}) {
+    const Selector selector(Over::kShm, members, {few});
+    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 100),
+              members == 3 || members == 4 ? Algorithm::kSlots : Algorithm::kEager);
+    // Another transport's hosts are no members of this one.
+    EXPECT_EQ(Selector(Over::kTcp, members, {few}).algorithm(Operation::kAllReduce, 100),
+              Algorithm::kWhole);
+  }
+}
+
+TEST(SelectorTest, NothingIsAskedOfMemoryThatItCannotHold) {
+  const TuningTable eager = {row(Operation::kAllReduce, 0, Algorithm::kEager),
+                             row(Operation::kAllToAll, 0, Algorithm::kEager)};
+  for (const std::uint32_t members : {2U, 7U, kMembersMax}) {
+    const Selector selector(Over::kShm, members, eager);
+    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes), Algorithm::kEager);
+    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes + 1), Algorithm::kSlots);
+    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members), Algorithm::kEager);
+    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members + 1),
+              Algorithm::kSlots);
+  }
+  TuningRow whole = row(Operation::kAllReduce, 0, Algorithm::kWhole);
+  whole.over = Over::kTcp;
+  const Selector tcp(Over::kTcp, 2, {whole});
+  EXPECT_EQ(tcp.algorithm(Operation::kAllReduce, kWholeMost), Algorithm::kWhole);
+  EXPECT_EQ(tcp.algorithm(Operation::kAllReduce, kWholeMost + 1), Algorithm::kSliced);
+}
+
+TEST(SelectorTest, WithoutDataThereIsNoChoice) {
+  const Selector selector(Over::kShm, 2, {row(Operation::kAllReduce, 0, Algorithm::kSlots)});
+  EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 0), Algorithm::kEager);
+  EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 1), Algorithm::kSlots);
+}
+
+}  // namespace
+}  // namespace ivy::comm
