@@ -51,9 +51,9 @@ constexpr Verb kVerbs[] = {
      "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
     {"why", CtlVerb::kWhy, "why [JOB]",
      "why nobody moves: who waits for whom, where, and who is silent",
-     "Says who has not entered the operation or torch collective that others are in, where that\n"
-     "is known; where the ranks are (`ivyctl stack` shows all their threads); and who waits in the\n"
-     "job's store: frameworks meet there, and a job that hangs often hangs there.\n"
+     "Says who has not entered the operation or torch collective that others are in; who waits\n"
+     "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
+     "ranks are (`ivyctl stack` shows all their threads).\n"
      "ivyrun --stall-timeout TIME says the same by itself.\n"
      "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
     {"stack", CtlVerb::kStack, "stack [JOB] [--ranks LIST] [--native]",

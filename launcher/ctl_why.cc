@@ -1,5 +1,5 @@
-// ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives, where
-// they are and where the job's store is, and the store who waits for whom.
+// ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
+// where they are and where the job's store is, and the store who waits for whom.
 #include <chrono>
 #include <cstdio>
 

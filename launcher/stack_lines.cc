@@ -72,7 +72,8 @@ std::string kernel_text(const RankEvidence& rank) {
   std::string text;
   if (!rank.threads_in().empty())
     text += "\n  " + std::to_string(rank.threads()) + " threads: " + rank.threads_in();
-  if (!rank.system_call().empty()) text += "\n  system call " + system_call_text(rank.system_call());
+  if (!rank.system_call().empty())
+    text += "\n  system call " + system_call_text(rank.system_call());
   std::string stack = rank.kernel_stack();
   while (!stack.empty() && stack.back() == '\n') stack.pop_back();
   for (std::size_t at = stack.find('\n'); at != std::string::npos; at = stack.find('\n', at + 5))
