@@ -49,8 +49,11 @@ constexpr Verb kVerbs[] = {
      "  --color WHEN     auto, always, never\n"
      "Ctrl-C leaves the job alone; `ivyctl stop` ends it.\n"
      "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
-    {"why", CtlVerb::kWhy, "why [JOB]", "which ranks wait, for which keys, and who is silent",
-     "Asks the job's store: frameworks meet there, and a job that hangs often hangs there.\n"
+    {"why", CtlVerb::kWhy, "why [JOB]",
+     "why nobody moves: who waits for whom, where, and who is silent",
+     "Says who has not entered the operation or torch collective that others are in; who waits\n"
+     "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
+     "ranks are (`ivyctl stack` shows all their threads).\n"
      "ivyrun --stall-timeout TIME says the same by itself.\n"
      "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
     {"stack", CtlVerb::kStack, "stack [JOB] [--ranks LIST] [--native]",

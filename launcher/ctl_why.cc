@@ -1,5 +1,5 @@
-// ivyctl why: asks the launcher what the ranks do in the comm runtime and where the job's store is,
-// and the store who waits for whom.
+// ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
+// where they are and where the job's store is, and the store who waits for whom.
 #include <chrono>
 #include <cstdio>
 
@@ -56,24 +56,53 @@ Result<std::string> explain_store(const FoundJob& job) {
   return explain_ranks(answer, reply.store());
 }
 
-// Whom torch's collectives wait for, by their flight records. Empty: nobody waits, or none is kept.
-Result<std::string> ask_flight_records(const FoundJob& job) {
+// Without debuggers. Empty: nothing is known.
+Result<std::string> ask_stacks(const FoundJob& job, ctl::DescribeStacks question) {
+  question.set_patience_ms(kFlightLimit.count());
   ctl::Request request;
-  request.mutable_describe_stacks()->set_brief(true);
-  request.mutable_describe_stacks()->set_patience_ms(kFlightLimit.count());
+  *request.mutable_describe_stacks() = std::move(question);
   CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
   return IVY_TRY(connection.receive(2 * kFlightLimit)).stacks().text();
 }
 
+// Whom torch's collectives wait for, by their flight records or stacks.
+Result<std::string> ask_who_is_absent(const FoundJob& job) {
+  ctl::DescribeStacks question;
+  question.set_brief(true);
+  return ask_stacks(job, std::move(question));
+}
+
+Result<std::string> ask_main_threads(const FoundJob& job) {
+  ctl::DescribeStacks question;
+  question.set_main_threads(true);
+  return ask_stacks(job, std::move(question));
+}
+
+void add_part(std::string& text, const Result<std::string>& part) {
+  if (part.ok() && !part->empty()) text += (text.empty() ? "" : "\n") + *part;
+}
+
+// What is likely to be the cause comes first: operations, then the store, then where everybody is.
 Result<std::string> explain_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   std::string text;
-  for (const Result<std::string>& part : {ask_operations(job), ask_flight_records(job)})
-    if (part.ok() && !part->empty()) text += *part + "\n";
+  add_part(text, ask_operations(job));
+  const bool has_operations = !text.empty();
+  const Result<std::string> absent = ask_who_is_absent(job);
+  add_part(text, absent);
+  const bool has_collective = absent.ok() && !absent->empty();
+  // Operations say where their ranks are; of other programs nothing else is known.
+  const Result<std::string> places =
+      has_collective || !has_operations ? ask_main_threads(job) : std::string();
+  const bool has_places = places.ok() && !places->empty();
   const Result<std::string> store = explain_store(job);
-  if (text.empty()) return store;
+  if (text.empty() && !has_places) return store;
   // What the ranks do is an answer, also where there is no store or it is lost.
-  return text + (store.ok() ? *store : "(" + store.error().message + ")");
+  const std::string fix = store.ok() || store.error().fix.empty() ? "" : "; " + store.error().fix;
+  add_part(text, store.ok() ? *store : "(" + store.error().message + fix + ")");
+  if (has_places)
+    add_part(text, "where the ranks are (ivyctl stack shows all threads):\n" + indented(*places));
+  return text;
 }
 
 }  // namespace

@@ -151,7 +151,8 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
                            std::function<void(const std::string&)> done) {
   Question question;
   question.native = request.native();
-  question.light = request.brief();
+  question.light = request.brief() || request.main_threads();
+  question.flight_records = !request.main_threads();
   if (request.patience_ms() > 0)
     question.patience = std::min(milliseconds(request.patience_ms()), kMaxCtlPatience);
   for (const JobEvidence::HostPart& host : handlers_.hosts())
@@ -160,9 +161,11 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
         if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
   if (request.ranks_size() > 0 && question.ranks.empty())
     return done("this job has none of these ranks");
-  ask(question, [done = std::move(done), is_brief = request.brief()](const Answer& answer) {
-    // Stacks have a verb of their own; who waits for whom is said where it is known.
-    done(is_brief ? joined_lines(answer.lines) : evidence_text(answer, StackDetail::kWhole));
+  ask(question, [done = std::move(done), is_brief = request.brief(),
+                 is_main = request.main_threads()](const Answer& answer) {
+    if (is_brief) return done(joined_lines(answer.lines));
+    if (is_main) return done(stack_lines(answer.hosts, answer.silent, StackDetail::kMain));
+    done(evidence_text(answer, StackDetail::kWhole));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "launcher/flight_analysis.h"
 #include "launcher/folded_ranks.h"
@@ -54,11 +55,25 @@ std::string thread_block(const StackThread& thread, std::size_t count) {
   return text;
 }
 
+// "230 0x0 0x1 ...": its number and arguments. Addresses, as the stack pointer and the place in the
+// program that come last, differ from rank to rank where nothing else does.
+std::string system_call_text(const std::string& line) {
+  constexpr std::size_t kWords = 7;
+  constexpr std::size_t kAddressLength = 10;  // "0x7f123456", and longer.
+  std::istringstream words(line);
+  std::string text;
+  std::string word;
+  for (std::size_t i = 0; i < kWords && words >> word; ++i)
+    text += (i == 0 ? "" : " ") + (word.size() < kAddressLength ? word : "*");
+  return text;
+}
+
 std::string kernel_text(const RankEvidence& rank) {
   std::string text;
   if (!rank.threads_in().empty())
     text += "\n  " + std::to_string(rank.threads()) + " threads: " + rank.threads_in();
-  if (!rank.system_call().empty()) text += "\n  system call " + rank.system_call();
+  if (!rank.system_call().empty())
+    text += "\n  system call " + system_call_text(rank.system_call());
   std::string stack = rank.kernel_stack();
   while (!stack.empty() && stack.back() == '\n') stack.pop_back();
   for (std::size_t at = stack.find('\n'); at != std::string::npos; at = stack.find('\n', at + 5))

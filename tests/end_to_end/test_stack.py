@@ -16,8 +16,10 @@ IVYCTL = os.path.join(BIN, "ivyctl")
 PYTHON = "/usr/bin/python3"
 DUMPS = os.path.join(REPOSITORY, "tests/launcher/flight_dumps")
 WITH_GDB = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
-# A Python whose torch is 2.10 or newer; Debian's is older than the flight recorder of Gloo.
-TORCH = os.environ.get("IVY_TORCH_PYTHON")
+# A Python whose torch is 2.10 or newer (scripts/setup torch): Debian's knows no flight recorder.
+TORCH = next((python for python in (os.environ.get("IVY_TORCH_PYTHON"),
+                                    os.path.join(REPOSITORY, "build/torch/bin/python3"))
+              if python and os.path.exists(python)), None)
 ABSENT = (r"rank 2 did not enter all_reduce #4 of \"default_pg\" \(last entered all_reduce #3 \d+ s "
           r"ago\); ranks 0-1 wait in it \(\[\[1000\]\] Float, at record.py:42\) for \d+ s\n")
 
@@ -184,7 +186,11 @@ def test_flight_records_name_who_did_not_come(local):
         assert re.match(ABSENT, text), text
         assert "ranks 0-1 (" in text and "where_two_is" in text, text
         why = local.run_program(IVYCTL, "why", job_id)
-        assert re.search(ABSENT, why.out.decode()), why
+        # The same verdict, and where who waits and who does not come are.
+        assert re.match(ABSENT, why.out.decode()), why
+        assert re.search(r"^  ranks 0-1 \(host \S+\): main thread: where_others_are \(.*\n(      .*\n)+"
+                         r"  rank 2 \(host \S+, pid \d+\): main thread: where_two_is \(",
+                         why.out.decode(), re.MULTILINE), why
         job.wait_for(rb"where the ranks are:\n  rank 2 did not enter all_reduce #4", limit=20)
         end(job)
 
@@ -263,7 +269,7 @@ def test_a_detached_job_on_two_hosts(hosts):
     assert stopped.code == 0, stopped
 
 
-@pytest.mark.skipif(not TORCH, reason="IVY_TORCH_PYTHON names no Python with torch >= 2.10")
+@pytest.mark.skipif(not TORCH, reason="no current torch: scripts/setup torch")
 def test_real_torch_whose_rank_never_enters(local):
     script = local.file("never.py", """
 import os, time, torch, torch.distributed as dist
@@ -278,8 +284,13 @@ dist.all_reduce(torch.ones(1000))
     with local.start("--stall-timeout", "3", "-n", "4", TORCH, script) as job:
         job.wait_for(rb"ready", count=4, limit=120)
         text = stack(local, job_of(job, 4), pattern="all_reduce.*rank 2", limit=30)
-        assert text.startswith("ranks 0-1,3 are in torch's all_reduce at never.py:9; rank 2 is in no "
-                               "collective\n"), text
+        found = "ranks 0-1,3 are in torch's all_reduce at never.py:9; rank 2 is in no collective\n"
+        assert text.startswith(found), text
+        why = local.run_program(IVYCTL, "why", job_of(job, 4)).out.decode()
+        assert why.startswith(found), why
+        assert re.search(r"^  ranks 0-1,3 \(host \S+\): main thread: all_reduce \(torch/distributed/"
+                         r".*\n(      .*\n)+  rank 2 \(host \S+, pid \d+\): main thread: <module> \(",
+                         why, re.MULTILINE), why
         job.wait_for(rb"none has moved; where the ranks are:\n  ranks 0-1,3 are in torch's all_reduce",
                      limit=30)
         finished = end(job)
