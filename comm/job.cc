@@ -157,6 +157,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
   options.has_processor_each = job.has_processor_each();
+  options.is_crowded = job.is_crowded();
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
@@ -275,6 +276,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     seats.push_back(std::move(seat));
   }
   has_processor_each_ = have_processor_each(here);
+  is_crowded_ = are_crowded(here);
   return seats;
 }
 
