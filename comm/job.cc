@@ -165,6 +165,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
   }
   options.has_processor_each = job.has_processor_each();
   options.tuning = job.tuning();
+  options.is_crowded = job.is_crowded();
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
@@ -317,6 +318,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
   tuning_ = std::move(own_tuning.table);
   has_processor_each_ = have_processor_each(here);
+  is_crowded_ = are_crowded(here);
   return seats;
 }
 

@@ -45,6 +45,7 @@ class Job {
   const TuningTable& tuning() const { return tuning_; }
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
+  bool is_crowded() const { return is_crowded_; }
   // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
   bool has_left(std::int32_t world_rank) const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
@@ -91,6 +92,7 @@ class Job {
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
   bool has_processor_each_ = true;
   TuningTable tuning_;
+  bool is_crowded_ = false;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.

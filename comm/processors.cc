@@ -107,4 +107,14 @@ bool have_processor_each(const std::vector<Processors>& ranks) {
   return true;
 }
 
+bool are_crowded(const std::vector<Processors>& ranks) {
+  constexpr std::size_t kRanksEach = 2;
+  std::vector<bool> is_used(kProcessorsMax, false);
+  for (const Processors& processors : ranks) {
+    for (const std::uint32_t processor : processors) is_used[processor] = true;
+  }
+  const auto used = static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
+  return used > 0 && ranks.size() > kRanksEach * used;
+}
+
 }  // namespace ivy::comm

@@ -24,4 +24,7 @@ Processors processors_from(const std::string& text);
 // is known of that rank, and it counts as one that has none.
 bool have_processor_each(const std::vector<Processors>& ranks);
 
+// Are there more than two ranks for each processor that any of them may run on?
+bool are_crowded(const std::vector<Processors>& ranks);
+
 }  // namespace ivy::comm

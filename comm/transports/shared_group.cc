@@ -38,8 +38,11 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
 constexpr std::uint32_t kRoundsBeforeClock = 200;
 
 // Yields before a wait sleeps: with more ranks than processors the one that is waited for runs
-// meanwhile.
-constexpr int kYields = 16;
+// meanwhile. Not everywhere: where each rank is a scheduling group of its own (by autogroup each
+// session is one) a yield returns at once.
+constexpr int kYieldsMax = 16;
+// Waits until yields that did not help are tried again.
+constexpr int kWaitsWithoutYields = 32;
 // A sleeper looks around at least this often, whatever it was promised.
 constexpr milliseconds kSleepSlice{200};
 
@@ -76,6 +79,7 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       self_(options_.self),
       spins_(options_.has_processor_each ? rounds_in(options_.spin) : 0),
       has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
+      yields_(kYieldsMax),
       known_entry_(size_, 0),
       known_drained_(size_, 0),
       selector_(Over::kShm, size_, options_.tuning) {
@@ -90,13 +94,8 @@ bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Dea
   shape_ = shape;
   sequence_ = sequence;
   deadline_ = &deadline;
-  if (number_ > 0) {
-    // The entry that is written next has the place of the one before the last.
-    for (std::uint32_t member = 0; member < size_; ++member) {
-      if (member == self_ || known_entry_[member] >= number_) continue;
-      if (!await_entry_of(member, number_)) return false;
-    }
-  }
+  // The entry that is written next has the place of the one before the last.
+  if (number_ > 0 && !await_entries_of(number_)) return false;
   ++number_;
   return true;
 }
@@ -107,16 +106,52 @@ void SharedGroup::publish_entry() {
   entry.fingerprint[0] = fingerprint.words[0];
   entry.fingerprint[1] = fingerprint.words[1];
   publish(entry.sequence, number_);
+  if (options_.is_crowded) count_arrival();
   // Nobody looks at the next entry's line before the next operation: it comes meanwhile.
   __builtin_prefetch(&own().entry[(number_ + 1) & 1], 1, 3);
 }
 
-bool SharedGroup::await_entries() {
+bool SharedGroup::await_entries() { return await_entries_of(number_); }
+
+bool SharedGroup::await_entries_of(std::uint64_t number) {
+  if (options_.is_crowded && !await_arrivals(number)) return false;
   for (std::uint32_t step = 1; step < size_; ++step) {
     const std::uint32_t member = self_ + step < size_ ? self_ + step : self_ + step - size_;
-    if (!await_entry(member)) return false;
+    if (known_entry_[member] < number && !await_entry_of(member, number)) return false;
   }
   return true;
+}
+
+// Nobody enters an operation before all have entered the one before: so many entries are there only
+// when everybody's is.
+bool SharedGroup::await_arrivals(std::uint64_t number) {
+  const std::uint64_t all = number * size_;
+  if (header_.arrivals.load(std::memory_order_acquire) >= all) return true;
+  // Who came with something else is told now: those who are still missing may never come.
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    const EntryLine& theirs = segment_->member(member).entry[number & 1];
+    const bool is_news = member != self_ && known_entry_[member] < number &&
+                         theirs.sequence.load(std::memory_order_acquire) >= number;
+    if (is_news && !await_entry_of(member, number)) return false;
+  }
+  return await_slowly(header_.arrivals, all, kWhoeverIsAbsent);
+}
+
+void SharedGroup::count_arrival() {
+  const std::uint64_t arrivals = header_.arrivals.fetch_add(1, std::memory_order_seq_cst) + 1;
+  if (arrivals % size_ != 0) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(kForArrivals);
+}
+
+// Of those that this member waits for in the operation that has begun last.
+std::uint32_t SharedGroup::first_absent() const {
+  for (std::uint32_t step = 1; step < size_; ++step) {
+    const std::uint32_t member = self_ + step < size_ ? self_ + step : self_ + step - size_;
+    const EntryLine& theirs = segment_->member(member).entry[number_ & 1];
+    if (theirs.sequence.load(std::memory_order_relaxed) < number_) return member;
+  }
+  return self_ + 1 < size_ ? self_ + 1 : 0;
 }
 
 bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
@@ -149,31 +184,47 @@ bool SharedGroup::await_room(std::uint64_t chunk) {
   return true;
 }
 
-bool SharedGroup::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const {
+bool SharedGroup::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   for (std::uint32_t round = 0; round < spins_; ++round) {
     relax();
     if (counter.load(std::memory_order_acquire) >= value) return true;
     // This line is shared by all and written once, at the end: the look costs nothing.
     if (header_.failure_state.load(std::memory_order_relaxed) != 0) return false;
   }
-  for (int round = 0; round < kYields; ++round) {
-    sched_yield();
-    if (counter.load(std::memory_order_acquire) >= value) return true;
+  return yield(counter, value);
+}
+
+// Among a crowd fewer and fewer times where that was in vain, and then now and again only.
+bool SharedGroup::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+  if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {
+    waits_without_yields_ = 0;
+    yields_ = kYieldsMax;
   }
+  for (int round = 0; round < yields_; ++round) {
+    sched_yield();
+    if (counter.load(std::memory_order_acquire) < value) continue;
+    yields_ = kYieldsMax;
+    return true;
+  }
+  if (options_.is_crowded) yields_ /= 2;
   return false;
 }
 
-void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+void SharedGroup::sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
+                        std::uint32_t member) {
   SleepLine& line = own().sleep;
   const std::atomic<std::uint32_t>* news = alarm_ != nullptr ? alarm_->word() : nullptr;
   const std::uint32_t news_before = news != nullptr ? news->load(std::memory_order_acquire) : 0;
   const std::uint32_t bell = line.doorbell.load(std::memory_order_acquire);
-  line.asleep.store(1, std::memory_order_relaxed);
+  line.asleep.store(!options_.is_crowded         ? kForAnyone
+                    : member == kWhoeverIsAbsent ? kForArrivals
+                                                 : member + 1,
+                    std::memory_order_relaxed);
   // Sequentially consistent, against the fence of wake_sleepers() or in its place: either the
   // publisher sees the sleeper, or the sleeper sees what was published.
   header_.sleepers.fetch_add(1, std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  remote_barrier();
+  if (options_.has_processor_each) remote_barrier();
   const bool is_over = counter.load(std::memory_order_acquire) >= value ||
                        header_.failure_state.load(std::memory_order_acquire) != 0;
   if (!is_over) {
@@ -214,17 +265,19 @@ bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::u
   deadline_->since();
   while (!spin(counter, value)) {
     // A rank that died or left after it had done its part harms nobody who waits for that part.
-    if (!may_go_on(member)) return counter.load(std::memory_order_acquire) >= value;
-    sleep(counter, value);
+    const std::uint32_t waited_for = member == kWhoeverIsAbsent ? first_absent() : member;
+    if (!may_go_on(waited_for)) return counter.load(std::memory_order_acquire) >= value;
+    sleep(counter, value, member);
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
   return true;
 }
 
-void SharedGroup::ring_doorbells() {
+void SharedGroup::ring_doorbells(std::uint32_t asleep) {
   for (std::uint32_t member = 0; member < size_; ++member) {
     SleepLine& line = segment_->member(member).sleep;
-    if (member == self_ || line.asleep.load(std::memory_order_relaxed) == 0) continue;
+    const std::uint32_t waits_for = line.asleep.load(std::memory_order_relaxed);
+    if (member == self_ || (waits_for != asleep && waits_for != kForAnyone)) continue;
     line.doorbell.fetch_add(1, std::memory_order_release);
     futex_wake_all(line.doorbell);
   }

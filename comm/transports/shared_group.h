@@ -15,7 +15,9 @@
 // (A member enters k + 1 only after it has read what it needs of k.)
 //
 // Waiting: spin while there is a processor for every member, then yield, then futex. A publisher
-// wakes only those who said that they sleep.
+// wakes only those who said that they sleep. Where members are crowded, each wake is another turn
+// of the scheduler: they yield only as long as that helps, are woken only by the member that they
+// wait for, and who waits for all entries is woken by the last of them.
 //
 // Every bool result: false means that the communicator is broken, and failure() says why; the
 // caller returns at once. Thread: one at a time (the communicator's lock); break_with() and
@@ -52,6 +54,7 @@ struct SharedGroupOptions {
   std::vector<MemberName> members;  // In local order.
   std::uint32_t self = 0;           // Index into members.
   bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
+  bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
   TuningTable tuning;  // Beside the built-in table of algorithms.
 };
@@ -198,7 +201,7 @@ class SharedGroup {
     } else {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
-    if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells();
+    if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(self_ + 1);
   }
   bool await_at_least(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                       std::uint32_t member) {
@@ -208,12 +211,19 @@ class SharedGroup {
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member);
   bool await_entry_of(std::uint32_t member, std::uint64_t number);
-  bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value) const;
-  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  // In the place of a member, of those who have not entered this number.
+  static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
+  bool await_entries_of(std::uint64_t number);
+  bool await_arrivals(std::uint64_t number);
+  void count_arrival();
+  std::uint32_t first_absent() const;
+  bool spin(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  bool yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value);
+  void sleep(const std::atomic<std::uint64_t>& counter, std::uint64_t value, std::uint32_t member);
   bool may_go_on(std::uint32_t member);
   std::optional<std::uint64_t> find_reach();
   bool fail_to_reach(std::uint32_t member, const std::string& what);
-  void ring_doorbells();
+  void ring_doorbells(std::uint32_t asleep);
   void add_operation(Failure& failure) const;
   std::string name_of(std::uint32_t member) const;
   std::vector<std::uint32_t> absent_members() const;
@@ -232,6 +242,8 @@ class SharedGroup {
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
   const bool has_remote_barrier_;
+  int yields_;                    // Of the next wait; see yield().
+  int waits_without_yields_ = 0;  // Since yields_ is 0.
 
   std::uint64_t number_ = 0;    // Of this group's operation.
   std::uint64_t sequence_ = 0;  // Of the communicator's operation.

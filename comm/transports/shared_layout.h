@@ -21,7 +21,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 2;
+inline constexpr std::uint32_t kSegmentVersion = 3;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -55,9 +55,14 @@ struct alignas(kLineBytes) ProgressLine {
 };
 
 struct alignas(kLineBytes) SleepLine {
-  std::atomic<std::uint32_t> asleep;    // 1: this member may be in futex_wait on its doorbell.
+  // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
+  // members are crowded one more than the member whose news it waits for, or kForArrivals.
+  std::atomic<std::uint32_t> asleep;
   std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
 };
+
+inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
+inline constexpr std::uint32_t kForAnyone = kForArrivals - 1;
 
 inline constexpr std::uint32_t kIsHere = 1;
 inline constexpr std::uint32_t kHasLeft = 2;
@@ -93,6 +98,9 @@ struct SegmentHeader {
   std::uint64_t total_bytes;
   // Members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
+  // Entries ever published, where members are crowded: whoever waits for all of them sleeps once,
+  // until the last one is there.
+  alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
   // Claimed by compare-exchange from kNone; `failure` is valid once it is kPublished.
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
   Failure failure;

@@ -111,5 +111,13 @@ TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
   EXPECT_FALSE(have_processor_each({{0}, {}}));
 }
 
+TEST(ProcessorsTest, MoreThanTwoToAProcessorAreACrowd) {
+  EXPECT_FALSE(are_crowded({{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded({{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded({{0}, {0}, {0}}));
+  // Nothing is known of any.
+  EXPECT_FALSE(are_crowded({{}, {}, {}}));
+}
+
 }  // namespace
 }  // namespace ivy::comm

@@ -13,7 +13,8 @@
 namespace ivy::comm {
 namespace {
 
-std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members) {
+std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members,
+                                                      bool is_crowded = false) {
   std::vector<std::unique_ptr<SharedGroup>> groups;
   Result<std::unique_ptr<SharedSegment>> first = SharedSegment::create(members);
   EXPECT_TRUE(first.ok());
@@ -24,6 +25,7 @@ std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members) {
     options.host = "here";
     options.self = member;
     options.has_processor_each = false;
+    options.is_crowded = is_crowded;
     for (std::uint32_t i = 0; i < members; ++i) {
       options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
     }
@@ -67,15 +69,39 @@ void work(SharedGroup& group) {
   }
 }
 
-TEST(SharedThreadsTest, MembersReduceTogether) {
-  for (const std::uint32_t members : {2U, 3U}) {
-    std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(members);
-    std::vector<std::thread> threads;
-    for (const std::unique_ptr<SharedGroup>& group : groups) {
-      threads.emplace_back([&group] { work(*group); });
-    }
-    for (std::thread& thread : threads) thread.join();
+void work_together(const std::vector<std::unique_ptr<SharedGroup>>& groups) {
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<SharedGroup>& group : groups) {
+    threads.emplace_back([&group] { work(*group); });
   }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(SharedThreadsTest, MembersReduceTogether) {
+  for (const std::uint32_t members : {2U, 3U}) work_together(make_groups(members));
+}
+
+TEST(SharedThreadsTest, ACrowdReducesTogether) {
+  for (const std::uint32_t members : {3U, 9U}) work_together(make_groups(members, true));
+}
+
+// Who differs is told although a third member never comes.
+TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
+  std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(3, true);
+  const auto enter = [&](std::size_t member, Operation operation) {
+    OperationShape shape;
+    shape.operation = operation;
+    Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+    OperationCall call{shape, 1, deadline};
+    std::int32_t value = 0;
+    if (operation == Operation::kBarrier) return shared_barrier(*groups[member], call);
+    return shared_all_reduce(*groups[member], call, ReduceRule(), &value, &value, 1);
+  };
+  std::thread first([&] { EXPECT_FALSE(enter(0, Operation::kBarrier)); });
+  EXPECT_FALSE(enter(1, Operation::kAllReduce));
+  first.join();
+  ASSERT_TRUE(groups[0]->failure());
+  EXPECT_EQ(groups[0]->failure()->kind, FailureKind::kMismatch);
 }
 
 TEST(SharedThreadsTest, AFailureIsSeenByAll) {
