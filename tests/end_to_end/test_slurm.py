@@ -259,7 +259,7 @@ def test_connections_that_die_are_replaced(slurm):
 
 def test_a_short_cut_is_survived(slurm):
     stop = slurm.launcher.directory + "/stop"
-    with slurm.start(FOUR, "--lease", "30s", *sequence(slurm, "0.05", stop)) as run:
+    with slurm.start(FOUR, "--lease", f"{seconds(15):g}s", *sequence(slurm, "0.05", stop)) as run:
         run.wait_for("count 5", count=4)
         slurm.bed.cut(3)
         time.sleep(seconds(6))

@@ -11,7 +11,7 @@ from launching import BIN, wait_until
 from test_store import TORCH_LIMIT, store_of
 
 WORKER = os.path.join(os.path.dirname(BIN), "children", "store_worker")
-ROUNDS = 60
+ROUNDS = 120  # The last kill comes long before the last round.
 
 
 @pytest.fixture

@@ -65,13 +65,23 @@ def work(r, n):
     ic.all_reduce(array(50_000), async_op=True).wait()
 
 
+def meet_before_init(rank, size, victim, way):
+    """The victim dies when the others, which share this folder, have come and wait."""
+    if rank != victim:
+        open(f"rank{rank}.comes", "w").close()
+        return
+    while sum(name.endswith(".comes") for name in os.listdir()) < size - 1:
+        time.sleep(0.02)
+    time.sleep(float(os.environ.get("IVY_TEST_SLOW", "1")))
+    die(way)
+
+
 def main():
     where, way, *victims = sys.argv[1:]
     rank, size = int(os.environ["IVY_RANK"]), int(os.environ["IVY_WORLD_SIZE"])
     victim = int(victims[0]) if victims else size - 1
-    if where == "init" and rank == victim:
-        time.sleep(2)  # The others have come and wait.
-        die(way)
+    if where == "init":
+        meet_before_init(rank, size, victim, way)
     try:
         ic.init(timeout=60)
         call = globals()[where]
