@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not has_numpy, reason="python3-numpy is not inst
 ONE = ("-n", "3")
 HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "2")
 EACH = ("--fake-hosts", "3", "--nproc_per_node", "1")
-CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "OPENBLAS_NUM_THREADS=1")
+CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "OPENBLAS_NUM_THREADS=1", "-x", f"A_SECOND={seconds(1):g}")
 LIMIT = 90
 
 
