@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "agent/node/control_peer.h"
+#include "agent/node/ending.h"
 #include "agent/node/host_facts.h"
 
 namespace ivy {
@@ -88,6 +89,7 @@ struct ControlServer::Attachment {
   pid_t pid = 0;
   bool is_our_child = false;  // Its end is known by worker_ended().
   bool has_left = false;
+  std::uint64_t left_at_ns = 0;
   bool has_ended = false;
   stream_descriptor pidfd;
   boost::asio::steady_timer timer;
@@ -355,6 +357,7 @@ void ControlServer::on_leave(const ConnectionPointer& connection) {
   Attachment& attachment = *attachments_[*connection->slot];
   if (!attachment.has_left && !attachment.has_ended) {
     attachment.has_left = true;
+    attachment.left_at_ns = monotonic_ns();
     attachment.timer.cancel();
     error_code ignored;
     attachment.pidfd.close(ignored);
@@ -562,10 +565,16 @@ bool ControlServer::is_attached(std::uint32_t rank) const {
   return attachment != nullptr && !attachment->has_left && !attachment->has_ended;
 }
 
-bool ControlServer::has_attached() const {
+bool ControlServer::is_told(std::uint32_t rank) const {
+  const Attachment* const attachment = attachment_of(rank);
+  if (attachment == nullptr || attachment->has_ended) return false;
+  return !attachment->has_left || monotonic_ns() - attachment->left_at_ns < Ending::kWarningNs;
+}
+
+bool ControlServer::has_told() const {
   const std::vector<std::uint32_t>& local = status_.layout().local;
   return std::any_of(local.begin(), local.end(),
-                     [this](std::uint32_t rank) { return is_attached(rank); });
+                     [this](std::uint32_t rank) { return is_told(rank); });
 }
 
 void ControlServer::tell(const News& news) {

@@ -66,7 +66,10 @@ class ControlServer {
 
   // Some process of the rank's worker is attached and has neither left nor ended.
   bool is_attached(std::uint32_t rank) const;
-  bool has_attached() const;
+  // It has heard of a failure that has just happened: it is attached, or was a moment ago (the call
+  // that fails may be ivy_init, which gives up its place with its error).
+  bool is_told(std::uint32_t rank) const;
+  bool has_told() const;
   // Sends Operations.
   void tell_operations(std::uint32_t number);
   // Sends Stalled when an operation has run for so long; once per operation. 0: never.

@@ -14,7 +14,7 @@ void terminate_untold(const Containment& containment,
                       const ControlServer& control) {
   std::set<pid_t> sessions;  // A worker's is named by its first process.
   for (const std::unique_ptr<Worker>& worker : workers)
-    if (is_alive(worker->state()) && !control.is_attached(worker->rank()))
+    if (is_alive(worker->state()) && !control.is_told(worker->rank()))
       sessions.insert(worker->pid());
   if (sessions.empty()) return;
   for (const JobProcess& member : containment.members()) {

@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// CONT and TERM to every worker that is not attached, with all that is still in its session.
+// CONT and TERM to every worker that has not been told, with all that is still in its session.
 void terminate_untold(const Containment& containment,
                       const std::vector<std::unique_ptr<Worker>>& workers,
                       const ControlServer& control);

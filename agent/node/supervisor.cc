@@ -584,7 +584,7 @@ void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, b
   if (reason_.empty()) reason_ = reason;
   // Between two generations nothing runs that could be reported once more.
   if (ending_.reported() && another_may_follow() && !reason_.empty()) return finish();
-  const bool is_told = after_failure && control_.has_attached();
+  const bool is_told = after_failure && control_.has_told();
   ending_.order_stop(grace_ns, monotonic_ns(), is_told ? Ending::kWarningNs : 0);
   schedule_check();
 }

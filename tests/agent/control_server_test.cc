@@ -217,6 +217,17 @@ TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
   EXPECT_EQ(told(1, RankState::kExited), nullptr);
 }
 
+TEST_F(ControlServerTest, WhoLeftAMomentAgoHasBeenTold) {
+  EXPECT_FALSE(server_->has_told());
+  ControlClient client = attached(1);
+  EXPECT_TRUE(server_->is_told(1));
+  EXPECT_TRUE(beside([&] { return client.leave(); }).ok());
+  EXPECT_FALSE(server_->is_attached(1));
+  EXPECT_TRUE(server_->has_told());
+  EXPECT_FALSE(server_->is_told(0));
+  EXPECT_TRUE(pump([&] { return !server_->has_told(); })) << "a rank that has long left is not";
+}
+
 TEST_F(ControlServerTest, ALauncherThatTakesOverHearsWhoseExitIsNoDeath) {
   News nothing;
   EXPECT_FALSE(server_->known(nothing)) << "nobody listens";
