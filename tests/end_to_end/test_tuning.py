@@ -119,7 +119,7 @@ def tuning_of(times):
     run.transports = {"shm": (2, 2)}
     ways = {candidate.way: candidate for candidate in module.CANDIDATES if candidate.aspect == ""}
     for (way, size), rounds in times.items():
-        run.times[(ways.get(way), "all_gather", "shm", False, size)] = rounds
+        run.times[(ways.get(way), "all_gather", "shm", "plain", size)] = rounds
     return [line.split("#")[0].split() for line in run.rows()]
 
 

@@ -4,9 +4,10 @@
     IVY_TUNING_FILE=$PWD/my.table ivyrun -n 8 train.py
 
 Start it as the program itself will be started: with as many ranks on as many hosts, under any launcher.
-Every way is forced for a whole world, the worlds in turn, several rounds; a call's time is the slowest
-rank's. A row is written only where a way's slowest round was faster than the built-in way's fastest, by more
-than --margin in the median, and at two sizes in a row. The table's format: comm/README.md.
+Every way is forced for a whole world, the worlds in turn, several rounds. A call's time is the slowest
+rank's; for stores one pass over the result belongs to it, which pays for what left the caches. A row is
+written only where a way's slowest round was faster than the built-in way's fastest, by more than --margin
+in the median, and at two sizes in a row. The table's format: comm/README.md.
 """
 
 import argparse
@@ -37,9 +38,11 @@ WARM = 3
 class Candidate:
     """One way, forced for every operation that has it."""
 
-    def __init__(self, over, aspect, way, operations=(), least=0, most=1 << 62, registered=False):
+    def __init__(self, over, aspect, way, operations=(), least=0, most=1 << 62):
         self.over, self.aspect, self.way = over, aspect, way
-        self.operations, self.least, self.most, self.registered = operations, least, most, registered
+        self.operations, self.least, self.most = operations, least, most
+        # How a cell is measured: it is compared with the built-in table's of the same kind.
+        self.kind = {".registered": "registered", ".stores": "read"}.get(aspect, "plain")
 
     def text(self):
         return "".join(f"{operation}{self.aspect} any {self.over} 0 {self.way}\n" for operation in self.operations)
@@ -59,7 +62,7 @@ CANDIDATES = (
     Candidate("shm", ".stores", "streaming", tuple(o for o in OPERATIONS if o not in ("reduce_scatter", "scan")),
               least=256 << 10),
     Candidate("shm", ".registered", "copied", ("all_reduce", "reduce_scatter", "broadcast", "all_gather",
-                                               "all_to_all"), registered=True),
+                                               "all_to_all")),
     Candidate("tcp", "", "whole", ("all_reduce",), most=WHOLE_MOST),
     Candidate("tcp", "", "sliced", ("all_reduce",)),
     *(Candidate("tcp", ".piece", way, ("all_reduce", "reduce", "reduce_scatter", "broadcast"), least=256 << 10)
@@ -136,7 +139,7 @@ class Timer:
         check(self.library.ivy_all_reduce(group.handle, IN_PLACE, array, len(values), F64, int(ReduceOp.MAX), None))
         return list(array)
 
-    def samples(self, call, send, changed, count):
+    def samples(self, call, send, changed, count, read):
         """Seconds of each call; the input changes before, so that no cache knows it."""
         comm, barrier, taken = self.group.handle, self.library.ivy_barrier, []
         for index in range(count):
@@ -144,16 +147,22 @@ class Timer:
             barrier(comm, None)
             began = time.perf_counter()
             code = call()
+            read()
             taken.append(time.perf_counter() - began)
             check(code)
         return taken
 
-    def median(self, world, operation, buffers, size):
+    def median(self, world, operation, kind, buffers, size):
         call = self.call(operation, buffers, size)
+        send, receive = buffers.places
         changed = size * (self.group.size if operation in OF_BLOCKS else 1)
-        warm = self.slowest(world, self.samples(call, buffers.places[0], changed, WARM))[-1]
+        result = row_bytes(operation, ".stores", size, self.group.size)
+        # As a program would: to somewhere else.
+        of, to = (send, receive) if operation == "broadcast" else (receive, send)
+        read = (lambda: ctypes.memmove(to, of, result)) if kind == "read" else (lambda: None)
+        warm = self.slowest(world, self.samples(call, send, changed, WARM, read))[-1]
         count = min(1000, max(5, int(self.seconds / max(warm, 1e-7))))
-        return statistics.median(self.slowest(world, self.samples(call, buffers.places[0], changed, count)))
+        return statistics.median(self.slowest(world, self.samples(call, send, changed, count, read)))
 
 
 class Run:
@@ -164,7 +173,7 @@ class Run:
         self.directory = tempfile.mkdtemp(prefix="ivycomm-tune-")
         self.plain = None
         self.transports = {}  # Name: (ranks of a group that is measured, members as the table counts them)
-        self.times = {}  # (candidate or None, operation, over, registered, size): one of each round
+        self.times = {}  # (candidate or None, operation, over, kind, size): one of each round
 
     def init(self, text):
         """A world that has this table. Every rank writes its own file: hosts need not share a directory."""
@@ -215,22 +224,23 @@ class Run:
             for candidate in CANDIDATES:
                 if candidate.over != over or forced not in (None, candidate):
                     continue
-                if candidate.registered and registered is None:
+                if candidate.kind == "registered" and registered is None:
                     registered = Buffers(size, world)
                 for operation, each in self.cells(candidate, group.size):
-                    key = (forced, operation, over, candidate.registered, each)
+                    key = (forced, operation, over, candidate.kind, each)
                     if key in done:
                         continue  # Several candidates are compared with one cell of the built-in table.
                     done.add(key)
-                    buffers = registered if candidate.registered else self.plain
-                    self.times.setdefault(key, []).append(timer.median(world, operation, buffers, each))
+                    buffers = registered if candidate.kind == "registered" else self.plain
+                    took = timer.median(world, operation, candidate.kind, buffers, each)
+                    self.times.setdefault(key, []).append(took)
         if registered is not None:
             registered.free()
         ivycomm.finalize()
 
     def ratio(self, candidate, operation, size):
         """Its median time divided by the built-in way's; 1 where the two cannot be told apart."""
-        own, built_in = (self.times.get((forced, operation, candidate.over, candidate.registered, size))
+        own, built_in = (self.times.get((forced, operation, candidate.over, candidate.kind, size))
                          for forced in (candidate, None))
         if own is None or max(own) >= min(built_in):
             return 1
@@ -274,8 +284,9 @@ class Run:
     def text(self, ranks, hosts):
         shown = "".join(line + "\n" for line in self.rows())
         nothing = "# No way was faster than the built-in one beyond noise.\n"
-        return (f"# Written by python3 -m ivycomm.tune: {ranks} ranks on {hosts} host{'s' if hosts > 1 else ''}, "
-                f"ivycomm {ivycomm.__version__}.\n# operation              members over from   way\n" + (shown or nothing))
+        where = f"{ranks} ranks on {hosts} host{'s' if hosts > 1 else ''}"
+        return (f"# Written by python3 -m ivycomm.tune: {where}, ivycomm {ivycomm.__version__}.\n"
+                f"# operation              members over from   way\n{shown or nothing}")
 
 
 def write_table(path, text):
@@ -339,7 +350,8 @@ def parse(arguments):
     parser.add_argument("--most", type=size_of, default=32 << 20, metavar="BYTES",
                         help="of the larger side of a call; default: 32M")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default: 5")
-    parser.add_argument("--seconds", type=float, default=0.02, metavar="S", help="of each cell and round; default: 0.02")
+    parser.add_argument("--seconds", type=float, default=0.02, metavar="S",
+                        help="of each cell and round; default: 0.02")
     parser.add_argument("--margin", type=float, default=5, metavar="PERCENT",
                         help="what a way must be faster by; default: 5")
     parser.add_argument("--timeout", type=float, default=60, metavar="S", help="of every call; default: 60")
