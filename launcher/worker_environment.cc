@@ -145,6 +145,23 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
   }
 }
 
+// What the supervisor takes away by a prefix (IVY_*), though the table spares it by name: on this
+// host, where all else that the caller has is there already.
+void add_spared(const EnvironmentInputs& inputs, Environment& out) {
+  const auto is_taken_away = [](std::string_view name) {
+    const auto table = env_table();
+    return std::any_of(table.begin(), table.end(), [&](const EnvEntry& entry) {
+      return (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet) &&
+             env_pattern_matches(entry.pattern, name);
+    });
+  };
+  for (const EnvVariable& variable : *inputs.caller) {
+    const EnvRule rule = env_rule(variable.name);
+    if (rule == EnvRule::kScrub || rule == EnvRule::kSet) continue;
+    if (is_taken_away(variable.name)) set_variable(out, variable.name, variable.value);
+  }
+}
+
 // What all workers of this host have in common.
 void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   const JobPlan& plan = *inputs.plan;
@@ -344,7 +361,11 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const HostFacts& facts = answer_of(inputs, host).facts;
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
-  if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
+  if (is_on_this_host(host)) {
+    add_spared(inputs, environment);
+  } else {
+    add_passed_on(inputs, host, environment);
+  }
   add_defaults(inputs, host, environment);
   for (const EnvVariable& variable : inputs.from_files)
     set_variable(environment, variable.name, variable.value);

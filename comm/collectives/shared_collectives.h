@@ -1,11 +1,11 @@
 // Collectives among the members of one host, through shared memory. The same functions serve a
 // communicator on one host and the inner step of one that spans hosts.
 //
-// Sizes decide the way, never time:
+// Sizes decide the way, never time (selector.h has the table):
 //   inline   up to kInlineBytes: the data stand in the entry's line; one exchange;
 //   eager    up to kEagerBytes of what a member shows: one exchange through its eager area;
-//   chunks   larger: slots are filled, reduced in slices by all members, and copied out;
-//   direct   larger: members read each other's own memory, where they can (peer_memory.h): buffers
+//   chunks   slots are filled, reduced in slices by all members, and copied out;
+//   direct   members read each other's own memory, where they can (peer_memory.h): buffers
 //            that are all registered (all_reduce, reduce_scatter, all_gather, all_to_all,
 //            broadcast), else through the kernel (all_gather, all_to_all, in a range of sizes).
 //            Every entry tells where its buffers are, so that all choose the same way. Nobody

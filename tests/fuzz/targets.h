@@ -24,6 +24,7 @@ void peer_frames(std::string_view bytes);
 void peer_messages(std::string_view bytes);
 void flight_record(std::string_view bytes);
 void stack_text(std::string_view bytes);
+void tuning_table(std::string_view bytes);
 
 struct Target {
   const char* name;  // And its folder in corpus/.
@@ -43,6 +44,7 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"peer_messages", peer_messages},
     {"flight_record", flight_record},
     {"stack_text", stack_text},
+    {"tuning_table", tuning_table},
 #ifdef IVY_FUZZ_LOG
     {"write_ahead_log", write_ahead_log},
 #endif

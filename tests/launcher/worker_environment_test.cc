@@ -162,6 +162,21 @@ TEST(WorkerEnvironmentTest, OnThisHostOnlyDifferencesTravel) {
   EXPECT_EQ(value(worker, "RANK"), "0");
 }
 
+// What the table spares by name within a prefix that the supervisor takes away.
+TEST(WorkerEnvironmentTest, WhatIsSparedByNameStaysOnThisHost) {
+  for (const char* carrier : {"local", "ssh"}) {
+    Job job(carrier, 1);
+    for (const char* name : {"IVY_TUNING_FILE", "IVY_LIBRARY", "IVY_HOSTS", "IVY_RANK"})
+      set_variable(job.caller, name, "/mine");
+    const Environment worker = job.worker();
+    const bool is_here = std::string_view(carrier) == "local";
+    EXPECT_EQ(value(worker, "IVY_TUNING_FILE"), "/mine");
+    EXPECT_EQ(value(worker, "IVY_LIBRARY"), is_here ? "/mine" : "(unset)");
+    EXPECT_EQ(value(worker, "IVY_HOSTS"), "(unset)");
+    EXPECT_EQ(value(worker, "IVY_RANK"), "0");
+  }
+}
+
 TEST(WorkerEnvironmentTest, ForeignRanksAreUnsetBeforeOursAreSet) {
   Job job("local", 1);
   const HostPlan plan = job.host_plan();
