@@ -62,6 +62,7 @@ constexpr Reason kReasons[] = {
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
     {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
 
 bool matches(std::string_view pattern, const std::string& name) {

@@ -152,6 +152,8 @@ constexpr EnvEntry kTable[] = {
     {"TZ", kAllow, "local time"},
     {"NO_COLOR", kAllow, "programs that colour their output"},
     {"FORCE_COLOR", kAllow, "programs that colour their output"},
+    {"NCCL_RAS_ADDR", kAllow, "NCCL: where `ncclras -h` asks for the job's health"},
+    {"NCCL_DEBUG_FILE", kAllow, "NCCL: its warnings; the job's directory, unless NCCL_DEBUG is set"},
     {"NCCL_*", kAllow, "NCCL"},
     {"RCCL_*", kAllow, "RCCL"},
     {"UCX_*", kAllow, "UCX"},

@@ -75,6 +75,8 @@ std::map<std::string, std::string> nccl_variables() {
 
 void add_host(RankFacts& facts) {
   facts.machine = first_line_of("/proc/sys/kernel/random/boot_id");
+  std::error_code unknown;
+  facts.network = std::filesystem::read_symlink("/proc/self/ns/net", unknown).string();
   facts.interfaces = interfaces();
   facts.variables = nccl_variables();
   const char* const shares = std::getenv("IVY_OVERSUBSCRIBE");

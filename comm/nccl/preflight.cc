@@ -140,14 +140,14 @@ bool spans_machines(const Ranks& ranks) {
 void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
   for (const RankFacts& rank : ranks) {
     const std::string wanted = variable(rank, "NCCL_SOCKET_IFNAME");
-    const std::optional<Interface> chosen = choose_interface(rank.interfaces, wanted);
+    const std::optional<Interface> chosen = interface_of(rank);
     if (!chosen) {
       found.push_back(finding_about(
           rank,
           wanted.empty() ? "has no network interface that NCCL can use"
                          : "NCCL_SOCKET_IFNAME=" + wanted + " names none of its interfaces",
           "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
-    } else if (spans_machines(ranks) &&
+    } else if (spans_networks(ranks) &&
                (chosen->name == "lo" || chosen->name.starts_with("docker"))) {
       found.push_back(
           finding_about(rank,
@@ -252,6 +252,32 @@ std::optional<Interface> choose_interface(const std::vector<Interface>& interfac
   return std::nullopt;
 }
 
+std::optional<Interface> interface_of(const RankFacts& rank) {
+  return choose_interface(rank.interfaces, variable(rank, "NCCL_SOCKET_IFNAME"));
+}
+
+bool is_same_network(const RankFacts& left, const RankFacts& right) {
+  return left.machine == right.machine && left.network == right.network;
+}
+
+bool spans_networks(const std::vector<RankFacts>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const RankFacts& rank) { return !is_same_network(rank, ranks[0]); });
+}
+
+std::string unreachable_text(const RankFacts& peer, const Interface& interface,
+                             const std::string& why) {
+  return "cannot reach " + interface.address + " (" + interface.name + "), where NCCL of " +
+         name_of(peer) + " will listen: " + why;
+}
+
+Finding unreachable_finding(const RankFacts& rank, const std::string& text) {
+  return finding_about(
+      rank, text,
+      "set NCCL_SOCKET_IFNAME to an interface of a network that all hosts share (" +
+          names_of(rank.interfaces) + "), or open the firewall between them");
+}
+
 std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   std::vector<Finding> found;
   if (ranks.empty()) return found;
@@ -324,9 +350,9 @@ std::pair<std::string, std::string> cut(const std::string& text) {
 
 bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
   std::map<std::string_view, std::string*> texts = {
-      {"host", &facts.host},       {"machine", &facts.machine},     {"trouble", &facts.trouble},
-      {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path}, {"uuid", &facts.uuid},
-      {"bus", &facts.bus}};
+      {"host", &facts.host},       {"machine", &facts.machine}, {"network", &facts.network},
+      {"trouble", &facts.trouble}, {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path},
+      {"uuid", &facts.uuid},       {"bus", &facts.bus}};
   if (const auto text = texts.find(name); text != texts.end()) {
     *text->second = value;
     return true;
@@ -335,6 +361,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "pid") return read_number(value, facts.pid);
   if (name == "nccl_version") return read_number(value, facts.nccl_version);
   if (name == "driver_version") return read_number(value, facts.driver_version);
+  if (name == "probe_port") return read_number(value, facts.probe_port);
   if (name == "shm") return read_number(value, facts.shared_memory_free);
   if (name == "memlock") return read_number(value, facts.locked_memory_limit);
   if (name == "stack") return read_number(value, facts.stack_limit);
@@ -353,6 +380,8 @@ std::string encode(const RankFacts& facts) {
   lines.add("host", facts.host);
   lines.add("pid", static_cast<std::uint64_t>(facts.pid));
   lines.add("machine", facts.machine);
+  lines.add("network", facts.network);
+  lines.add("probe_port", facts.probe_port);
   lines.add("trouble", facts.trouble);
   lines.add("fix", facts.trouble_fix);
   lines.add("nccl_version", static_cast<std::uint64_t>(facts.nccl_version));

@@ -5,7 +5,11 @@
 //
 //   <key>/begun/R     rank R loads its libraries
 //   <key>/facts/R     rank R is ready, and what it is
-//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), or how many ids
+//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "probe", or how many ids
+//   <key>/reach/R     after "probe", which is for ranks in several networks: whom rank R cannot
+//   reach
+//                     (interface_probe.h); " ": nobody
+//   <key>/after_probe rank 0's word then
 //   <key>/id/K        the unique id of root K
 //   <key>/done/R      rank R's init has ended well
 //

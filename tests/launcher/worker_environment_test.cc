@@ -216,6 +216,16 @@ TEST(WorkerEnvironmentTest, InterfacesOnlyOnSeveralHostsAndOnlyWhenUnset) {
   EXPECT_EQ(value(alone.worker(), "GLOO_SOCKET_IFNAME"), "(unset)");
 }
 
+TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
+  Job job;
+  job.plan.job_id = "00fffe00000000000000000000000000";
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.1.2.1:28028");
+  job.plan.job_id = "fdFD10aa000000000000000000000000";
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.254.254.17:28028");
+  job.caller.push_back({"NCCL_RAS_ADDR", "localhost:5"});
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "localhost:5");
+}
+
 TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);
