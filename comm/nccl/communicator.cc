@@ -247,7 +247,9 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     }
     if (std::optional<Failure> failure = connect(ready.ids, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
-        set_text(*failure, failure->text + who_is_not_done(options));
+        const std::string warning = own_nccl_warning();
+        set_text(*failure, failure->text + who_is_not_done(options) +
+                               (warning.empty() ? "" : "; NCCL says: " + warning));
       }
       return failure;
     }

@@ -16,6 +16,11 @@ using Ranks = std::vector<RankFacts>;
 constexpr std::uint64_t kSharedMemoryEach = 16ULL << 20;
 // Less than this and verbs cannot register NCCL's buffers.
 constexpr std::uint64_t kLockedMemoryLeast = 64ULL << 20;
+// The program's own and the devices' files; a ring's and a tree's connections of each rank.
+constexpr std::uint64_t kOpenFilesLeast = 64;
+constexpr std::uint64_t kOpenFilesEach = 2;
+// Hangs in init where hosts have different numbers of ranks, unless NVLS is off (nccl 2385).
+constexpr int kUnevenHangs = 23102;
 // The messages that NCCL's bootstrap sends before it compares versions changed with these.
 constexpr int kBootstrapChanges[] = {22300, 22900};
 
@@ -215,12 +220,42 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
           "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity (in a container: --ulimit "
           "memlock=-1)"));
     }
+    const std::uint64_t files = kOpenFilesLeast + kOpenFilesEach * ranks.size();
+    if (rank.open_files_limit < files) {
+      found.push_back(finding_about(
+          rank,
+          "may open only " + std::to_string(rank.open_files_limit) + " files, and connections of " +
+              std::to_string(ranks.size()) + " ranks take about " + std::to_string(files),
+          "raise it: ulimit -n 65536, LimitNOFILE=65536 (in a container: --ulimit nofile=65536)"));
+    }
     if (rank.stack_limit == ~0ULL) {
       found.push_back(finding_about(
           rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
           "ulimit -s 8192 before the job"));
       found.back().kind = Finding::Kind::kWarning;
     }
+  }
+}
+
+// What is known of single versions.
+void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
+  std::map<std::string, std::vector<const RankFacts*>> by_machine;
+  for (const RankFacts& rank : ranks) by_machine[rank.machine].push_back(&rank);
+  const std::size_t usual = by_machine.begin()->second.size();
+  for (const auto& [machine, there] : by_machine) {
+    const RankFacts& rank = *there.front();
+    if (there.size() == usual || rank.nccl_version != kUnevenHangs) continue;
+    if (variable(rank, "NCCL_NVLS_ENABLE") == "0") continue;
+    found.push_back(finding_about(rank,
+                                  "NCCL " + version_text(rank.nccl_version) +
+                                      " is known to hang where hosts have different "
+                                      "numbers of ranks (" +
+                                      std::to_string(there.size()) + " here, " +
+                                      std::to_string(usual) + " on " +
+                                      by_machine.begin()->second.front()->host + ")",
+                                  "set NCCL_NVLS_ENABLE=0 on all ranks, or use another version"));
+    found.back().kind = Finding::Kind::kWarning;
+    return;
   }
 }
 
@@ -287,6 +322,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
     find_version_skew(ranks, found);
     find_shared_devices(ranks, found);
     find_limits(ranks, found);
+    find_known_bad(ranks, found);
     find_interfaces(ranks, found);
     find_divergence(ranks, found);
   }
@@ -364,6 +400,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "probe_port") return read_number(value, facts.probe_port);
   if (name == "shm") return read_number(value, facts.shared_memory_free);
   if (name == "memlock") return read_number(value, facts.locked_memory_limit);
+  if (name == "open_files") return read_number(value, facts.open_files_limit);
   if (name == "stack") return read_number(value, facts.stack_limit);
   if (name == "infiniband") facts.has_infiniband = value == "1";
   if (name == "shares") facts.shares_devices = value == "1";
@@ -398,6 +435,7 @@ std::string encode(const RankFacts& facts) {
   lines.add("shm", facts.shared_memory_free);
   lines.add("memlock", facts.locked_memory_limit);
   lines.add("stack", facts.stack_limit);
+  lines.add("open_files", facts.open_files_limit);
   return lines.text();
 }
 

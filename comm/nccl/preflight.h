@@ -44,6 +44,7 @@ struct RankFacts {
   std::uint64_t shared_memory_free = 0;       // Bytes of /dev/shm.
   std::uint64_t locked_memory_limit = ~0ULL;  // ~0: none, also below.
   std::uint64_t stack_limit = 8 << 20;
+  std::uint64_t open_files_limit = ~0ULL;
 };
 
 struct Finding {

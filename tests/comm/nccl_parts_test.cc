@@ -105,6 +105,10 @@ const PreflightCase kCases[] = {
      },
      2,
      {"may lock only 64 KiB", "ulimit -l unlimited"}},
+    {"open files",
+     [](auto& ranks) { ranks[3].open_files_limit = 64; },
+     3,
+     {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
     {"stack",
      [](auto& ranks) { ranks[0].stack_limit = ~0ULL; },
      0,
@@ -127,6 +131,20 @@ TEST(PreflightTest, NamesRankHostCauseAndFix) {
       EXPECT_NE(all.find(part), std::string::npos) << part << " is not in: " << all;
     }
   }
+}
+
+TEST(PreflightTest, AVersionThatHangsOnUnevenHostsIsWarnedOf) {
+  std::vector<RankFacts> ranks = four();
+  for (RankFacts& rank : ranks) rank.nccl_version = 23102;
+  EXPECT_TRUE(compare_ranks(ranks).empty());
+  ranks.pop_back();
+  const std::vector<Finding> findings = compare_ranks(ranks);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, Finding::Kind::kWarning);
+  EXPECT_EQ(findings[0].rank, 2);
+  EXPECT_NE(findings[0].text.find("(1 here, 2 on node1)"), std::string::npos) << findings[0].text;
+  for (RankFacts& rank : ranks) rank.variables["NCCL_NVLS_ENABLE"] = "0";
+  EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
 TEST(PreflightTest, WhatMayDifferMayDiffer) {
