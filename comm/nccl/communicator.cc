@@ -206,6 +206,7 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   options.key = options_.key;
   options.store = options_.store;
   options.rank_names = options_.rank_names;
+  options.spans_hosts = options_.spans_hosts;
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
   deadline.since();

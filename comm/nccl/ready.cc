@@ -123,7 +123,7 @@ class Meeting {
   Ready run(const RankFacts& facts) {
     own_ = facts;
     const std::optional<Interface> chosen = interface_of(own_);
-    if (chosen) own_.probe_port = listener_.listen_at(chosen->address);
+    if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
     // set, not set_once: a lost answer may be asked for again, and the value is the same.
     const Result<void> told =
         store_.set(key("facts/" + std::to_string(options_.rank)), encode(own_));

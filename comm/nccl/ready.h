@@ -38,6 +38,7 @@ struct ReadyOptions {
   std::string key;                      // Prefix of the keys.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  bool spans_hosts = false;             // Then this rank listens for its neighbours' probes.
   std::int32_t rank = 0;
   bool can_scale = false;  // This rank's NCCL takes several ids.
   std::function<Result<UniqueId>()> make_id;
