@@ -72,6 +72,7 @@ nccl::DeviceCommunicatorOptions Communicator::device_options() {
   options.store = size() > 1 ? job_.store() : nullptr;
   for (const Seat& seat : seats_) {
     options.rank_names.push_back(name_of_rank(seat.world_rank, seat.host_name, seat.pid));
+    options.spans_hosts = options.spans_hosts || seat.host_name != seats_.front().host_name;
   }
   options.rank = rank_;
   options.host = seats_[static_cast<std::size_t>(rank_)].host_name;

@@ -62,6 +62,7 @@ constexpr Reason kReasons[] = {
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
     {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
 
 bool matches(std::string_view pattern, const std::string& name) {
@@ -127,6 +128,18 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
   for (const char* name :
        {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX", "TORCHELASTIC_ERROR_FILE"})
     rows.push_back({std::string(name) + "=...", reader_of(name), "set on the host"});
+  const Environment sent = environment_of_spec(plan, spec);
+  const auto is_said = [&](const char* name) {
+    return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
+  };
+  const bool says_debug = is_said("NCCL_DEBUG") || is_said("NCCL_DEBUG_FILE");
+  for (const char* name :
+       {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_TEMP_FILE",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "NCCL_DEBUG", "NCCL_DEBUG_FILE"}) {
+    if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
+    rows.push_back({std::string(name) + "=...", reader_of(name),
+                    "for ivyctl stack and why; set on the host, because nobody has set it"});
+  }
   return "rank " + std::to_string(spec.rank()) + " on " + host + ":\n" + text_columns(rows);
 }
 

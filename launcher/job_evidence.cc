@@ -7,6 +7,7 @@
 
 #include "launcher/clock.h"
 #include "launcher/diagnostic.h"
+#include "launcher/folded_ranks.h"
 #include "launcher/rank_names.h"
 
 namespace ivy {
@@ -44,6 +45,20 @@ std::string joined_lines(const std::vector<std::string>& lines) {
   return text;
 }
 
+// "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
+void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
+                  std::vector<std::string>& lines) {
+  constexpr std::size_t kMaxWarnings = 8;
+  std::size_t said = 0;
+  for (const auto& [text, ranks] : warnings) {
+    if (++said > kMaxWarnings) break;
+    lines.push_back((ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks) +
+                    ": NCCL says: " + text);
+  }
+  if (warnings.size() > kMaxWarnings)
+    lines.push_back("and " + std::to_string(warnings.size() - kMaxWarnings) + " more warnings");
+}
+
 }  // namespace
 
 struct JobEvidence::Open {
@@ -52,6 +67,7 @@ struct JobEvidence::Open {
   std::map<std::size_t, std::string> names;     // Of hosts that have not answered.
   std::map<std::size_t, std::string> received;  // Of their answers so far.
   std::uint32_t world = 0;
+  std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and whose.
   Answer answer;
   Done done;
   boost::asio::steady_timer timer;
@@ -120,6 +136,7 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
   if (!stacks.evidence.ParseFromString(bytes)) return;
   for (RankEvidence& rank : *stacks.evidence.mutable_ranks()) {
     const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
+    if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
     if (!rank.flight_note().empty()) open.answer.notes.push_back(who + rank.flight_note());
     if (rank.flight_record().empty()) continue;
     Result<FlightRecord> record = read_flight_record(rank.flight_record());
@@ -143,6 +160,7 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   if (open->answer.lines.empty())
     if (std::string line = collective_line(open->answer.hosts); !line.empty())
       open->answer.lines.push_back(std::move(line));
+  add_warnings(open->warnings, open->answer.lines);
   for (const std::string& note : open->answer.notes) open->answer.lines.push_back(note);
   open->done(open->answer);
 }

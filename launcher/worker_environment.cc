@@ -117,9 +117,26 @@ void set_default(const EnvironmentInputs& inputs, Environment& out, const std::s
   set_variable(out, name, value);
 }
 
+// Where NCCL (2.24) answers questions about its health: its default is one port for all jobs of a
+// host. Every job takes that port of a loopback address of its own, by its id; other programs'
+// ports are on none of them, and only this host reaches it.
+std::string ras_address(const std::string& job_id) {
+  constexpr int kPort = 28028;
+  const auto part = [&job_id](std::size_t at) {
+    unsigned value = 0;
+    for (const char digit : std::string_view(job_id).substr(std::min(at, job_id.size()), 2))
+      value =
+          value * 16 + static_cast<unsigned>(digit > '9' ? (digit | 32) - 'a' + 10 : digit - '0');
+    // Without 127.0, where everybody is, and the ends of a network.
+    return std::to_string(1 + value % 254);
+  };
+  return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
+}
+
 void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   set_default(inputs, out, "PYTHONUNBUFFERED", "1");
   set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  set_default(inputs, out, "NCCL_RAS_ADDR", ras_address(inputs.plan->job_id));
   if (inputs.options->oversubscribe) set_default(inputs, out, "IVY_OVERSUBSCRIBE", "1");
   const std::size_t cores = answer_of(inputs, host).facts.cores();
   set_default(inputs, out, "OMP_NUM_THREADS",

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 
@@ -74,21 +75,6 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   return errno_error(Code::kUnavailable, path, error);
 }
 
-}  // namespace
-
-bool add_python_hook(Environment& environment, const JobDirectory& directory) {
-  const std::string folder = directory.path + "/python";
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  if (!write_file(folder + "/sitecustomize.py", kHook).ok()) return false;
-  append_package(environment, folder);
-  return true;
-}
-
-std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
-                       std::uint32_t rank) {
-  return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
-}
-
 void add_flight_variables(Environment& environment, const JobDirectory& directory,
                           std::uint32_t generation) {
   // torch appends the rank, to the pipe's name ".pipe" too.
@@ -106,6 +92,56 @@ void add_flight_variables(Environment& environment, const JobDirectory& director
   }
   if (!is_set(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"))
     set_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", stem);
+}
+
+void add_nccl_variables(Environment& environment, const JobDirectory& directory,
+                        std::uint32_t generation) {
+  if (is_set(environment, "NCCL_DEBUG") || is_set(environment, "NCCL_DEBUG_FILE")) return;
+  set_variable(environment, "NCCL_DEBUG", "WARN");
+  set_variable(environment, "NCCL_DEBUG_FILE",
+               directory.path + "/nccl-" + std::to_string(generation) + "-%p");
+}
+
+}  // namespace
+
+bool add_python_hook(Environment& environment, const JobDirectory& directory) {
+  const std::string folder = directory.path + "/python";
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  if (!write_file(folder + "/sitecustomize.py", kHook).ok()) return false;
+  append_package(environment, folder);
+  return true;
+}
+
+std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
+                       std::uint32_t rank) {
+  return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
+}
+
+void add_evidence_variables(Environment& environment, const JobDirectory& directory,
+                            std::uint32_t generation) {
+  add_flight_variables(environment, directory, generation);
+  add_nccl_variables(environment, directory, generation);
+}
+
+std::string last_nccl_warning(const Environment& environment, pid_t pid) {
+  constexpr off_t kTail = 16 << 10;
+  constexpr std::size_t kLongest = 300;
+  constexpr std::string_view kMark = "NCCL WARN ";
+  constexpr std::string_view kPid = "%p";
+  const std::string* pattern = find_variable(environment, "NCCL_DEBUG_FILE");
+  if (pattern == nullptr || !pattern->ends_with(kPid)) return "";
+  const std::string path = pattern->substr(0, pattern->size() - kPid.size()) + std::to_string(pid);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return "";
+  const off_t size = lseek(fd, 0, SEEK_END);
+  std::string text(static_cast<std::size_t>(std::clamp<off_t>(size, 0, kTail)), '\0');
+  const ssize_t count = pread(fd, text.data(), text.size(), std::max<off_t>(size - kTail, 0));
+  close(fd);
+  text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  const std::size_t at = text.rfind(kMark);
+  if (at == std::string::npos) return "";
+  text.erase(0, at + kMark.size());
+  return text.substr(0, std::min(text.find('\n'), kLongest));
 }
 
 }  // namespace ivy

@@ -8,6 +8,8 @@
 // Thread: the supervisor's.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "agent/node/job_directory.h"
@@ -28,11 +30,15 @@ bool add_python_hook(Environment& environment, const JobDirectory& directory);
 // Where the hook lets a worker's process write; it appends ".PID" itself.
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation, std::uint32_t rank);
 
-// What torch's flight recorder is told, each only where the worker's environment does not say
-// otherwise: how much it keeps, where it dumps on a watchdog's timeout, and the pipe by which it is
-// asked for a dump. Old names of the same are respected. (Of two names for one thing torch warns
-// about the older, so that one is only set where the warning comes with a dump.)
-void add_flight_variables(Environment& environment, const JobDirectory& directory,
-                          std::uint32_t generation);
+// What lets torch and NCCL leave evidence in the job's directory, each only where the worker's
+// environment does not say otherwise. torch's flight recorder: how much it keeps, where it dumps on
+// a watchdog's timeout, and the pipe by which it is asked for a dump. Old names of the same are
+// respected. (Of two names for one thing torch warns about the older, so that one is only set where
+// the warning comes with a dump.) NCCL's warnings, which it keeps to itself unless asked: one file
+// for each process; nothing where anything is said of NCCL_DEBUG or NCCL_DEBUG_FILE.
+void add_evidence_variables(Environment& environment, const JobDirectory& directory,
+                            std::uint32_t generation);
+// What that process's NCCL has warned of last; empty: nothing. At most 300 bytes.
+std::string last_nccl_warning(const Environment& environment, pid_t pid);
 
 }  // namespace ivy

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -171,6 +172,9 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   close_others_on_exec();
   raise_limit(RLIMIT_MEMLOCK);
   raise_limit(RLIMIT_NOFILE);
+  // Yama's ptrace_scope 1 lets parents alone attach: so may now whom our parent starts, which are
+  // the debuggers that are asked where this process hangs. Kernels without Yama refuse; no harm.
+  call(SYS_prctl, PR_SET_PTRACER, call(SYS_getppid));
   result = call(SYS_chdir, plan.working_directory);
   if (result != 0) give_up(plan, ChildStep::kChdir, result);
   unblock_signals();

@@ -109,6 +109,7 @@ class Look {
                       subject_.rank);
       if (!flight_->begin(now_ns, subject_.lives)) flight_.reset();
     }
+    evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
     if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
     file_ =

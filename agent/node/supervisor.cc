@@ -331,7 +331,7 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
   append_package(group.environment, own_package(program_directory()));
-  add_flight_variables(group.environment, start_.directory, plan.generation());
+  add_evidence_variables(group.environment, start_.directory, plan.generation());
   group.python_hook = plan.python_hook() && add_python_hook(group.environment, start_.directory);
   return group;
 }

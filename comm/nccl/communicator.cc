@@ -206,6 +206,7 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   options.key = options_.key;
   options.store = options_.store;
   options.rank_names = options_.rank_names;
+  options.spans_hosts = options_.spans_hosts;
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
   deadline.since();
@@ -247,7 +248,9 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     }
     if (std::optional<Failure> failure = connect(ready.ids, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
-        set_text(*failure, failure->text + who_is_not_done(options));
+        const std::string warning = own_nccl_warning();
+        set_text(*failure, failure->text + who_is_not_done(options) +
+                               (warning.empty() ? "" : "; NCCL says: " + warning));
       }
       return failure;
     }

@@ -45,6 +45,7 @@ struct DeviceCommunicatorOptions {
   std::string key;                      // Prefix of its keys in the store.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  bool spans_hosts = false;             // Pretended ones count.
   std::int32_t rank = 0;
   std::string host;
   std::chrono::nanoseconds timeout{0};  // Of what is enqueued.

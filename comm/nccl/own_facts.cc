@@ -7,11 +7,13 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
@@ -75,6 +77,8 @@ std::map<std::string, std::string> nccl_variables() {
 
 void add_host(RankFacts& facts) {
   facts.machine = first_line_of("/proc/sys/kernel/random/boot_id");
+  std::error_code unknown;
+  facts.network = std::filesystem::read_symlink("/proc/self/ns/net", unknown).string();
   facts.interfaces = interfaces();
   facts.variables = nccl_variables();
   const char* const shares = std::getenv("IVY_OVERSUBSCRIBE");
@@ -88,6 +92,7 @@ void add_host(RankFacts& facts) {
   }
   facts.locked_memory_limit = limit_of(RLIMIT_MEMLOCK);
   facts.stack_limit = limit_of(RLIMIT_STACK);
+  facts.open_files_limit = limit_of(RLIMIT_NOFILE);
 }
 
 void add_trouble(RankFacts& facts, const Error& error) {
@@ -124,6 +129,31 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();
   return facts;
+}
+
+std::string own_nccl_warning() {
+  constexpr std::size_t kLongest = 160;  // A failure's text has 512 bytes.
+  constexpr std::string_view kMark = "NCCL WARN ";
+  const char* const pattern = std::getenv("NCCL_DEBUG_FILE");
+  if (pattern == nullptr) return "";
+  std::string path = pattern;
+  char host[HOST_NAME_MAX + 1] = {};
+  gethostname(host, HOST_NAME_MAX);
+  for (const auto& [sign, value] :
+       {std::pair<std::string, std::string>("%p", std::to_string(getpid())),
+        std::pair<std::string, std::string>("%h", host)}) {
+    if (const std::size_t at = path.find(sign); at != std::string::npos)
+      path.replace(at, sign.size(), value);
+  }
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return "";
+  std::ifstream file(path);
+  std::string found;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t at = line.find(kMark);
+    if (at != std::string::npos) found = line.substr(at + kMark.size(), kLongest);
+  }
+  return found;
 }
 
 }  // namespace ivy::comm::nccl

@@ -16,6 +16,11 @@ using Ranks = std::vector<RankFacts>;
 constexpr std::uint64_t kSharedMemoryEach = 16ULL << 20;
 // Less than this and verbs cannot register NCCL's buffers.
 constexpr std::uint64_t kLockedMemoryLeast = 64ULL << 20;
+// The program's own and the devices' files; a ring's and a tree's connections of each rank.
+constexpr std::uint64_t kOpenFilesLeast = 64;
+constexpr std::uint64_t kOpenFilesEach = 2;
+// Hangs in init where hosts have different numbers of ranks, unless NVLS is off (nccl 2385).
+constexpr int kUnevenHangs = 23102;
 // The messages that NCCL's bootstrap sends before it compares versions changed with these.
 constexpr int kBootstrapChanges[] = {22300, 22900};
 
@@ -140,14 +145,14 @@ bool spans_machines(const Ranks& ranks) {
 void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
   for (const RankFacts& rank : ranks) {
     const std::string wanted = variable(rank, "NCCL_SOCKET_IFNAME");
-    const std::optional<Interface> chosen = choose_interface(rank.interfaces, wanted);
+    const std::optional<Interface> chosen = interface_of(rank);
     if (!chosen) {
       found.push_back(finding_about(
           rank,
           wanted.empty() ? "has no network interface that NCCL can use"
                          : "NCCL_SOCKET_IFNAME=" + wanted + " names none of its interfaces",
           "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
-    } else if (spans_machines(ranks) &&
+    } else if (spans_networks(ranks) &&
                (chosen->name == "lo" || chosen->name.starts_with("docker"))) {
       found.push_back(
           finding_about(rank,
@@ -215,12 +220,42 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
           "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity (in a container: --ulimit "
           "memlock=-1)"));
     }
+    const std::uint64_t files = kOpenFilesLeast + kOpenFilesEach * ranks.size();
+    if (rank.open_files_limit < files) {
+      found.push_back(finding_about(
+          rank,
+          "may open only " + std::to_string(rank.open_files_limit) + " files, and connections of " +
+              std::to_string(ranks.size()) + " ranks take about " + std::to_string(files),
+          "raise it: ulimit -n 65536, LimitNOFILE=65536 (in a container: --ulimit nofile=65536)"));
+    }
     if (rank.stack_limit == ~0ULL) {
       found.push_back(finding_about(
           rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
           "ulimit -s 8192 before the job"));
       found.back().kind = Finding::Kind::kWarning;
     }
+  }
+}
+
+// What is known of single versions.
+void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
+  std::map<std::string, std::vector<const RankFacts*>> by_machine;
+  for (const RankFacts& rank : ranks) by_machine[rank.machine].push_back(&rank);
+  const std::size_t usual = by_machine.begin()->second.size();
+  for (const auto& [machine, there] : by_machine) {
+    const RankFacts& rank = *there.front();
+    if (there.size() == usual || rank.nccl_version != kUnevenHangs) continue;
+    if (variable(rank, "NCCL_NVLS_ENABLE") == "0") continue;
+    found.push_back(finding_about(rank,
+                                  "NCCL " + version_text(rank.nccl_version) +
+                                      " is known to hang where hosts have different "
+                                      "numbers of ranks (" +
+                                      std::to_string(there.size()) + " here, " +
+                                      std::to_string(usual) + " on " +
+                                      by_machine.begin()->second.front()->host + ")",
+                                  "set NCCL_NVLS_ENABLE=0 on all ranks, or use another version"));
+    found.back().kind = Finding::Kind::kWarning;
+    return;
   }
 }
 
@@ -252,6 +287,32 @@ std::optional<Interface> choose_interface(const std::vector<Interface>& interfac
   return std::nullopt;
 }
 
+std::optional<Interface> interface_of(const RankFacts& rank) {
+  return choose_interface(rank.interfaces, variable(rank, "NCCL_SOCKET_IFNAME"));
+}
+
+bool is_same_network(const RankFacts& left, const RankFacts& right) {
+  return left.machine == right.machine && left.network == right.network;
+}
+
+bool spans_networks(const std::vector<RankFacts>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [&](const RankFacts& rank) { return !is_same_network(rank, ranks[0]); });
+}
+
+std::string unreachable_text(const RankFacts& peer, const Interface& interface,
+                             const std::string& why) {
+  return "cannot reach " + interface.address + " (" + interface.name + "), where NCCL of " +
+         name_of(peer) + " will listen: " + why;
+}
+
+Finding unreachable_finding(const RankFacts& rank, const std::string& text) {
+  return finding_about(
+      rank, text,
+      "set NCCL_SOCKET_IFNAME to an interface of a network that all hosts share (" +
+          names_of(rank.interfaces) + "), or open the firewall between them");
+}
+
 std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   std::vector<Finding> found;
   if (ranks.empty()) return found;
@@ -261,6 +322,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
     find_version_skew(ranks, found);
     find_shared_devices(ranks, found);
     find_limits(ranks, found);
+    find_known_bad(ranks, found);
     find_interfaces(ranks, found);
     find_divergence(ranks, found);
   }
@@ -324,9 +386,9 @@ std::pair<std::string, std::string> cut(const std::string& text) {
 
 bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
   std::map<std::string_view, std::string*> texts = {
-      {"host", &facts.host},       {"machine", &facts.machine},     {"trouble", &facts.trouble},
-      {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path}, {"uuid", &facts.uuid},
-      {"bus", &facts.bus}};
+      {"host", &facts.host},       {"machine", &facts.machine}, {"network", &facts.network},
+      {"trouble", &facts.trouble}, {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path},
+      {"uuid", &facts.uuid},       {"bus", &facts.bus}};
   if (const auto text = texts.find(name); text != texts.end()) {
     *text->second = value;
     return true;
@@ -335,8 +397,10 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "pid") return read_number(value, facts.pid);
   if (name == "nccl_version") return read_number(value, facts.nccl_version);
   if (name == "driver_version") return read_number(value, facts.driver_version);
+  if (name == "probe_port") return read_number(value, facts.probe_port);
   if (name == "shm") return read_number(value, facts.shared_memory_free);
   if (name == "memlock") return read_number(value, facts.locked_memory_limit);
+  if (name == "open_files") return read_number(value, facts.open_files_limit);
   if (name == "stack") return read_number(value, facts.stack_limit);
   if (name == "infiniband") facts.has_infiniband = value == "1";
   if (name == "shares") facts.shares_devices = value == "1";
@@ -353,6 +417,8 @@ std::string encode(const RankFacts& facts) {
   lines.add("host", facts.host);
   lines.add("pid", static_cast<std::uint64_t>(facts.pid));
   lines.add("machine", facts.machine);
+  lines.add("network", facts.network);
+  lines.add("probe_port", facts.probe_port);
   lines.add("trouble", facts.trouble);
   lines.add("fix", facts.trouble_fix);
   lines.add("nccl_version", static_cast<std::uint64_t>(facts.nccl_version));
@@ -369,6 +435,7 @@ std::string encode(const RankFacts& facts) {
   lines.add("shm", facts.shared_memory_free);
   lines.add("memlock", facts.locked_memory_limit);
   lines.add("stack", facts.stack_limit);
+  lines.add("open_files", facts.open_files_limit);
   return lines.text();
 }
 

@@ -25,6 +25,8 @@ struct RankFacts {
   std::string host;       // Its name, in messages.
   std::int32_t pid = 0;
   std::string machine;  // Boot id: equal where devices and /dev/shm are shared.
+  std::string
+      network;  // Its network namespace: in another one, also of this machine, is another lo.
   // What this rank alone has found wrong, and what to do: no driver, the wrong library ...
   std::string trouble;
   std::string trouble_fix;
@@ -35,12 +37,14 @@ struct RankFacts {
   std::string uuid;  // Of its device.
   std::string bus;
   std::vector<Interface> interfaces;             // In the system's order.
+  std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.
   std::map<std::string, std::string> variables;  // NCCL_*
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
   std::uint64_t shared_memory_free = 0;       // Bytes of /dev/shm.
   std::uint64_t locked_memory_limit = ~0ULL;  // ~0: none, also below.
   std::uint64_t stack_limit = 8 << 20;
+  std::uint64_t open_files_limit = ~0ULL;
 };
 
 struct Finding {
@@ -62,6 +66,18 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks);
 // Nothing: none fits, and NCCL's init fails or, on some versions, hangs.
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted);
+
+// The same by its own variables.
+std::optional<Interface> interface_of(const RankFacts& rank);
+
+// Do both have the same addresses for the same things?
+bool is_same_network(const RankFacts& left, const RankFacts& right);
+bool spans_networks(const std::vector<RankFacts>& ranks);
+
+// What a rank says that could not connect to where `peer` will listen, and what it comes to.
+std::string unreachable_text(const RankFacts& peer, const Interface& interface,
+                             const std::string& why);
+Finding unreachable_finding(const RankFacts& rank, const std::string& text);
 
 // As bytes and back; nothing: not what encode() made.
 std::string encode(const RankFacts& facts);

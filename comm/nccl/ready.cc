@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "comm/nccl/interface_probe.h"
+
 namespace ivy::comm::nccl {
 namespace {
 
@@ -15,6 +17,9 @@ using std::chrono::steady_clock;
 constexpr milliseconds kHeadStart{300};
 constexpr std::string_view kGo = "go ";
 constexpr std::string_view kShare = "share";
+constexpr std::string_view kProbe = "probe";
+// On a network that works a connection takes one round trip, a lost packet's second try one second.
+constexpr milliseconds kProbePatience{2'500};
 
 Failure refusal(FailureKind kind, int code, const std::string& text) {
   Failure failure = make_failure(kind, text);
@@ -81,13 +86,14 @@ std::string names_without(const ReadyOptions& options, const std::string& name,
 
 // What has to end the attempt. Warnings are only said; IVY_NCCL_PREFLIGHT=warn makes warnings of
 // all that NCCL may get over.
-std::vector<Finding> findings_that_count(const std::vector<RankFacts>& ranks) {
+std::vector<Finding> that_count(const std::vector<RankFacts>& ranks,
+                                std::vector<Finding> findings) {
   const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
   const bool has_trouble = std::any_of(ranks.begin(), ranks.end(),
                                        [](const RankFacts& rank) { return !rank.trouble.empty(); });
   const bool only_warns = mode != nullptr && std::string_view(mode) == "warn" && !has_trouble;
   std::vector<Finding> counting;
-  for (Finding& finding : compare_ranks(ranks)) {
+  for (Finding& finding : findings) {
     const bool is_error = finding.kind == Finding::Kind::kError && !only_warns;
     if (is_error || finding.kind == Finding::Kind::kSharedDevice) {
       counting.push_back(std::move(finding));
@@ -114,10 +120,13 @@ class Meeting {
  public:
   explicit Meeting(const ReadyOptions& options) : options_(options), store_(*options.store) {}
 
-  Ready run(const RankFacts& own) {
+  Ready run(const RankFacts& facts) {
+    own_ = facts;
+    const std::optional<Interface> chosen = interface_of(own_);
+    if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
     // set, not set_once: a lost answer may be asked for again, and the value is the same.
     const Result<void> told =
-        store_.set(key("facts/" + std::to_string(options_.rank)), encode(own));
+        store_.set(key("facts/" + std::to_string(options_.rank)), encode(own_));
     if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
     if (options_.rank == 0) {
       decide();
@@ -140,7 +149,7 @@ class Meeting {
   void fail(const Failure& failure) { ready_.failure = failure; }
 
   void say(const std::string& word) {
-    const Result<void> said = store_.set(key("go"), word);
+    const Result<void> said = store_.set(key(word_key_), word);
     if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
   }
 
@@ -199,7 +208,10 @@ class Meeting {
   }
 
   void judge(const std::vector<RankFacts>& ranks) {
-    const std::vector<Finding> findings = findings_that_count(ranks);
+    std::vector<Finding> findings = that_count(ranks, compare_ranks(ranks));
+    // Costs one round more, and only where there are addresses that may not be reached.
+    if (findings.empty() && spans_networks(ranks)) findings = that_count(ranks, probe_all(ranks));
+    if (ready_.failure) return;
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
     if (findings.empty()) {
@@ -215,13 +227,89 @@ class Meeting {
     fail(refusal_of(findings, options_.communicator));
   }
 
-  void follow() {
-    if (!await({key("go")}, options_.deadline)) {
-      if (!ready_.failure) fail(who_is_missing("rank 0's word"));
-      return;
+  // Whom NCCL makes a rank connect to: its neighbour in the ring and, once for a run of ranks that
+  // are in one network, the root.
+  std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
+    const RankFacts& before = before_next_and_root[0];
+    std::vector<RankFacts> peers = {before_next_and_root[1]};
+    if (before_next_and_root[2].rank != peers[0].rank && !is_same_network(before, own_))
+      peers.push_back(before_next_and_root[2]);
+    return try_peers(own_, peers, kProbePatience);
+  }
+
+  std::vector<std::int32_t> before_next_and_root() const {
+    return {(options_.rank + size() - 1) % size(), (options_.rank + 1) % size(), 0};
+  }
+
+  // Rank 0: lets everybody try, and waits for what they say.
+  std::vector<Finding> probe_all(const std::vector<RankFacts>& ranks) {
+    say(std::string(kProbe));
+    word_key_ = "after_probe";
+    std::vector<RankFacts> peers;
+    for (const std::int32_t rank : before_next_and_root())
+      peers.push_back(ranks[static_cast<std::size_t>(rank)]);
+    std::vector<std::string> texts = {probe(peers)};
+    std::vector<std::string> keys;
+    for (std::int32_t rank = 1; rank < size(); ++rank)
+      keys.push_back(key("reach/" + std::to_string(rank)));
+    if (ready_.failure) return {};
+    if (!await(keys, options_.deadline - kHeadStart)) {
+      std::int32_t first = -1;
+      const std::string missing = names_without(options_, "reach", first);
+      if (!ready_.failure)
+        fail(make_failure(FailureKind::kTimeout, prefix() + "interfaces: " + missing +
+                                                     " did not say in time whom it reaches"));
+      return {};
     }
-    const Result<std::string> word = store_.get(key("go"));
-    if (!word.ok()) return fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
+    const Result<std::vector<std::string>> said = store_.multi_get(keys);
+    if (!said.ok()) {
+      fail(failure_of(said.error().context(prefix() + "read who reaches whom")));
+      return {};
+    }
+    texts.insert(texts.end(), said->begin(), said->end());
+    std::vector<Finding> findings;
+    for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
+      // One blank: a value is never empty.
+      if (texts[rank].size() > 1) findings.push_back(unreachable_finding(ranks[rank], texts[rank]));
+    return findings;
+  }
+
+  // Every other rank: tries, and says whom it does not reach.
+  bool take_part_in_probe() {
+    std::vector<std::string> keys;
+    for (const std::int32_t rank : before_next_and_root())
+      keys.push_back(key("facts/" + std::to_string(rank)));
+    const Result<std::vector<std::string>> texts = store_.multi_get(keys);
+    if (!texts.ok()) {
+      fail(failure_of(texts.error().context(prefix() + "read the neighbours' facts")));
+      return false;
+    }
+    std::vector<RankFacts> peers;
+    for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
+    const std::string found = probe(peers);
+    const Result<void> told = store_.set(key("reach/" + std::to_string(options_.rank)),
+                                         found.empty() ? std::string(" ") : found);
+    if (!told.ok()) fail(failure_of(told.error().context(prefix() + "say whom it reaches")));
+    word_key_ = "after_probe";
+    return told.ok();
+  }
+
+  std::optional<std::string> await_word() {
+    if (!await({key(word_key_)}, options_.deadline)) {
+      if (!ready_.failure) fail(who_is_missing("rank 0's word"));
+      return std::nullopt;
+    }
+    const Result<std::string> word = store_.get(key(word_key_));
+    if (word.ok()) return *word;
+    fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
+    return std::nullopt;
+  }
+
+  void follow() {
+    std::optional<std::string> word = await_word();
+    if (word && *word == kProbe && options_.rank != 0)
+      word = take_part_in_probe() ? await_word() : std::nullopt;
+    if (!word) return;
     if (*word == kShare) {
       ready_.is_shared = true;
     } else if (!word->starts_with(kGo)) {
@@ -261,12 +349,15 @@ class Meeting {
 
   const ReadyOptions& options_;
   store::Client& store_;
+  RankFacts own_;
+  ProbeListener listener_;
+  std::string word_key_ = "go";
   Ready ready_;
 };
 
 Ready get_ready_alone(const ReadyOptions& options, const RankFacts& own) {
   Ready ready;
-  const std::vector<Finding> findings = findings_that_count({own});
+  const std::vector<Finding> findings = that_count({own}, compare_ranks({own}));
   if (!findings.empty()) {
     ready.failure = refusal_of(findings, options.communicator);
     return ready;

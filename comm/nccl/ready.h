@@ -5,7 +5,11 @@
 //
 //   <key>/begun/R     rank R loads its libraries
 //   <key>/facts/R     rank R is ready, and what it is
-//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), or how many ids
+//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "probe", or how many ids
+//   <key>/reach/R     after "probe", which is for ranks in several networks: whom rank R cannot
+//   reach
+//                     (interface_probe.h); " ": nobody
+//   <key>/after_probe rank 0's word then
 //   <key>/id/K        the unique id of root K
 //   <key>/done/R      rank R's init has ended well
 //
@@ -34,6 +38,7 @@ struct ReadyOptions {
   std::string key;                      // Prefix of the keys.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  bool spans_hosts = false;             // Then this rank listens for its neighbours' probes.
   std::int32_t rank = 0;
   bool can_scale = false;  // This rank's NCCL takes several ids.
   std::function<Result<UniqueId>()> make_id;

@@ -160,7 +160,7 @@ TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {
   JobDirectory directory;
   directory.path = "/job";
   Environment environment;
-  add_flight_variables(environment, directory, 2);
+  add_evidence_variables(environment, directory, 2);
   EXPECT_EQ(*find_variable(environment, "TORCH_FR_BUFFER_SIZE"), "1000");
   EXPECT_EQ(*find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), "/job/flight-2-");
   EXPECT_EQ(*find_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), "/job/flight-2-");
@@ -169,7 +169,7 @@ TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {
   environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"},
                  {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
                  {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x"}};
-  add_flight_variables(environment, directory, 0);
+  add_evidence_variables(environment, directory, 0);
   EXPECT_EQ(find_variable(environment, "TORCH_FR_BUFFER_SIZE"), nullptr);
   EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_ON_TIMEOUT"), nullptr);
   EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), nullptr);

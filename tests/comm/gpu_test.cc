@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/nccl/abi.h"
+#include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 #include "tests/comm/device.h"
 #include "tests/comm/device_operations.h"
@@ -41,14 +42,31 @@ class GpuTest : public ::testing::Test {
   }
 };
 
-// Two ranks on one GPU, as this NCCL allows it.
-void share_gpu(int rank) {
-  setenv("NCCL_MAX_CTAS", "2", 1);
-  if ((*nccl::Library::load())->version() >= nccl::kMultiRank) {
-    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  } else {
-    setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
+// The two ways in which NCCL lets ranks share a GPU: openly, or as if they were on two hosts.
+enum class Way { kMultiRank, kTwoHosts };
+
+class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped() || GetParam() == Way::kTwoHosts) return;
+    const int version = (*nccl::Library::load())->version();
+    if (version < nccl::kMultiRank)
+      GTEST_SKIP() << "NCCL " << nccl::version_text(version)
+                   << " has no NCCL_MULTI_RANK_GPU_ENABLE, which came with 2.30";
   }
+};
+
+void share_gpu(int rank, Way way) {
+  setenv("NCCL_MAX_CTAS", "2", 1);
+  if (way == Way::kMultiRank) {
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    return;
+  }
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
+  // Between such hosts sockets do; adapters of a shared machine are not ours to try.
+  setenv("NCCL_IB_DISABLE", "1", 1);
 }
 
 ivy_call call_with_factor(double factor) {
@@ -82,12 +100,12 @@ TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
       patient()));
 }
 
-TEST_F(GpuTest, TwoRanksOnOneGpuGiveWhatTheHostGives) {
+TEST_P(SharedGpuTest, TwoRanksGiveWhatTheHostGives) {
   for (const bool is_enqueued : {false, true}) {
     expect_well(run_world(
         one_host(2),
         [&](int rank) {
-          share_gpu(rank);
+          share_gpu(rank, GetParam());
           Device device(kDriver, 0);
           ASSERT_TRUE(device.is_there());
           World world(seconds(120));
@@ -112,8 +130,8 @@ struct Board {
   std::atomic<std::int64_t> died_ms{0};
 };
 
-void run_until_killed(int rank, Board& board) {
-  share_gpu(rank);
+void run_until_killed(int rank, Way way, Board& board) {
+  share_gpu(rank, way);
   Device device(kDriver, 0);
   ASSERT_TRUE(device.is_there());
   World world(seconds(120));
@@ -134,23 +152,25 @@ void run_until_killed(int rank, Board& board) {
   }
   EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
   EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
-  std::printf("told after %lld ms\n", static_cast<long long>(monotonic_ms() - board.died_ms));
+  std::printf("figure: a killed peer is told after %lld ms (%s)\n",
+              static_cast<long long>(monotonic_ms() - board.died_ms),
+              way == Way::kMultiRank ? "NCCL_MULTI_RANK_GPU_ENABLE" : "NCCL_HOSTID");
   EXPECT_EQ(device.synchronize(nullptr), 0);
 }
 
-TEST_F(GpuTest, AKilledRankIsNamedAndTheGpuIsFreed) {
+TEST_P(SharedGpuTest, AKilledRankIsNamedAndTheGpuIsFreed) {
   const Shared<Board> board;
   const std::vector<RankEnd> ends = run_world(
-      one_host(2), [&](int rank) { run_until_killed(rank, *board); }, patient());
+      one_host(2), [&](int rank) { run_until_killed(rank, GetParam(), *board); }, patient());
   expect_well(ends, 1);
   std::printf("%s", ends[0].output.c_str());
 }
 
-TEST_F(GpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
+TEST_P(SharedGpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
   expect_well(run_world(
       one_host(2),
       [](int rank) {
-        share_gpu(rank);
+        share_gpu(rank, GetParam());
         Device device(kDriver, 0);
         ASSERT_TRUE(device.is_there());
         World world(seconds(120));
@@ -176,7 +196,27 @@ TEST_F(GpuTest, AnAbortEndsAnOperationThatNobodyAnswers) {
       patient()));
 }
 
+INSTANTIATE_TEST_SUITE_P(BothWays, SharedGpuTest,
+                         ::testing::Values(Way::kMultiRank, Way::kTwoHosts),
+                         [](const auto& tested) {
+                           return tested.param == Way::kMultiRank ? "MultiRank" : "TwoHosts";
+                         });
+
 // ---- Figures ------------------------------------------------------------------------------------
+
+void say_versions() {
+  const Result<const nccl::Driver*> driver = nccl::Driver::load();
+  ASSERT_TRUE(driver.ok()) << driver.error().message;
+  const nccl::Library& library = **nccl::Library::load();
+  int (*name_of)(char*, int, int) = nullptr;
+  void* const handle = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  name_of = reinterpret_cast<decltype(name_of)>(dlsym(handle, "cuDeviceGetName"));
+  char name[128] = "a GPU that does not say its name";
+  if (name_of != nullptr) name_of(name, sizeof name - 1, 0);
+  std::printf("figure: on %s; driver for CUDA %d.%d; NCCL %s (%s)\n", name,
+              (*driver)->version() / 1'000, (*driver)->version() % 1'000 / 10,
+              nccl::version_text(library.version()).c_str(), library.path().c_str());
+}
 
 double microseconds_each(int calls, const std::function<void()>& call) {
   const auto began = std::chrono::steady_clock::now();
@@ -211,6 +251,7 @@ TEST_F(GpuTest, CallsCostLittleMoreThanNcclsOwn) {
         setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
         Device device(kDriver, 0);
         ASSERT_TRUE(device.is_there());
+        say_versions();
         World world(seconds(120));
         if (!world) return;
         ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
@@ -238,7 +279,8 @@ TEST_F(GpuTest, CallsCostLittleMoreThanNcclsOwn) {
           return each;
         });
         std::printf(
-            "all_reduce of 4 KiB, world of one: ours %.2f us, NCCL's own %.2f us, "
+            "figure: enqueueing all_reduce of 4 KiB, world of one: ours %.2f us, NCCL's own %.2f "
+            "us, "
             "difference %.2f us\n",
             ours, theirs, ours - theirs);
         functions.abort(alone);

@@ -1,6 +1,14 @@
-// What NCCL's part decides without NCCL: findings before init, interfaces, roots, plans. Pure.
+// What NCCL's part decides without NCCL: findings before init, interfaces, roots, plans. Pure but
+// for sockets on loopback.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
+
+#include "comm/nccl/interface_probe.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/preflight.h"
 #include "comm/nccl/ready.h"
@@ -97,6 +105,10 @@ const PreflightCase kCases[] = {
      },
      2,
      {"may lock only 64 KiB", "ulimit -l unlimited"}},
+    {"open files",
+     [](auto& ranks) { ranks[3].open_files_limit = 64; },
+     3,
+     {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
     {"stack",
      [](auto& ranks) { ranks[0].stack_limit = ~0ULL; },
      0,
@@ -119,6 +131,20 @@ TEST(PreflightTest, NamesRankHostCauseAndFix) {
       EXPECT_NE(all.find(part), std::string::npos) << part << " is not in: " << all;
     }
   }
+}
+
+TEST(PreflightTest, AVersionThatHangsOnUnevenHostsIsWarnedOf) {
+  std::vector<RankFacts> ranks = four();
+  for (RankFacts& rank : ranks) rank.nccl_version = 23102;
+  EXPECT_TRUE(compare_ranks(ranks).empty());
+  ranks.pop_back();
+  const std::vector<Finding> findings = compare_ranks(ranks);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].kind, Finding::Kind::kWarning);
+  EXPECT_EQ(findings[0].rank, 2);
+  EXPECT_NE(findings[0].text.find("(1 here, 2 on node1)"), std::string::npos) << findings[0].text;
+  for (RankFacts& rank : ranks) rank.variables["NCCL_NVLS_ENABLE"] = "0";
+  EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
 TEST(PreflightTest, WhatMayDifferMayDiffer) {
@@ -267,6 +293,72 @@ TEST(PlanTest, EveryTypeAndOperationHasAWay) {
     EXPECT_EQ(plan.multiplicity, row.multiplicity);
   }
   EXPECT_TRUE(plan_reduction(Operation::kScan, Dtype::kF32, ReduceOp::kSum).is_staged);
+}
+
+// ---- Whether interfaces are reached: real sockets on loopback -----------------------------------
+
+using std::chrono::milliseconds;
+
+TEST(InterfaceProbeTest, ReachesWhoListensAndNobodyElse) {
+  ProbeListener listener;
+  const std::uint16_t port = listener.listen_at("127.9.8.7");
+  ASSERT_NE(port, 0);
+  EXPECT_TRUE(try_address("127.9.8.7", port, milliseconds(1'000)).ok());
+  // The same port of another address, as where two hosts have one docker0 each.
+  const Result<void> other = try_address("127.9.8.8", port, milliseconds(1'000));
+  ASSERT_FALSE(other.ok());
+  EXPECT_NE(other.error().message.find("refused"), std::string::npos);
+  EXPECT_FALSE(try_address("no address", port, milliseconds(1'000)).ok());
+  ProbeListener nowhere;
+  EXPECT_EQ(nowhere.listen_at("192.0.2.1"), 0);
+}
+
+TEST(InterfaceProbeTest, SilenceEndsAtTheDeadlineForAllPeersTogether) {
+  // A listener whose queue is full lets further ones wait, as a firewall does.
+  const int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(full, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(full, 0), 0);
+  ASSERT_EQ(getsockname(full, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  std::vector<int> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    static_cast<void>(connect(waiting.back(), reinterpret_cast<sockaddr*>(&address), size));
+  }
+  std::vector<RankFacts> peers = {healthy(2), healthy(3)};
+  for (RankFacts& peer : peers) {
+    peer.interfaces = {{"eth1", "127.0.0.1"}};
+    peer.probe_port = ntohs(address.sin_port);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  const std::string found = try_peers(healthy(0), peers, milliseconds(300));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(550));
+  EXPECT_EQ(found,
+            "cannot reach 127.0.0.1 (eth1), where NCCL of rank 2 (node2, pid 102) will listen: no "
+            "answer in 300 ms");
+  // Who is in the same network is not asked.
+  EXPECT_EQ(try_peers(healthy(3), peers, milliseconds(300)), "");
+  for (const int fd : waiting) close(fd);
+  close(full);
+}
+
+TEST(InterfaceProbeTest, ANamespaceOfItsOwnIsANetworkOfItsOwn) {
+  std::vector<RankFacts> ranks = {healthy(0), healthy(1)};
+  EXPECT_FALSE(spans_networks(ranks));
+  ranks[1].network = "net:[2]";
+  ranks[1].probe_port = 77;
+  EXPECT_TRUE(spans_networks(ranks));
+  const std::optional<RankFacts> read = decode(encode(ranks[1]));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->network, "net:[2]");
+  EXPECT_EQ(read->probe_port, 77);
+  // There lo leads nowhere, although it is one machine.
+  ranks[1].variables["NCCL_SOCKET_IFNAME"] = "lo";
+  ASSERT_EQ(compare_ranks(ranks).size(), 1u);
+  EXPECT_NE(compare_ranks(ranks)[0].text.find("interface lo"), std::string::npos);
 }
 
 }  // namespace

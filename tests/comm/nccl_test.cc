@@ -389,6 +389,19 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
 }
 
+TEST(NcclTest, WhatNcclHasWarnedOfStandsInTheError) {
+  char folder[] = "/tmp/ivy-nccl-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  expect_refusal({"init hangs and warns",
+                  [&](int) {
+                    setenv("NCCL_DOUBLE", "hang_init", 1);
+                    setenv("NCCL_DEBUG_FILE", (std::string(folder) + "/%p").c_str(), 1);
+                  },
+                  {"init: no end after", "; NCCL says: the stand-in hangs"},
+                  IVY_DEADLINE_EXCEEDED});
+  std::filesystem::remove_all(folder);
+}
+
 TEST(NcclTest, WhatTheHostHasTooLittleOfIsToldOnEveryRank) {
   const pid_t probe = fork();
   if (probe == 0) _exit(has_own_mounts() ? 0 : 1);

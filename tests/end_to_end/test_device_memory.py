@@ -59,3 +59,52 @@ def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts
     for word in words.values():
         assert word["code"] == "FailedPrecondition" and word["seconds"] < 30, done
         assert all(part in word["says"] for part in parts) and "\n" not in word["says"], done
+
+
+# Each host's other interface, to which there is no way from outside.
+OTHER = "prb0"
+
+
+def prepare_on_hosts(hosts, *flags):
+    doubles = []
+    for path in (CUDA, NCCL):
+        with open(path, "rb") as file:
+            doubles.append(hosts.file(os.path.basename(path), file.read(), mode=0o755))
+    done = hosts.run("-H", "node2,node3", "-x", f"IVY_CUDA_LIB={doubles[0]}", "-x", f"IVY_NCCL_LIB={doubles[1]}",
+                     *flags, "/usr/bin/python3", "-B", hosts.script("comm_device.py"), "prepare", limit=LIMIT)
+    words = said(done)
+    assert len(words) == 2, done
+    return done, words
+
+
+@pytest.mark.parametrize("route, why", [
+    ((), "Network is unreachable"),
+    # A neighbour that nobody is: silence, as behind a firewall.
+    (("via", "10.77.0.99"), "no answer in 2500 ms"),
+], ids=["no_way", "silence"])
+def test_an_interface_that_others_do_not_reach_is_named(hosts, route, why):
+    try:
+        for host in (2, 3):
+            assert hosts.run_on(host, "ip", "link", "add", OTHER, "type", "veth", "peer", "name", "prb1").code == 0
+            assert hosts.run_on(host, "ip", "address", "add", f"10.99.{host}.1/24", "dev", OTHER).code == 0
+            assert hosts.run_on(host, "ip", "link", "set", "prb1", "up").code == 0
+            assert hosts.run_on(host, "ip", "link", "set", OTHER, "up").code == 0
+            if route:
+                assert hosts.run_on(host, "ip", "route", "add", f"10.99.{5 - host}.0/24", *route).code == 0
+        done, words = prepare_on_hosts(hosts, "-x", f"NCCL_SOCKET_IFNAME={OTHER}")
+        for word in words.values():
+            assert word["code"] == "FailedPrecondition" and word["seconds"] < 30, done
+            assert ("rank 0 (node2, pid " in word["says"] and f"cannot reach 10.99.3.1 ({OTHER})" in word["says"]
+                    and "rank 1 (node3, pid " in word["says"] and why in word["says"]
+                    and "set NCCL_SOCKET_IFNAME" in word["says"]), done
+    finally:
+        for host in (2, 3):
+            hosts.run_on(host, "ip", "link", "del", OTHER)
+            if route:
+                hosts.run_on(host, "ip", "route", "del", f"10.99.{5 - host}.0/24")
+
+
+def test_interfaces_that_are_reached_are_no_hindrance(hosts):
+    done, words = prepare_on_hosts(hosts)
+    # As far as NCCL's own init, which the stand-in cannot do without shared memory.
+    assert all(": init: " in word["says"] and "cannot reach" not in word["says"] for word in words.values()), done

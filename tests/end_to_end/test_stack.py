@@ -195,6 +195,18 @@ def test_flight_records_name_who_did_not_come(local):
         end(job)
 
 
+def test_what_nccl_warned_of(local):
+    with local.start("-n", "3", PYTHON, local.script("hangs.py"), "nccl") as job:
+        job_id = job_of(job)
+        said = "ranks 0,2: NCCL says: socketPollConnect: no route\n"
+        assert stack(local, job_id, pattern="where_two_is").startswith(said)
+        assert said in local.run_program(IVYCTL, "why", job_id).out.decode()
+        end(job)
+    # Who has asked for more gets it where he wants it.
+    done = local.run("-n", "1", "-x", "NCCL_DEBUG=INFO", "bash", "-c", "echo $NCCL_DEBUG,$NCCL_DEBUG_FILE.")
+    assert b"INFO,.\n" in done.out, done
+
+
 def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local):
     done = local.run("-n", "3", PYTHON, local.script("hangs.py"), "abort", DUMPS)
     assert done.code == 134, done

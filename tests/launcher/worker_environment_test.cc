@@ -231,6 +231,16 @@ TEST(WorkerEnvironmentTest, InterfacesOnlyOnSeveralHostsAndOnlyWhenUnset) {
   EXPECT_EQ(value(alone.worker(), "GLOO_SOCKET_IFNAME"), "(unset)");
 }
 
+TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
+  Job job;
+  job.plan.job_id = "00fffe00000000000000000000000000";
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.1.2.1:28028");
+  job.plan.job_id = "fdFD10aa000000000000000000000000";
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "127.254.254.17:28028");
+  job.caller.push_back({"NCCL_RAS_ADDR", "localhost:5"});
+  EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "localhost:5");
+}
+
 TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);
@@ -342,10 +352,20 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
+  EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address for each job"),
+            std::string::npos);
+  EXPECT_NE(line_of("NCCL_DEBUG_FILE=... ").find("set on the host, because"), std::string::npos);
+  EXPECT_NE(line_of("TORCH_FR_DUMP_TEMP_FILE=... ").find("set on the host"), std::string::npos);
   EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
   EXPECT_NE(text->find("AWS_SECRET (-x NAME passes one)"), std::string::npos);
   EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos) << "the head's stays here";
+  job.options.exports = {"NCCL_DEBUG=INFO"};
+  job.host_plan();
+  const Result<std::string> other = explain_environment(job.inputs());
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(other->find("\n  NCCL_DEBUG=INFO "), std::string::npos) << *other;
+  EXPECT_EQ(other->find("NCCL_DEBUG_FILE=..."), std::string::npos) << *other;
 }
 
 TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {

@@ -4,7 +4,7 @@
 //
 // NCCL_DOUBLE in the environment, separated by commas, is the script:
 //   version=N        what ncclGetVersion says (23007)
-//   hang_init        init never ends
+//   hang_init        init never ends, and warns in NCCL_DEBUG_FILE (of which it knows %p)
 //   fail_init        init ends with "unhandled system error"
 //   fail_id          ncclGetUniqueId does
 //   hang_abort       ncclCommAbort never returns
@@ -20,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -264,9 +265,22 @@ void forget_files() {
   for (const std::string& file : own_files()) unlink(file.c_str());
 }
 
+void warn(const char* text) {
+  const char* const pattern = std::getenv("NCCL_DEBUG_FILE");
+  if (pattern == nullptr) return;
+  std::string path = pattern;
+  if (const std::size_t at = path.find("%p"); at != std::string::npos)
+    path.replace(at, 2, std::to_string(getpid()));
+  std::ofstream(path) << "\n[2026-11-22 06:00:00] double:" << getpid() << " [0] NCCL WARN " << text
+                      << "\n";
+}
+
 void begin_init(ncclComm* comm) {
   comm->push([comm] {
-    if (told("hang_init") != nullptr) return comm->hang();
+    if (told("hang_init") != nullptr) {
+      warn("the stand-in hangs");
+      return comm->hang();
+    }
     if (told("fail_init") != nullptr) {
       comm->state = kSystemError;
       return;

@@ -53,6 +53,11 @@ def main():
     if kind == "threads":
         for _ in range(300):
             threading.Thread(target=where_two_is, daemon=True).start()
+    if kind == "nccl" and RANK != 1:
+        with open(os.environ["NCCL_DEBUG_FILE"].replace("%p", str(os.getpid())), "w") as file:
+            file.write("NCCL version 2.30.7+cuda13.2\n\n[2026-11-22 06:00:00] a:77:78 [0] "
+                       "socket.cc:512 NCCL WARN an earlier one\n\n[2026-11-22 06:00:01] a:77:78 [0] "
+                       "socket.cc:538 NCCL WARN socketPollConnect: no route\n")
     if kind in ("flight", "abort"):
         threading.Thread(target=serve_flight_pipe, args=sys.argv[2:3], daemon=True).start()
         while not os.path.exists(PIPE):

@@ -1,0 +1,159 @@
+#include "comm/nccl/interface_probe.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ivy::comm::nccl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The ranks that connect at the same time are never accepted.
+constexpr int kBacklog = 4096;
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+// `size` 0: it is no numeric address.
+SocketAddress parse(const std::string& address, std::uint16_t port) {
+  SocketAddress parsed;
+  sockaddr_in v4 = {};
+  sockaddr_in6 v6 = {};
+  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    std::memcpy(&parsed.storage, &v4, sizeof v4);
+    parsed.size = sizeof v4;
+  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    std::memcpy(&parsed.storage, &v6, sizeof v6);
+    parsed.size = sizeof v6;
+  }
+  return parsed;
+}
+
+int open_socket(const SocketAddress& address) {
+  return socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+Error refusal_of(int error) {
+  // Its listener is there as long as anybody may try it.
+  if (error == ECONNREFUSED)
+    return Error{Code::kUnavailable, "refused: a firewall, or another machine has the same address",
+                 ""};
+  return Error{Code::kUnavailable, std::strerror(error), ""};
+}
+
+Result<void> wait_connected(int fd, milliseconds patience) {
+  pollfd ready{fd, POLLOUT, 0};
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  int count = -1;
+  do {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    count = poll(&ready, 1, static_cast<int>(std::max(left, milliseconds(0)).count()));
+  } while (count < 0 && errno == EINTR);
+  if (count <= 0)
+    return Error{Code::kDeadlineExceeded,
+                 "no answer in " + std::to_string(patience.count()) + " ms", ""};
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) return refusal_of(error);
+  return {};
+}
+
+// An attempt that is under way; fd -1: it has failed already.
+struct Attempt {
+  const RankFacts* peer = nullptr;
+  Interface interface;
+  int fd = -1;
+  int error = 0;
+};
+
+Attempt begin(const std::string& address, std::uint16_t port) {
+  Attempt attempt;
+  SocketAddress parsed = parse(address, port);
+  attempt.fd = parsed.size == 0 ? -1 : open_socket(parsed);
+  if (attempt.fd < 0) {
+    attempt.error = parsed.size == 0 ? EAFNOSUPPORT : errno;
+    return attempt;
+  }
+  if (connect(attempt.fd, parsed.get(), parsed.size) != 0 && errno != EINPROGRESS) {
+    attempt.error = errno;
+    close(attempt.fd);
+    attempt.fd = -1;
+  }
+  return attempt;
+}
+
+Result<void> end(const Attempt& attempt, milliseconds patience) {
+  if (attempt.fd < 0) return refusal_of(attempt.error);
+  Result<void> connected = wait_connected(attempt.fd, patience);
+  close(attempt.fd);
+  return connected;
+}
+
+}  // namespace
+
+ProbeListener::~ProbeListener() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::uint16_t ProbeListener::listen_at(const std::string& address) {
+  SocketAddress bound = parse(address, 0);
+  if (bound.size == 0 || fd_ >= 0) return 0;
+  fd_ = open_socket(bound);
+  if (fd_ < 0 || bind(fd_, bound.get(), bound.size) != 0 || listen(fd_, kBacklog) != 0 ||
+      getsockname(fd_, bound.get(), &bound.size) != 0)
+    return 0;
+  // The port has the same place in both families.
+  sockaddr_in named = {};
+  std::memcpy(&named, &bound.storage, sizeof named);
+  return ntohs(named.sin_port);
+}
+
+Result<void> try_address(const std::string& address, std::uint16_t port, milliseconds patience) {
+  return end(begin(address, port), patience);
+}
+
+std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others,
+                      milliseconds patience) {
+  std::vector<Attempt> attempts;
+  for (const RankFacts& peer : others) {
+    const std::optional<Interface> chosen = interface_of(peer);
+    if (peer.rank == own.rank || is_same_network(own, peer) || !chosen || peer.probe_port == 0)
+      continue;
+    Attempt attempt = begin(chosen->address, peer.probe_port);
+    attempt.peer = &peer;
+    attempt.interface = *chosen;
+    attempts.push_back(attempt);
+  }
+  std::string found;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (const Attempt& attempt : attempts) {
+    // All have had the time that the first one took.
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    const Result<void> reached = end(attempt, std::max(left, milliseconds(0)));
+    if (reached.ok() || !found.empty()) continue;
+    const bool is_silent = reached.error().code == Code::kDeadlineExceeded;
+    found = unreachable_text(*attempt.peer, attempt.interface,
+                             is_silent ? "no answer in " + std::to_string(patience.count()) + " ms"
+                                       : reached.error().message);
+  }
+  return found;
+}
+
+}  // namespace ivy::comm::nccl
