@@ -41,6 +41,7 @@ class Job {
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
+  std::uint32_t tcp_streams() const { return tcp_streams_; }  // As TcpMeshOptions.
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
   // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
@@ -84,6 +85,7 @@ class Job {
   const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
   bool has_processor_each_ = true;
+  std::uint32_t tcp_streams_ = 0;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.

@@ -1,6 +1,7 @@
 // The reducing collectives between hosts. See spanning_collectives.h.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace {
 
 // Up to here every host gets every host's whole result and reduces all by itself: one meeting.
 constexpr std::size_t kSmallBytes = std::size_t{32} << 10;
+// Two ranks send each other no more that way than by halves.
+constexpr std::size_t kSmallBytesOfTwo = std::size_t{256} << 10;
 // What is under way at once of a large operation, in bytes of the vector.
 constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 constexpr std::size_t kReducePiece = std::size_t{1} << 20;
@@ -62,7 +65,8 @@ bool SpanningGroup::is_one_rank_each() const { return map_.host_count() == map_.
 bool SpanningGroup::all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
                                void* receive, std::size_t count) {
   step_ = 0;
-  if (count * rule.input_bytes() <= kSmallBytes) {
+  const std::size_t small = map_.rank_count() == 2 ? kSmallBytesOfTwo : kSmallBytes;
+  if (count * rule.input_bytes() <= small) {
     return all_reduce_small(call, rule, send, receive, count);
   }
   return all_reduce_large(call, rule, send, receive, count);
@@ -82,7 +86,19 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule
     to_partial(rule, send, own.data(), count);
   }
   if (map_.own_member() == 0) {
-    Bytes theirs(bytes * map_.host_count());
+    Bytes& theirs = their_scratch_;
+    reach_size(theirs, bytes * map_.host_count());
+    // Not in place: what is written over has not left yet.
+    const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
+    const std::function<void(std::size_t, std::size_t)> arrived = [&](std::size_t begin,
+                                                                      std::size_t end) {
+      const std::size_t wire = bytes / count;
+      const std::uint32_t other = 1 - map_.own_host();
+      std::vector<const void*> parts(2, at(shown, begin));
+      parts[other] = theirs.data() + other * bytes + begin;
+      reduce_hosts(rule, form, parts, at(receive, begin / wire * rule.input_bytes()),
+                   (end - begin) / wire);
+    };
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
     std::vector<const void*> inputs(map_.host_count(), shown);
@@ -90,10 +106,11 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule
       const std::uint32_t host = (map_.own_host() + step) % map_.host_count();
       inputs[host] = theirs.data() + host * bytes;
       outgoing.push_back({rank_at(host, 0), shown, bytes, 0});
-      incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
+      incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0,
+                          on_arrival ? &arrived : nullptr});
     }
     if (!exchange(call, outgoing, incoming)) return false;
-    reduce_hosts(rule, form, inputs, receive, count);
+    if (!on_arrival) reduce_hosts(rule, form, inputs, receive, count);
   }
   return local_ == nullptr ||
          shared_broadcast(*local_, call, receive, count * rule.input_bytes(), 0);
@@ -131,7 +148,7 @@ class SpanningGroup::Column {
       if (has_new && !reduce_inside(chunk)) return false;
       if (is_in_column()) {
         if (!exchange(chunk, has_new, has_old)) return false;
-        if (has_new) reduce_between(chunk);
+        if (has_new && !reduces_on_arrival()) reduce_between(chunk);
       }
       if (has_old && !share_inside(chunk - 1)) return false;
     }
@@ -140,6 +157,8 @@ class SpanningGroup::Column {
 
  private:
   bool is_in_column() const { return map_.own_member() < columns_; }
+  // With one other host each part can be reduced as it comes, while it is in the caches.
+  bool reduces_on_arrival() const { return map_.host_count() == 2; }
   std::size_t elements(std::size_t chunk) const {
     return std::min(chunk_, count_ - chunk * chunk_);
   }
@@ -184,6 +203,7 @@ class SpanningGroup::Column {
   bool exchange(std::size_t chunk, bool has_new, bool has_old) {
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
+    std::function<void(std::size_t, std::size_t)> arrived;
     const std::uint32_t hosts = map_.host_count();
     const std::uint32_t column = map_.own_member();
     const auto step_of = [](std::size_t of_chunk, std::uint32_t phase) {
@@ -207,13 +227,17 @@ class SpanningGroup::Column {
       const Slice slice = column_slice(chunk, column);
       const Slice own = host_part(slice, map_.own_host());
       reach_size(theirs_, own.count * wire_bytes_ * hosts);
+      arrived = [this, slice, own](std::size_t begin, std::size_t end) {
+        reduce_between(slice, own, begin / wire_bytes_, end / wire_bytes_);
+      };
       for (std::uint32_t distance = 1; distance < hosts; ++distance) {
         const std::uint32_t host = (map_.own_host() + distance) % hosts;
         const std::int32_t rank = group_.rank_at(host, column);
         const Slice part = host_part(slice, host);
         outgoing.push_back({rank, shown(slice, part), part.count * wire_bytes_, step_of(chunk, 0)});
         incoming.push_back({rank, theirs_.data() + host * own.count * wire_bytes_,
-                            own.count * wire_bytes_, step_of(chunk, 0)});
+                            own.count * wire_bytes_, step_of(chunk, 0),
+                            reduces_on_arrival() ? &arrived : nullptr});
       }
     }
     return group_.exchange(call_, outgoing, incoming);
@@ -222,14 +246,20 @@ class SpanningGroup::Column {
   void reduce_between(std::size_t chunk) {
     const Slice slice = column_slice(chunk, map_.own_member());
     const Slice own = host_part(slice, map_.own_host());
-    if (own.count == 0) return;
+    if (own.count > 0) reduce_between(slice, own, 0, own.count);
+  }
+
+  // The elements [begin, end) of this host's part.
+  void reduce_between(const Slice& slice, const Slice& own, std::size_t begin, std::size_t end) {
     std::vector<const void*> inputs(map_.host_count());
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
-      inputs[host] = host == map_.own_host() ? shown(slice, own)
-                                             : theirs_.data() + host * own.count * wire_bytes_;
+      const std::uint8_t* const all = host == map_.own_host()
+                                          ? shown(slice, own)
+                                          : theirs_.data() + host * own.count * wire_bytes_;
+      inputs[host] = all + begin * wire_bytes_;
     }
     reduce_hosts(rule_, is_raw_ ? Form::kElement : Form::kPartial, inputs,
-                 result(slice.begin + own.begin), own.count);
+                 result(slice.begin + own.begin + begin), end - begin);
   }
 
   bool share_inside(std::size_t chunk) {
