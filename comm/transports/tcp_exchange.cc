@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -25,8 +26,6 @@ constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kMissingSlice{2};
 // So long a peer that has hung up may still have streams on their way to this rank.
 constexpr milliseconds kMissingTime{300};
-// What has arrived is told in parts of this size or more.
-constexpr std::size_t kToldLeast = std::size_t{16} << 10;
 
 struct Header {
   std::uint32_t magic = kHeaderMagic;
@@ -58,6 +57,7 @@ class TcpMesh::Exchange {
     for (const Incoming& message : incoming) {
       if (!divide(message)) return false;
     }
+    place_parts();
     left_ = sends_.size() + receives_.size();
     while (left_ > 0) {
       bool has_moved = false;
@@ -87,8 +87,11 @@ class TcpMesh::Exchange {
   struct Receiving : Half {
     std::size_t whole = 0;  // Bytes of the message.
     std::size_t begin = 0;  // Of the stripe in it.
-    const std::function<void(std::size_t, std::size_t)>* arrived = nullptr;
-    std::size_t told = 0;  // Of the stripe.
+    const TakePart* take = nullptr;
+    std::size_t taken = 0;  // Of the stripe.
+
+    // What has arrived and was not taken.
+    std::size_t held() const { return moved - sizeof(Header) - taken; }
   };
 
   // The first streams. Those that this rank dials first: they need nobody's help.
@@ -153,14 +156,29 @@ class TcpMesh::Exchange {
       Receiving receiving;
       place(receiving, receives_, message.from, stream);
       receiving.step = message.step;
-      receiving.data = static_cast<std::uint8_t*>(message.data) + stripe.begin;
+      if (message.take == nullptr) {
+        receiving.data = static_cast<std::uint8_t*>(message.data) + stripe.begin;
+      }
       receiving.bytes = stripe.bytes();
       receiving.whole = message.bytes;
       receiving.begin = stripe.begin;
-      receiving.arrived = message.arrived;
+      receiving.take = message.take;
       receives_.push_back(receiving);
     }
     return true;
+  }
+
+  // Where parts are received that are to be taken: the same place again and again.
+  void place_parts() {
+    std::size_t bytes = 0;
+    for (const Receiving& receiving : receives_) bytes += receiving.take != nullptr ? kPart : 0;
+    if (mesh_.parts_.size() < bytes) mesh_.parts_.resize(bytes);
+    std::uint8_t* place = mesh_.parts_.data();
+    for (Receiving& receiving : receives_) {
+      if (receiving.take == nullptr) continue;
+      receiving.data = place;
+      place += kPart;
+    }
   }
 
   // Behind what was given before for the same stream.
@@ -233,13 +251,18 @@ class TcpMesh::Exchange {
     if (stream.socket < 0) return true;
     // The header is read by itself: nothing of the data is touched before it has been compared.
     const bool in_header = receiving.moved < sizeof(Header);
-    std::uint8_t* const to =
-        in_header ? reinterpret_cast<std::uint8_t*>(&receiving.header) + receiving.moved
-                  : receiving.data + (receiving.moved - sizeof(Header));
-    const std::size_t wanted = (in_header ? sizeof(Header) : receiving.end()) - receiving.moved;
-    const std::size_t most =
-        receiving.arrived != nullptr ? std::min(kToldBite, stream.bite) : stream.bite;
-    const ssize_t got = recv(stream.socket, to, std::min(wanted, most), MSG_DONTWAIT);
+    std::size_t wanted = std::min(receiving.end() - receiving.moved, stream.bite);
+    std::uint8_t* to = nullptr;
+    if (in_header) {
+      to = reinterpret_cast<std::uint8_t*>(&receiving.header) + receiving.moved;
+      wanted = sizeof(Header) - receiving.moved;
+    } else if (receiving.take != nullptr) {
+      to = receiving.data + receiving.held();
+      wanted = std::min(wanted, kPart - receiving.held());
+    } else {
+      to = receiving.data + (receiving.moved - sizeof(Header));
+    }
+    const ssize_t got = recv(stream.socket, to, wanted, MSG_DONTWAIT);
     if (got == 0) return mesh_.fail(mesh_.lost(receiving.rank, call_, "it hung up"));
     if (got < 0) {
       if (errno == EAGAIN || errno == EINTR) return true;
@@ -252,19 +275,20 @@ class TcpMesh::Exchange {
       if (!check(receiving)) return false;
       if (!receiving.is_done()) return advance_receive(receiving, has_moved);
     }
-    if (receiving.arrived != nullptr) tell(receiving);
+    if (receiving.take != nullptr) hand_on(receiving);
     if (receiving.is_done()) --left_;
     return true;
   }
 
-  static void tell(Receiving& receiving) {
+  static void hand_on(Receiving& receiving) {
     constexpr std::size_t kLine = 64;
-    const std::size_t here = receiving.moved - sizeof(Header);
-    const std::size_t end = receiving.is_done() ? here : here / kLine * kLine;
-    if (end == receiving.told || (!receiving.is_done() && end - receiving.told < kToldLeast))
-      return;
-    (*receiving.arrived)(receiving.begin + receiving.told, receiving.begin + end);
-    receiving.told = end;
+    const std::size_t held = receiving.held();
+    const std::size_t part = receiving.is_done() ? held : held / kLine * kLine;
+    if (part == 0 || (!receiving.is_done() && part < kPartLeast)) return;
+    const std::size_t begin = receiving.begin + receiving.taken;
+    (*receiving.take)(begin, begin + part, receiving.data);
+    receiving.taken += part;
+    std::memmove(receiving.data, receiving.data + part, held - part);
   }
 
   bool check(const Receiving& receiving) {

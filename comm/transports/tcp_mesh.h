@@ -50,15 +50,17 @@ struct Outgoing {
   std::size_t bytes = 0;
   std::uint32_t step = 0;  // Which of the operation's messages: the receiver expects the same.
 };
+using TakePart = std::function<void(std::size_t begin, std::size_t end, const std::uint8_t* part)>;
 struct Incoming {
   std::int32_t from = 0;
   void* data = nullptr;
   std::size_t bytes = 0;
   std::uint32_t step = 0;
-  // Called with each part that has arrived, [begin, end) in bytes of the message, while it is still
-  // in the processor's caches: whole lines of 64 bytes, but for the message's last part. May be
+  // Takes the message part by part instead of `data`, while a part is still in the processor's
+  // caches: [begin, end) in bytes of the message, at `part` until it returns. Whole lines of 64
+  // bytes, but for a stripe's last part; a message of several stripes comes in no order. May be
   // null.
-  const std::function<void(std::size_t begin, std::size_t end)>* arrived = nullptr;
+  const TakePart* take = nullptr;
 };
 
 struct TcpMeshOptions {
@@ -133,6 +135,7 @@ class TcpMesh {
   const TcpMeshOptions options_;
   Alarm* const alarm_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
+  std::vector<std::uint8_t> parts_;  // Of messages that are taken part by part.
   std::optional<Failure> failure_;
   std::chrono::steady_clock::time_point compared_at_;
   std::uint64_t compared_sequence_ = 0;

@@ -30,9 +30,10 @@ inline constexpr std::size_t kBite = std::size_t{1} << 20;
 // busy sending it takes nothing, its peer's kernel believes that the way is slow, and goes on
 // believing it.
 inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
-// What is received at once of a message that is worked on as it arrives: it is still in the
-// processor's caches then.
-inline constexpr std::size_t kToldBite = std::size_t{128} << 10;
+// Parts of a message that is worked on as it arrives: small enough to be still in the processor's
+// caches then, and large enough not to be all overhead.
+inline constexpr std::size_t kPart = std::size_t{128} << 10;
+inline constexpr std::size_t kPartLeast = std::size_t{16} << 10;
 
 struct Stripe {
   std::size_t begin = 0;
