@@ -113,6 +113,7 @@ void Communicator::span_hosts() {
   options.communicator = name_;
   options.self = rank_;
   options.peers = tcp_peers();
+  options.streams = job_.tcp_streams();
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
   std::vector<std::uint32_t> hosts;
   for (const Seat& seat : seats_) hosts.push_back(seat.host);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -17,6 +18,7 @@
 #include "comm/ivycomm.h"
 #include "comm/processors.h"
 #include "comm/tuning_file.h"
+#include "comm/transports/tcp_streams.h"
 
 namespace ivy::comm {
 namespace {
@@ -195,6 +197,7 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   credentials.rank = who.rank;
   job->limited_store_.use(job->store_.get());
   if (who.spans_hosts) {
+    job->tcp_streams_ = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
     const std::string own_address = IVY_TRY(own_address_towards(job->first_host_address_));
     job->listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
   }

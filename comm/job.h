@@ -43,6 +43,7 @@ class Job {
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   // What all ranks were given beside the built-in table of algorithms.
   const TuningTable& tuning() const { return tuning_; }
+  std::uint32_t tcp_streams() const { return tcp_streams_; }  // As TcpMeshOptions.
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
   bool is_crowded() const { return is_crowded_; }
@@ -93,6 +94,7 @@ class Job {
   bool has_processor_each_ = true;
   TuningTable tuning_;
   bool is_crowded_ = false;
+  std::uint32_t tcp_streams_ = 0;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.

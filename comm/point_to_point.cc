@@ -131,19 +131,19 @@ bool PointToPoint::open_sink(Peer& peer) {
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
   const auto left = std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
-  const Result<int> socket = listener_->dial(
-      options_.peers[rank].address, channel, std::min(kDialTime, left),
+  const Result<PeerSocket> dialled = listener_->dial(
+      options_.peers[rank].address, channel, 1, std::min(kDialTime, left),
       [this] { return !is_breaking_.load() && (alarm_ == nullptr || !alarm_->look()); });
   // Called off, or out of time: whoever waits sees to that.
-  if (!socket.ok() &&
-      (socket.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
+  if (!dialled.ok() &&
+      (dialled.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
     return false;
   }
-  if (!socket.ok()) {
-    fail_all(lost(peer, socket.error().message));
+  if (!dialled.ok()) {
+    fail_all(lost(peer, dialled.error().message));
     return false;
   }
-  peer.sink = make_socket_sink(*socket);
+  peer.sink = make_socket_sink(dialled->socket);
   return true;
 }
 
@@ -170,7 +170,7 @@ bool PointToPoint::open_source(Peer& peer) {
   channel.communicator = options_.communicator;
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
-  const int socket = listener_->take(channel, milliseconds(0));
+  const int socket = listener_->take(channel, milliseconds(0)).socket;
   if (socket < 0) return false;
   peer.source = make_socket_source(socket);
   return true;

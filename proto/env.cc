@@ -67,6 +67,7 @@ constexpr EnvEntry kTable[] = {
     // ---- Taken away: another launcher's ranks and private business.
     {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
     {"IVY_TUNING_FILE", kAllow, "libivycomm: the table of algorithms, on every host"},
+    {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
     {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
     {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},

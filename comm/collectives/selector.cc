@@ -17,6 +17,7 @@ enum class Size : std::uint8_t {
   kPlain,
   kOfAllBlocks,  // p blocks stand in one eager area.
   kOneShot,      // Everybody reduces everything: p times the work, one meeting less.
+  kOfTwoRanks,   // Two ranks send each other no more that way than by halves.
 };
 
 struct BuiltInRow {
@@ -91,7 +92,8 @@ constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kAllToAll, kRegistered, Over::kShm, 0, 1},
 
     {Operation::kAllReduce, kAlgorithm, Over::kTcp, 0, number(Algorithm::kWhole)},
-    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 32 * kKiB + 1, number(Algorithm::kSliced)},
+    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 32 * kKiB + 1, number(Algorithm::kSliced),
+     Size::kOfTwoRanks},
 
     {Operation::kAllReduce, kPiece, Over::kTcp, 0, 2 * kMiB},
     {Operation::kReduce, kPiece, Over::kTcp, 0, kMiB},
@@ -99,8 +101,14 @@ constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kBroadcast, kPiece, Over::kTcp, 0, 512 * kKiB},
 };
 
-std::uint64_t size_for(const BuiltInRow& row, std::uint32_t members) {
-  const std::uint64_t count = std::max<std::uint32_t>(1, members);
+// Who takes part: ranks of a host, or hosts.
+struct Crew {
+  std::uint32_t members = 1;
+  bool is_one_rank_each = false;  // On every host.
+};
+
+std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
+  const std::uint64_t count = std::max<std::uint32_t>(1, crew.members);
   switch (row.size) {
     case Size::kPlain:
       return row.from;
@@ -109,6 +117,8 @@ std::uint64_t size_for(const BuiltInRow& row, std::uint32_t members) {
     case Size::kOneShot:
       return std::max<std::uint64_t>(kKiB, (row.from - 1) / std::max<std::uint64_t>(1, count / 2)) +
              1;
+    case Size::kOfTwoRanks:
+      return count == 2 && crew.is_one_rank_each ? 256 * kKiB + 1 : row.from;
   }
   return row.from;
 }
@@ -116,11 +126,11 @@ std::uint64_t size_for(const BuiltInRow& row, std::uint32_t members) {
 // Where each value begins; the first at 0.
 using Starts = std::map<std::uint64_t, std::uint64_t>;
 
-Starts built_in_starts(Operation operation, Aspect aspect, Over over, std::uint32_t members) {
+Starts built_in_starts(Operation operation, Aspect aspect, Over over, const Crew& crew) {
   Starts starts;
   for (const BuiltInRow& row : kBuiltIn) {
     if (row.operation == operation && row.aspect == aspect && row.over == over) {
-      starts[size_for(row, members)] = row.value;
+      starts[size_for(row, crew)] = row.value;
     }
   }
   return starts;
@@ -189,7 +199,7 @@ bool concerns(const TuningRow& row, Operation operation, Aspect aspect, Over ove
 }  // namespace
 
 bool has_choice(Operation operation, Aspect aspect, Over over) {
-  return !built_in_starts(operation, aspect, over, 1).empty();
+  return !built_in_starts(operation, aspect, over, {}).empty();
 }
 
 bool may_be(const TuningRow& row) {
@@ -217,14 +227,16 @@ bool may_be(const TuningRow& row) {
   return false;
 }
 
-Selector::Selector(Over over, std::uint32_t members, const TuningTable& table) {
+Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
+                   bool is_one_rank_each) {
   for (const BuiltInRow& first : kBuiltIn) {
     if (first.over != over || first.from != 0) continue;
     TuningTable rows;
     for (const TuningRow& row : table) {
       if (concerns(row, first.operation, first.aspect, over, members)) rows.push_back(row);
     }
-    const Starts built_in = built_in_starts(first.operation, first.aspect, over, members);
+    const Starts built_in =
+        built_in_starts(first.operation, first.aspect, over, {members, is_one_rank_each});
     Starts starts = with_rows(built_in, rows);
     if (first.aspect == kAlgorithm) keep_possible(starts, built_in, first.operation, members);
     Step* step =

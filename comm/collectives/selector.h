@@ -67,7 +67,9 @@ inline constexpr std::uint64_t kPieceMost = std::uint64_t{256} << 20;
 // The table as it is for one transport and so many members.
 class Selector {
  public:
-  Selector(Over over, std::uint32_t members, const TuningTable& table);
+  // is_one_rank_each: between hosts, each has one rank only.
+  Selector(Over over, std::uint32_t members, const TuningTable& table,
+           bool is_one_rank_each = false);
 
   Algorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
     return static_cast<Algorithm>(find(Aspect::kAlgorithm, operation, bytes));

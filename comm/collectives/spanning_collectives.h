@@ -4,15 +4,16 @@
 // same index on their hosts. Every rank of a host carries its own share of what goes between hosts,
 // so that all connections work at once and no byte crosses the network twice to one host.
 //
-//   all_reduce      reduce-scatter inside the host, exchange and reduce the slices within each
-//   column,
-//                   all-gather within the column, all-gather inside the host
-//   all_gather      every block once to every other host, to the member of the sender's column;
-//   then
+// clang-format off
+//   all_reduce      reduce-scatter inside the host, exchange and reduce the slices within each column,
+//                   all-gather within the column, all-gather inside the host; short vectors (of two
+//                   ranks also longer ones) whole to every host at once
+//   all_gather      every block once to every other host, to the member of the sender's column; then
 //                   all-gather inside the host
-//   reduce_scatter  each host reduces every block for itself; the host's results go to the block's
-//   owner broadcast       binomial tree over one member of each host, in pieces; then inside the
-//   host the others      directly between the ranks concerned
+//   reduce_scatter  each host reduces every block for itself; the host's results go to the block's owner
+//   broadcast       binomial tree over one member of each host, in pieces; then inside the host
+//   the others      directly between the ranks concerned
+// clang-format on
 //
 // Order of reduction: ranks of a host in rank order, then hosts in order; results between the two
 // levels are partials (comm/reduce/reduce.h), so that only the last step rounds. Where every host
@@ -55,7 +56,7 @@ class SpanningGroup {
       : map_(std::move(map)),
         local_(local),
         mesh_(mesh),
-        selector_(Over::kTcp, map_.host_count(), tuning) {}
+        selector_(Over::kTcp, map_.host_count(), tuning, map_.rank_count() == map_.host_count()) {}
 
   bool barrier(const OperationCall& call);
   bool all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,

@@ -83,18 +83,32 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule
     to_partial(rule, send, own.data(), count);
   }
   if (map_.own_member() == 0) {
-    Bytes theirs(bytes * map_.host_count());
+    // Not in place: what would be written over has not left yet.
+    const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
+    const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
+      const std::size_t wire = bytes / count;
+      std::vector<const void*> parts(2, at(shown, begin));
+      parts[1 - map_.own_host()] = part;
+      reduce_hosts(rule, form, parts, at(receive, begin / wire * rule.input_bytes()),
+                   (end - begin) / wire);
+    };
+    Bytes& theirs = their_scratch_;
+    if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
     std::vector<const void*> inputs(map_.host_count(), shown);
     for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
       const std::uint32_t host = (map_.own_host() + step) % map_.host_count();
-      inputs[host] = theirs.data() + host * bytes;
       outgoing.push_back({rank_at(host, 0), shown, bytes, 0});
-      incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
+      if (on_arrival) {
+        incoming.push_back({rank_at(host, 0), nullptr, bytes, 0, &take});
+      } else {
+        inputs[host] = theirs.data() + host * bytes;
+        incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
+      }
     }
     if (!exchange(call, outgoing, incoming)) return false;
-    reduce_hosts(rule, form, inputs, receive, count);
+    if (!on_arrival) reduce_hosts(rule, form, inputs, receive, count);
   }
   return local_ == nullptr ||
          shared_broadcast(*local_, call, receive, count * rule.input_bytes(), 0);
@@ -132,7 +146,7 @@ class SpanningGroup::Column {
       if (has_new && !reduce_inside(chunk)) return false;
       if (is_in_column()) {
         if (!exchange(chunk, has_new, has_old)) return false;
-        if (has_new) reduce_between(chunk);
+        if (has_new && !reduces_on_arrival()) reduce_between(chunk);
       }
       if (has_old && !share_inside(chunk - 1)) return false;
     }
@@ -141,6 +155,8 @@ class SpanningGroup::Column {
 
  private:
   bool is_in_column() const { return map_.own_member() < columns_; }
+  // With one other host each part can be reduced as it comes, while it is in the caches.
+  bool reduces_on_arrival() const { return map_.host_count() == 2; }
   std::size_t elements(std::size_t chunk) const {
     return std::min(chunk_, count_ - chunk * chunk_);
   }
@@ -185,6 +201,7 @@ class SpanningGroup::Column {
   bool exchange(std::size_t chunk, bool has_new, bool has_old) {
     std::vector<Outgoing> outgoing;
     std::vector<Incoming> incoming;
+    TakePart take;
     const std::uint32_t hosts = map_.host_count();
     const std::uint32_t column = map_.own_member();
     const auto step_of = [](std::size_t of_chunk, std::uint32_t phase) {
@@ -207,14 +224,25 @@ class SpanningGroup::Column {
     if (has_new) {
       const Slice slice = column_slice(chunk, column);
       const Slice own = host_part(slice, map_.own_host());
-      reach_size(theirs_, own.count * wire_bytes_ * hosts);
+      if (reduces_on_arrival()) {
+        take = [this, slice, own](std::size_t begin, std::size_t end, const std::uint8_t* part) {
+          reduce_part(slice, own, begin / wire_bytes_, end / wire_bytes_, part);
+        };
+      } else {
+        reach_size(theirs_, own.count * wire_bytes_ * hosts);
+      }
       for (std::uint32_t distance = 1; distance < hosts; ++distance) {
         const std::uint32_t host = (map_.own_host() + distance) % hosts;
         const std::int32_t rank = group_.rank_at(host, column);
         const Slice part = host_part(slice, host);
         outgoing.push_back({rank, shown(slice, part), part.count * wire_bytes_, step_of(chunk, 0)});
-        incoming.push_back({rank, theirs_.data() + host * own.count * wire_bytes_,
-                            own.count * wire_bytes_, step_of(chunk, 0)});
+        Incoming theirs = {rank, nullptr, own.count * wire_bytes_, step_of(chunk, 0)};
+        if (reduces_on_arrival()) {
+          theirs.take = &take;
+        } else {
+          theirs.data = theirs_.data() + host * own.count * wire_bytes_;
+        }
+        incoming.push_back(theirs);
       }
     }
     return group_.exchange(call_, outgoing, incoming);
@@ -231,6 +259,15 @@ class SpanningGroup::Column {
     }
     reduce_hosts(rule_, is_raw_ ? Form::kElement : Form::kPartial, inputs,
                  result(slice.begin + own.begin), own.count);
+  }
+
+  // The elements [begin, end) of this host's part, with the other host's.
+  void reduce_part(const Slice& slice, const Slice& own, std::size_t begin, std::size_t end,
+                   const std::uint8_t* theirs) {
+    std::vector<const void*> inputs(2, shown(slice, own) + begin * wire_bytes_);
+    inputs[1 - map_.own_host()] = theirs;
+    reduce_hosts(rule_, is_raw_ ? Form::kElement : Form::kPartial, inputs,
+                 result(slice.begin + own.begin + begin), end - begin);
   }
 
   bool share_inside(std::size_t chunk) {

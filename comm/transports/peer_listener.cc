@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "comm/background_thread.h"
+#include "comm/transports/tcp_streams.h"
 #include "proto/handshake.h"
 
 namespace ivy::comm {
@@ -26,7 +27,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kNameBytes = 64;
-constexpr std::size_t kChannelBytes = kNameBytes + 4;
+constexpr std::size_t kChannelBytes = kNameBytes + 3 * 4;
 constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
 // Between two questions whether a wait may go on.
@@ -70,12 +71,36 @@ std::string address_text(const SocketAddress& address) {
   return (name.find(':') != std::string::npos ? "[" + name + "]" : name) + ":" + port;
 }
 
+// Tried out, since the limit (net.core.rmem_max) is not shown in every network namespace.
+bool may_have_buffer(int option) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return false;
+  int granted = 0;  // Twice what was asked for: the kernel counts its own records too.
+  socklen_t length = sizeof granted;
+  setsockopt(socket, SOL_SOCKET, option, &kSocketBuffer, sizeof kSocketBuffer);
+  getsockopt(socket, SOL_SOCKET, option, &granted, &length);
+  close(socket);
+  return granted >= 2 * kSocketBuffer;
+}
+
 void set_options(int socket) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  // A size that was asked for stays; where the kernel grants less than that, its own growth goes
+  // further.
+  static const bool is_granted = may_have_buffer(SO_SNDBUF) && may_have_buffer(SO_RCVBUF);
+  if (!is_granted) return;
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBuffer, sizeof kSocketBuffer);
   setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBuffer, sizeof kSocketBuffer);
+}
+
+// Within one machine there is no network to be careful with, and no pacing that would pay (BBR's
+// takes up to twice the time): the plain algorithm, which every kernel has and allows.
+void set_congestion(int socket) {
+  constexpr std::string_view kPlain = "reno";
+  if (!is_on_this_machine(socket)) return;
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
 }
 
 // A wait at a socket that may be called off.
@@ -132,25 +157,46 @@ bool read_all(int socket, std::string& bytes, std::size_t count, const Patience&
   return true;
 }
 
-std::string encode_channel(const PeerChannel& channel) {
-  std::string bytes(kChannelBytes, '\0');
-  std::memcpy(bytes.data(), channel.communicator.data(),
-              std::min(channel.communicator.size(), kNameBytes - 1));
+// What the dialler says behind its proof: which connection this is to be.
+//   name of the communicator, 64 bytes, padded with NUL | u32 channel | u32 stream | u32 streams
+void append_number(std::string& bytes, std::uint32_t number) {
+  for (std::size_t i = 0; i < 4; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xff);
+}
+
+std::uint32_t number_at(std::string_view bytes, std::size_t place) {
+  std::uint32_t number = 0;
   for (std::size_t i = 0; i < 4; ++i) {
-    bytes[kNameBytes + i] = static_cast<char>(channel.channel >> (8 * i) & 0xff);
+    number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[place + i])) << (8 * i);
   }
+  return number;
+}
+
+std::string encode_channel(const PeerChannel& channel, std::uint32_t streams) {
+  std::string bytes = channel.communicator.substr(0, kNameBytes - 1);
+  bytes.resize(kNameBytes, '\0');
+  append_number(bytes, channel.channel);
+  append_number(bytes, channel.stream);
+  append_number(bytes, streams);
   return bytes;
 }
 
-PeerChannel decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
+struct Announced {
   PeerChannel channel;
+  std::uint32_t streams = 1;
+  bool is_possible() const {
+    return streams >= 1 && streams <= kStreamsMax && channel.stream < streams;
+  }
+};
+
+Announced decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
+  Announced announced;
+  PeerChannel& channel = announced.channel;
   channel.peer_rank = peer_rank;
   channel.communicator = std::string(bytes.data(), strnlen(bytes.data(), kNameBytes));
-  for (std::size_t i = 0; i < 4; ++i) {
-    const auto byte = static_cast<unsigned char>(bytes[kNameBytes + i]);
-    channel.channel |= static_cast<std::uint32_t>(byte) << (8 * i);
-  }
-  return channel;
+  channel.channel = number_at(bytes, kNameBytes);
+  channel.stream = number_at(bytes, kNameBytes + 4);
+  announced.streams = number_at(bytes, kNameBytes + 8);
+  return announced;
 }
 
 }  // namespace
@@ -180,7 +226,7 @@ PeerListener::~PeerListener() {
   const std::uint64_t one = 1;
   static_cast<void>(!write(wake_, &one, sizeof one));
   thread_.join();
-  for (const auto& [channel, socket] : arrived_) close(socket);
+  for (const auto& [channel, connection] : arrived_) close(connection.socket);
   close(socket_);
   close(wake_);
 }
@@ -236,10 +282,12 @@ bool PeerListener::advance(Greeting& greeting) {
              .ok()) {
       break;
     }
-    const PeerChannel channel = decode_channel(all.substr(kProofBytes), greeting.rank);
+    const Announced announced = decode_channel(all.substr(kProofBytes), greeting.rank);
+    if (!announced.is_possible()) break;
+    const PeerSocket connection = {greeting.socket, announced.streams};
     const std::lock_guard lock(mutex_);
-    // A second connection for the same channel would be a peer's mistake: the first one stays.
-    if (!arrived_.emplace(channel, greeting.socket).second) break;
+    // A second connection for the same stream would be a peer's mistake: the first one stays.
+    if (!arrived_.emplace(announced.channel, connection).second) break;
     has_arrived_.notify_all();
     return false;
   }
@@ -271,6 +319,7 @@ void PeerListener::run() {
       const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (socket < 0) break;
       set_options(socket);
+      set_congestion(socket);
       Greeting greeting;
       greeting.socket = socket;
       greeting.end = now + kGreetingTime;
@@ -280,8 +329,9 @@ void PeerListener::run() {
   for (const Greeting& greeting : greetings) close(greeting.socket);
 }
 
-Result<int> PeerListener::dial(const std::string& address, const PeerChannel& channel,
-                               milliseconds at_most, const std::function<bool()>& may_go_on) {
+Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
+                                      std::uint32_t streams, milliseconds at_most,
+                                      const std::function<bool()>& may_go_on) {
   const Patience patience = {steady_clock::now() + at_most, &may_go_on};
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
@@ -303,6 +353,7 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
   socklen_t length = sizeof failed;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
   if (failed != 0) return give_up(strerror(failed));
+  set_congestion(socket);
   HandshakeHello hello;
   hello.purpose = "peer";
   hello.job_id = credentials_.job_id;
@@ -320,8 +371,14 @@ Result<int> PeerListener::dial(const std::string& address, const PeerChannel& ch
     return give_up("it does not know the job's token");
   }
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
-  if (!write_all(socket, proof + encode_channel(channel), patience)) return give_up("it hung up");
-  return socket;
+  if (!write_all(socket, proof + encode_channel(channel, streams), patience)) {
+    return give_up("it hung up");
+  }
+  return PeerSocket{socket, streams};
+}
+
+bool PeerListener::is_near(const std::string& address) const {
+  return split_address(address).first == split_address(address_).first;
 }
 
 bool PeerListener::is_there(const std::string& address) {
@@ -340,14 +397,14 @@ bool PeerListener::is_there(const std::string& address) {
   return failed != ECONNREFUSED;
 }
 
-int PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
+PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
   std::unique_lock lock(mutex_);
   const auto is_here = [&] { return arrived_.count(channel) != 0; };
-  if (!has_arrived_.wait_for(lock, at_most, is_here)) return -1;
+  if (!has_arrived_.wait_for(lock, at_most, is_here)) return {};
   const auto found = arrived_.find(channel);
-  const int socket = found->second;
+  const PeerSocket connection = found->second;
   arrived_.erase(found);
-  return socket;
+  return connection;
 }
 
 void PeerListener::forget(const std::string& communicator) {
@@ -357,7 +414,7 @@ void PeerListener::forget(const std::string& communicator) {
       ++entry;
       continue;
     }
-    close(entry->second);
+    close(entry->second.socket);
     entry = arrived_.erase(entry);
   }
 }

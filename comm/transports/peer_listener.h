@@ -3,8 +3,8 @@
 //
 // Every connection begins with the handshake of proto/handshake (purpose "peer"): both ends prove
 // that they know the job's token before anything else is read. Then the dialler says for which
-// communicator and channel it is. A thread accepts and greets; whoever shows no proof within
-// kGreetingTime, or is one too many, is closed.
+// communicator and channel it is, which of the channel's streams, and of how many. A thread accepts
+// and greets; whoever shows no proof within kGreetingTime, or is one too many, is closed.
 //
 // Thread: any. Lifetime: outlives every mesh.
 #pragma once
@@ -41,8 +41,14 @@ struct PeerChannel {
   std::string communicator;     // At most 63 bytes.
   std::uint32_t peer_rank = 0;  // The other one's, in the job.
   std::uint32_t channel = 0;
-  auto key() const { return std::tie(communicator, peer_rank, channel); }
+  std::uint32_t stream = 0;  // Which of its streams (tcp_streams.h).
+  auto key() const { return std::tie(communicator, peer_rank, channel, stream); }
   bool operator<(const PeerChannel& other) const { return key() < other.key(); }
+};
+
+struct PeerSocket {
+  int socket = -1;            // Non-blocking; whoever gets it closes it.
+  std::uint32_t streams = 1;  // How many the channel has: the dialler has said so.
 };
 
 class PeerListener {
@@ -56,13 +62,16 @@ class PeerListener {
 
   // "10.0.0.1:4123", "[fd00::1]:4123"
   const std::string& address() const { return address_; }
+  // Is that peer's listener on this machine? Its host part is this one's then.
+  bool is_near(const std::string& address) const;
 
-  // Dials a peer's listener and greets it. A non-blocking socket; the caller closes it. Cancelled:
+  // Dials a peer's listener and greets it. `streams`: how many the channel has. Cancelled:
   // `may_go_on`, which is asked every few milliseconds, has said no.
-  Result<int> dial(const std::string& address, const PeerChannel& channel,
-                   std::chrono::milliseconds at_most, const std::function<bool()>& may_go_on);
-  // The connection that the peer has dialled; -1: not there after that time.
-  int take(const PeerChannel& channel, std::chrono::milliseconds at_most);
+  Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
+                          std::uint32_t streams, std::chrono::milliseconds at_most,
+                          const std::function<bool()>& may_go_on);
+  // The connection that the peer has dialled; no socket: not there after that time.
+  PeerSocket take(const PeerChannel& channel, std::chrono::milliseconds at_most);
   // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may
   // be there.
   static bool is_there(const std::string& address);
@@ -81,7 +90,7 @@ class PeerListener {
   const PeerCredentials credentials_;
   std::mutex mutex_;
   std::condition_variable has_arrived_;
-  std::map<PeerChannel, int> arrived_;  // Guarded by mutex_.
+  std::map<PeerChannel, PeerSocket> arrived_;  // Guarded by mutex_.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

@@ -2,16 +2,12 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "comm/alarms.h"
+#include "comm/transports/tcp_streams.h"
 
 namespace ivy::comm {
 namespace {
@@ -20,9 +16,6 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
-// How long a wait sleeps before it looks around.
-constexpr milliseconds kSleepSlice{50};
 constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kVerdictStep{2};
@@ -31,27 +24,14 @@ constexpr milliseconds kTakeSlice{5};
 constexpr milliseconds kDialTime{10'000};
 constexpr milliseconds kProbePause{300};
 constexpr milliseconds kComparePause{200};
-// What one call to the kernel moves at most, so that sending and receiving take turns.
-constexpr std::size_t kBiteBytes = std::size_t{1} << 20;
-
-struct Header {
-  std::uint32_t magic = kHeaderMagic;
-  std::uint32_t step = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t fingerprint[2] = {0, 0};
-  std::uint64_t bytes = 0;
-};
-static_assert(sizeof(Header) == 40);
 
 }  // namespace
 
-struct TcpMesh::Connection {
-  explicit Connection(int socket_in) : socket(socket_in) {}
-  ~Connection() { close(socket); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-  int socket;
-};
+TcpMesh::Connection::~Connection() {
+  for (const Stream& stream : streams) {
+    if (stream.socket >= 0) close(stream.socket);
+  }
+}
 
 TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
     : listener_(listener),
@@ -76,10 +56,6 @@ void TcpMesh::interrupt() {
 
 void TcpMesh::hang_up() {
   for (std::unique_ptr<Connection>& connection : connections_) connection.reset();
-}
-
-TcpMesh::Connection* TcpMesh::connection(std::int32_t rank) {
-  return connections_[static_cast<std::size_t>(rank)].get();
 }
 
 bool TcpMesh::fail(const Failure& failure) {
@@ -135,33 +111,66 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   return failure;
 }
 
-bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group) {
-  std::unique_ptr<Connection>& place = connections_[static_cast<std::size_t>(rank)];
-  if (place != nullptr) return true;
-  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+PeerChannel TcpMesh::channel(std::int32_t rank, std::uint32_t stream) const {
   PeerChannel channel;
   channel.communicator = options_.communicator;
-  channel.peer_rank = static_cast<std::uint32_t>(peer.world_rank);
-  if (options_.self < rank) {
-    // A peer that is stopped accepts, by its kernel, and greets nobody: that is its operation's
-    // timeout, and not the connection's.
-    const Result<int> socket = listener_.dial(peer.address, channel, kDialTime, [&] {
-      return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
-             (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
-    });
-    if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
-      if (socket.ok()) close(*socket);
-      return false;
-    }
-    if (!socket.ok()) return fail(lost(rank, call, socket.error().message));
-    place = std::make_unique<Connection>(*socket);
-    return true;
+  channel.peer_rank =
+      static_cast<std::uint32_t>(options_.peers[static_cast<std::size_t>(rank)].world_rank);
+  channel.stream = stream;
+  return channel;
+}
+
+void TcpMesh::keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found) {
+  std::unique_ptr<Connection>& place = connections_[static_cast<std::size_t>(rank)];
+  if (place == nullptr) place = std::make_unique<Connection>(found.streams);
+  place->streams[stream] = {found.socket, bite_of(found.socket)};
+}
+
+TcpMesh::Stream& TcpMesh::look_for(std::int32_t rank, std::uint32_t stream) {
+  Stream& wanted = connection(rank).streams[stream];
+  if (wanted.socket < 0) {
+    const PeerSocket found = listener_.take(channel(rank, stream), milliseconds(0));
+    if (found.socket >= 0) keep(rank, stream, found);
   }
+  return wanted;
+}
+
+bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall& call,
+                   const SharedGroup* group) {
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
+  const std::uint32_t streams =
+      options_.streams != 0 ? options_.streams
+                            : usual_streams(listener_.is_near(peer.address), options_.peers.size());
+  // A peer that is stopped accepts, by its kernel, and greets nobody: that is its operation's
+  // timeout, and not the connection's.
+  const Result<PeerSocket> dialled =
+      listener_.dial(peer.address, channel(rank, stream), streams, kDialTime, [&] {
+        return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
+               (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
+      });
+  if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
+    if (dialled.ok()) close(dialled->socket);
+    return false;
+  }
+  if (!dialled.ok()) return fail(lost(rank, call, dialled.error().message));
+  keep(rank, stream, *dialled);
+  return true;
+}
+
+// Makes the first stream.
+bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group) {
+  if (connections_[static_cast<std::size_t>(rank)] != nullptr) return true;
+  return options_.self < rank ? dial(rank, 0, call, group) : await_dialler(rank, call, group);
+}
+
+bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
+                            const SharedGroup* group) {
+  const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   auto probe_at = steady_clock::now() + kProbePause;
   while (true) {
-    const int socket = listener_.take(channel, kTakeSlice);
-    if (socket >= 0) {
-      place = std::make_unique<Connection>(socket);
+    const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
+    if (found.socket >= 0) {
+      keep(rank, 0, found);
       return true;
     }
     if (group != nullptr && group->failure()) return false;
@@ -251,239 +260,6 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
   set_host(failure, peer.host);
   set_operation(failure, comm_status::name_of(ours.operation));
   return failure;
-}
-
-// ---- One exchange ------------------------------------------------------------------------------
-
-class TcpMesh::Exchange {
- public:
-  Exchange(TcpMesh& mesh, const OperationCall& call, const SharedGroup* group)
-      : mesh_(mesh), call_(call), group_(group) {}
-
-  bool run(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
-    for (const Outgoing& message : outgoing) sends_.push_back(send_of(message));
-    for (const Incoming& message : incoming) receives_.push_back(receive_of(message));
-    if (!connect_all()) return false;
-    left_ = sends_.size() + receives_.size();
-    while (left_ > 0) {
-      bool has_moved = false;
-      if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
-      if (has_moved) idle_since_.reset();
-      if (left_ > 0 && !has_moved && !wait()) return false;
-    }
-    return true;
-  }
-
- private:
-  struct Sending {
-    std::int32_t rank = 0;
-    Header header;
-    const std::uint8_t* data = nullptr;
-    std::size_t sent = 0;  // Of header and data together.
-    bool is_done = false;
-  };
-  struct Receiving {
-    std::int32_t rank = 0;
-    Header header;
-    std::uint8_t* data = nullptr;
-    std::size_t bytes = 0;
-    std::uint32_t step = 0;
-    std::size_t received = 0;  // Of header and data together.
-    bool is_done = false;
-  };
-
-  Sending send_of(const Outgoing& message) const {
-    Sending sending;
-    sending.rank = message.to;
-    const Fingerprint fingerprint = fingerprint_of(call_.shape);
-    sending.header.step = message.step;
-    sending.header.sequence = call_.sequence;
-    sending.header.fingerprint[0] = fingerprint.words[0];
-    sending.header.fingerprint[1] = fingerprint.words[1];
-    sending.header.bytes = message.bytes;
-    sending.data = static_cast<const std::uint8_t*>(message.data);
-    return sending;
-  }
-  static Receiving receive_of(const Incoming& message) {
-    Receiving receiving;
-    receiving.rank = message.from;
-    receiving.data = static_cast<std::uint8_t*>(message.data);
-    receiving.bytes = message.bytes;
-    receiving.step = message.step;
-    return receiving;
-  }
-
-  // Those that this rank dials first: they need nobody's help.
-  bool connect_all() {
-    for (const bool is_dialler : {true, false}) {
-      const auto connect = [&](std::int32_t rank) {
-        return (mesh_.options_.self < rank) != is_dialler || mesh_.connect(rank, call_, group_);
-      };
-      for (const Sending& sending : sends_) {
-        if (!connect(sending.rank)) return false;
-      }
-      for (const Receiving& receiving : receives_) {
-        if (!connect(receiving.rank)) return false;
-      }
-    }
-    return true;
-  }
-
-  // An earlier unfinished message of the same pair goes first.
-  template <class List>
-  static bool is_next(const List& list, std::size_t index) {
-    for (std::size_t i = 0; i < index; ++i) {
-      if (!list[i].is_done && list[i].rank == list[index].rank) return false;
-    }
-    return true;
-  }
-
-  bool advance_sends(bool& has_moved) {
-    for (std::size_t i = 0; i < sends_.size(); ++i) {
-      Sending& sending = sends_[i];
-      if (sending.is_done || !is_next(sends_, i)) continue;
-      iovec parts[2];
-      std::size_t count = 0;
-      std::size_t data_sent = 0;
-      if (sending.sent < sizeof(Header)) {
-        parts[count++] = {reinterpret_cast<char*>(&sending.header) + sending.sent,
-                          sizeof(Header) - sending.sent};
-      } else {
-        data_sent = sending.sent - sizeof(Header);
-      }
-      const std::size_t data_left = sending.header.bytes - data_sent;
-      if (data_left > 0) {
-        parts[count++] = {const_cast<std::uint8_t*>(sending.data) + data_sent,
-                          std::min(data_left, kBiteBytes)};
-      }
-      msghdr message = {};
-      message.msg_iov = parts;
-      message.msg_iovlen = count;
-      const ssize_t sent =
-          sendmsg(mesh_.connection(sending.rank)->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (sent < 0) {
-        if (errno == EAGAIN || errno == EINTR) continue;
-        return mesh_.fail(mesh_.lost(sending.rank, call_, "its connection broke"));
-      }
-      has_moved = true;
-      sending.sent += static_cast<std::size_t>(sent);
-      if (sending.sent == sizeof(Header) + sending.header.bytes) {
-        sending.is_done = true;
-        --left_;
-      }
-    }
-    return true;
-  }
-
-  bool advance_receives(bool& has_moved) {
-    for (std::size_t i = 0; i < receives_.size(); ++i) {
-      Receiving& receiving = receives_[i];
-      if (receiving.is_done || !is_next(receives_, i)) continue;
-      if (!advance_receive(receiving, has_moved)) return false;
-    }
-    return true;
-  }
-
-  bool advance_receive(Receiving& receiving, bool& has_moved) {
-    // The header is read by itself: nothing of the data is touched before it has been compared.
-    const bool in_header = receiving.received < sizeof(Header);
-    std::uint8_t* const to =
-        in_header ? reinterpret_cast<std::uint8_t*>(&receiving.header) + receiving.received
-                  : receiving.data + (receiving.received - sizeof(Header));
-    const std::size_t end = in_header ? sizeof(Header) : sizeof(Header) + receiving.bytes;
-    const std::size_t bite = std::min(end - receiving.received, kBiteBytes);
-    if (bite > 0) {
-      const ssize_t got = recv(mesh_.connection(receiving.rank)->socket, to, bite, MSG_DONTWAIT);
-      if (got == 0) return mesh_.fail(mesh_.lost(receiving.rank, call_, "it hung up"));
-      if (got < 0) {
-        if (errno == EAGAIN || errno == EINTR) return true;
-        return mesh_.fail(mesh_.lost(receiving.rank, call_, "its connection broke"));
-      }
-      has_moved = true;
-      receiving.received += static_cast<std::size_t>(got);
-      if (in_header && receiving.received == sizeof(Header) && !check(receiving)) return false;
-    }
-    if (receiving.received == sizeof(Header) + receiving.bytes) {
-      receiving.is_done = true;
-      --left_;
-    } else if (in_header && receiving.received == sizeof(Header)) {
-      return advance_receive(receiving, has_moved);
-    }
-    return true;
-  }
-
-  bool check(const Receiving& receiving) {
-    const Fingerprint ours = fingerprint_of(call_.shape);
-    const Header& theirs = receiving.header;
-    if (theirs.magic == kHeaderMagic && theirs.sequence == call_.sequence &&
-        theirs.step == receiving.step && theirs.fingerprint[0] == ours.words[0] &&
-        theirs.fingerprint[1] == ours.words[1] && theirs.bytes == receiving.bytes) {
-      return true;
-    }
-    if (theirs.magic != kHeaderMagic) {
-      return mesh_.fail(mesh_.lost(receiving.rank, call_, "sent something that is no message"));
-    }
-    const OperationShape shape =
-        shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}});
-    std::string sizes;
-    if (theirs.bytes != receiving.bytes && theirs.sequence == call_.sequence) {
-      sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
-              std::to_string(receiving.bytes);
-    }
-    return mesh_.fail(mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
-  }
-
-  // Nothing moves: a short time of trying on, then sleep until a socket is ready.
-  bool wait() {
-    const auto now = steady_clock::now();
-    if (!idle_since_) idle_since_ = now;
-    if (now - *idle_since_ < mesh_.options_.spin) return true;
-    std::vector<pollfd> sockets = {{mesh_.interruption_, POLLIN, 0}, {mesh_.bell_, POLLIN, 0}};
-    for (std::size_t i = 0; i < sends_.size(); ++i) {
-      if (sends_[i].is_done || !is_next(sends_, i)) continue;
-      sockets.push_back({mesh_.connection(sends_[i].rank)->socket, POLLOUT, 0});
-    }
-    for (std::size_t i = 0; i < receives_.size(); ++i) {
-      if (receives_[i].is_done || !is_next(receives_, i)) continue;
-      sockets.push_back({mesh_.connection(receives_[i].rank)->socket, POLLIN, 0});
-    }
-    if (poll(sockets.data(), sockets.size(), static_cast<int>(kSleepSlice.count())) > 0) {
-      if (sockets[0].revents != 0) return false;
-      if (sockets[1].revents == 0) return true;
-      std::uint64_t rung = 0;
-      static_cast<void>(!read(mesh_.bell_, &rung, sizeof rung));
-    }
-    return may_go_on();
-  }
-
-  bool may_go_on() {
-    if (group_ != nullptr && group_->failure()) return false;
-    std::int32_t waited_for = -1;
-    for (const Receiving& receiving : receives_) {
-      if (!receiving.is_done) waited_for = receiving.rank;
-    }
-    for (const Sending& sending : sends_) {
-      if (!sending.is_done && waited_for < 0) waited_for = sending.rank;
-    }
-    if (mesh_.alarm_ != nullptr && mesh_.alarm_->look(waited_for)) {
-      return mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
-    }
-    return !mesh_.is_other_operation(call_) && mesh_.may_wait_on(waited_for, call_);
-  }
-
-  TcpMesh& mesh_;
-  const OperationCall& call_;
-  const SharedGroup* const group_;
-  std::vector<Sending> sends_;
-  std::vector<Receiving> receives_;
-  std::size_t left_ = 0;
-  std::optional<steady_clock::time_point> idle_since_;
-};
-
-bool TcpMesh::exchange(const OperationCall& call, std::span<const Outgoing> outgoing,
-                       std::span<const Incoming> incoming, const SharedGroup* group) {
-  if (failure_) return false;
-  return Exchange(*this, call, group).run(outgoing, incoming);
 }
 
 }  // namespace ivy::comm

@@ -1,6 +1,8 @@
 // Bytes between the ranks of different hosts in one communicator: messages over TCP, driven by the
 // thread that is in the operation. Connections are made when two ranks first have something for
-// each other: the lower rank dials.
+// each other: the lower rank dials. It also decides how many streams there are (tcp_streams.h); the
+// further ones are made for the first message that is long enough for them. Each stripe of a
+// message travels as one of its own, with the whole message's header.
 //
 // Every message begins with a header that says which operation it belongs to; a receiver compares
 // it before a byte of the data touches its memory. Both sides know from the operation who sends
@@ -48,11 +50,17 @@ struct Outgoing {
   std::size_t bytes = 0;
   std::uint32_t step = 0;  // Which of the operation's messages: the receiver expects the same.
 };
+using TakePart = std::function<void(std::size_t begin, std::size_t end, const std::uint8_t* part)>;
 struct Incoming {
   std::int32_t from = 0;
   void* data = nullptr;
   std::size_t bytes = 0;
   std::uint32_t step = 0;
+  // Takes the message part by part instead of `data`, while a part is still in the processor's
+  // caches: [begin, end) in bytes of the message, at `part` until it returns. Whole lines of 64
+  // bytes, but for a stripe's last part; a message of several stripes comes in no order. May be
+  // null.
+  const TakePart* take = nullptr;
 };
 
 struct TcpMeshOptions {
@@ -60,6 +68,7 @@ struct TcpMeshOptions {
   std::int32_t self = 0;       // Rank in the communicator.
   std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
   std::chrono::microseconds spin{50};
+  std::uint32_t streams = 0;  // To each rank that this one dials; 0: as many as are usual.
   // Asked now and then by a wait that lasts: has a rank of another host entered another operation
   // under the same number? Ranks that wait for different things may never send each other a header.
   std::function<std::optional<Failure>()> compare;
@@ -90,10 +99,30 @@ class TcpMesh {
   int bell() const { return bell_; }
 
  private:
-  struct Connection;
+  // One socket; -1: not there yet.
+  struct Stream {
+    int socket = -1;
+    std::size_t bite = 0;
+  };
+  struct Connection {
+    explicit Connection(std::uint32_t count) : streams(count) {}
+    ~Connection();
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+    std::vector<Stream> streams;
+  };
   class Exchange;
-  Connection* connection(std::int32_t rank);
+  Connection& connection(std::int32_t rank) const {
+    return *connections_[static_cast<std::size_t>(rank)];
+  }
   bool connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
+  bool await_dialler(std::int32_t rank, const OperationCall& call, const SharedGroup* group);
+  bool dial(std::int32_t rank, std::uint32_t stream, const OperationCall& call,
+            const SharedGroup* group);
+  PeerChannel channel(std::int32_t rank, std::uint32_t stream) const;
+  void keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found);
+  // That stream, if it is there: of the peer's, which may be on their way.
+  Stream& look_for(std::int32_t rank, std::uint32_t stream);
   bool fail(const Failure& failure);
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;
@@ -106,6 +135,7 @@ class TcpMesh {
   const TcpMeshOptions options_;
   Alarm* const alarm_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
+  std::vector<std::uint8_t> parts_;  // Of messages that are taken part by part.
   std::optional<Failure> failure_;
   std::chrono::steady_clock::time_point compared_at_;
   std::uint64_t compared_sequence_ = 0;

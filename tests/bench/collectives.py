@@ -74,6 +74,12 @@ def measure(library, argv, arguments):
     return rows_of(done.stdout)
 
 
+def new_folder(above, name):
+    path = os.path.join(above, name)
+    os.mkdir(path)
+    return path
+
+
 def print_tables(cells, libraries):
     for operation in OPERATIONS.split():
         sizes = sorted({size for _, name, size in cells if name == operation})
@@ -144,16 +150,19 @@ def main():
     samples = {}
     with tempfile.TemporaryDirectory(prefix="ivy-bench-") as folder:
         for turn in range(options.rounds):
-            meeting = os.path.join(folder, str(turn))
-            os.mkdir(meeting)
-            peers = commands(options, meeting)
+            peers = commands(options, new_folder(folder, f"{turn}"))
             for library, argv in peers.items():
                 note(f"round {turn + 1} of {options.rounds}: {library}")
                 floor = " memcpy" if options.over == "shm" else " stream" if options.ranks == 2 else ""
-                operations = OPERATIONS + (floor if library == "ivy" else "")
-                for row in measure(library, argv, [str(options.most), str(options.seconds), operations]):
-                    key = row["library"], row["operation"], row["bytes"]
-                    samples.setdefault(key, []).append((row["median_us"], row["p99_us"]))
+                runs = [(argv, OPERATIONS + (floor if library == "ivy" else ""))]
+                if library == "gloo":
+                    # Behind its other operations in one context it comes to no end.
+                    alone = commands(options, new_folder(folder, f"{turn}-alone"))[library]
+                    runs = [(argv, OPERATIONS.replace(" reduce_scatter", "")), (alone, "reduce_scatter")]
+                for command, operations in runs:
+                    for row in measure(library, command, [str(options.most), str(options.seconds), operations]):
+                        key = row["library"], row["operation"], row["bytes"]
+                        samples.setdefault(key, []).append((row["median_us"], row["p99_us"]))
     cells = {key: (statistics.median(one[0] for one in all_of), statistics.median(one[1] for one in all_of))
              for key, all_of in samples.items()}
     print(f"{machine()}; {options.ranks} ranks on one host, float32, over "

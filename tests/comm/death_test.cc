@@ -42,6 +42,7 @@ struct Death {
   std::size_t count;
   unsigned delay;              // Operations, or tens of microseconds.
   bool is_registered = false;  // Buffers by ivy_mem_alloc.
+  int streams = 0;             // Between two ranks of different hosts; 0: as many as are usual.
 };
 
 void expect_named(const Death& death, int code, Board& board) {
@@ -103,6 +104,7 @@ void expect_survivors_know(const Death& death) {
   const std::vector<RankEnd> ends = run_world(
       death.hosts,
       [&](int rank) {
+        if (death.streams > 0) setenv("IVY_TCP_STREAMS", std::to_string(death.streams).c_str(), 1);
         const World world;
         ASSERT_TRUE(world);
         std::vector<float> plain_send;
@@ -175,6 +177,28 @@ TEST_P(DeathTest, IsNamedWhileOthersReadItsMemory) {
   }
 }
 
+class StreamsDeathTest : public DeathTest {};
+
+// Between hosts, over several connections for each pair: also before the further ones are there.
+TEST_P(StreamsDeathTest, IsNamedOverSeveralStreams) {
+  std::mt19937 random(11);
+  auto turn = 0U;
+  for (const NamedOperation& operation : operations()) {
+    Death death = {GetParam(),
+                   0,
+                   kWays[turn % 3],
+                   kMoments[turn / 3 % 3],
+                   &operation,
+                   std::size_t{500'003},
+                   static_cast<unsigned>(random() % 300)};
+    death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
+    death.streams = 3;
+    ++turn;
+    expect_survivors_know(death);
+    if (HasFailure()) return;
+  }
+}
+
 std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
   return hosts_text(world.param);
 }
@@ -182,6 +206,10 @@ std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
 INSTANTIATE_TEST_SUITE_P(Worlds, DeathTest,
                          ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(4),
                                            Hosts{2, 2}, Hosts{3, 1}),
+                         name_of_world);
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StreamsDeathTest,
+                         ::testing::Values(host_each(2), host_each(4), Hosts{2, 2}, Hosts{3, 1}),
                          name_of_world);
 
 // A stopped rank is alive: nothing but the timeout ends the wait, and it names the rank.

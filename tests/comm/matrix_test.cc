@@ -7,6 +7,7 @@
 
 #include "comm/reduce/reduce.h"
 #include "comm/transports/shared_layout.h"
+#include "comm/transports/tcp_streams.h"
 #include "tests/comm/reduce_reference.h"
 #include "tests/comm/world.h"
 
@@ -660,6 +661,36 @@ TEST_P(MatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
   expect_well(ends);
 }
 
+class StreamsMatrixTest : public MatrixTest {};
+
+// Whoever dials says how many streams a connection has: ranks need not agree. Lengths around those
+// from which on a message is divided among them.
+TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
+  const std::vector<RankEnd> ends = run_world(GetParam(), [&](int rank) {
+    setenv("IVY_TCP_STREAMS", std::to_string(rank % 2 == 0 ? 3 : 2 + rank).c_str(), 1);
+    const World world;
+    ASSERT_TRUE(world);
+    bool is_well = true;
+    Caller caller(world, &is_well);
+    std::uint32_t seed = 33;
+    const bool is_small = caller.size() <= 4;
+    for (const std::size_t bytes :
+         {std::size_t{64}, 2 * kStripeLeast - 8, 2 * kStripeLeast, 3 * kStripeLeast + 24,
+          std::size_t{64}, 16 * kStripeLeast + 1000}) {
+      if (!is_small && bytes > 3 * kStripeLeast) continue;
+      for (const Place place : kPlaces) {
+        const auto& kind = kSized[++seed % std::size(kSized)];
+        run_operations(caller,
+                       {kind.dtype, kind.op, bytes / element_bytes(kind.dtype), place, seed});
+        if (!is_well) return;
+      }
+    }
+    expect_reproducible(world, 500'009);
+    caller.barrier();
+  });
+  expect_well(ends);
+}
+
 std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
   return hosts_text(world.param);
 }
@@ -670,6 +701,11 @@ INSTANTIATE_TEST_SUITE_P(Worlds, MatrixTest,
                                            host_each(2), host_each(3), host_each(4), host_each(5),
                                            host_each(8), Hosts{2, 2}, Hosts{3, 2, 1}, Hosts{1, 3},
                                            Hosts{4, 4}, Hosts{1, 2, 5, 8}),
+                         name_of_world);
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StreamsMatrixTest,
+                         ::testing::Values(host_each(2), host_each(3), host_each(5), Hosts{2, 2},
+                                           Hosts{1, 3}, Hosts{3, 2, 1}),
                          name_of_world);
 
 }  // namespace

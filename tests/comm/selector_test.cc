@@ -72,9 +72,12 @@ TEST(SelectorTest, WhatIsBuiltInIsWhatTheConditionsWere) {
       ASSERT_TRUE(shm.maps(Operation::kAllToAll, bytes));
     }
     const Selector tcp(Over::kTcp, members, {});
+    const Selector one_each(Over::kTcp, members, {}, true);
     for (const std::size_t bytes : grid(members)) {
       ASSERT_EQ(tcp.algorithm(Operation::kAllReduce, bytes),
                 bytes <= 32 * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
+      ASSERT_EQ(one_each.algorithm(Operation::kAllReduce, bytes),
+                bytes <= (members == 2 ? 256 : 32) * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
       ASSERT_EQ(tcp.piece(Operation::kAllReduce, bytes), 2 * kMiB);
       ASSERT_EQ(tcp.piece(Operation::kReduce, bytes), kMiB);
       ASSERT_EQ(tcp.piece(Operation::kReduceScatter, bytes), kMiB);

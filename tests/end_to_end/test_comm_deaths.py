@@ -116,13 +116,18 @@ def test_why_shows_messages_and_collectives_also_after_death(local):
 
 # ---- real hosts ------------------------------------------------------------------------------------
 
-def on_hosts(hosts, *flags):
+# Three ranks; the large operation goes over several connections of each pair.
+CUTS = [("all_reduce", ()), ("all_reduce_large", ("-x", "IVY_TCP_STREAMS=3"))]
+
+
+def on_hosts(hosts, where, *flags):
     return hosts.start("-H", "node1,node2,node3", "--nproc_per_node", "1", *flags, *CALM, "/usr/bin/python3",
-                       "-B", hosts.script("comm_deaths.py"), "all_reduce", "cut")
+                       "-B", hosts.script("comm_deaths.py"), where, "cut")
 
 
-def test_a_host_that_is_cut_off_is_named_within_the_lease(hosts):
-    with on_hosts(hosts, "--lease", "3") as job:
+@pytest.mark.parametrize("where, streams", CUTS)
+def test_a_host_that_is_cut_off_is_named_within_the_lease(hosts, where, streams):
+    with on_hosts(hosts, where, "--lease", "3", *streams) as job:
         job.wait_for(rb"ready", count=3, limit=LIMIT)
         hosts.bed.cut(2)
         cut_at = time.monotonic_ns()
@@ -136,8 +141,9 @@ def test_a_host_that_is_cut_off_is_named_within_the_lease(hosts):
         assert told["at_ns"] - cut_at < seconds(5) * 1e9, done
 
 
-def test_a_cut_that_heals_within_the_lease_is_no_news(hosts):
-    with on_hosts(hosts, "--lease", "20") as job:
+@pytest.mark.parametrize("where, streams", CUTS)
+def test_a_cut_that_heals_within_the_lease_is_no_news(hosts, where, streams):
+    with on_hosts(hosts, where, "--lease", "20", *streams) as job:
         job.wait_for(rb"ready", count=3, limit=LIMIT)
         hosts.bed.cut(3)
         time.sleep(2)

@@ -17,6 +17,7 @@
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_layout.h"
 #include "comm/transports/tcp_mesh.h"
+#include "comm/transports/tcp_streams.h"
 #include "proto/control_wire.h"
 #include "proto/handshake.h"
 #include "tests/fuzz/targets.h"
@@ -49,11 +50,12 @@ Ranks make_ranks() {
           PeerListener::listen("127.0.0.1", credentials(0)).value()};
 }
 
-PeerChannel channel_of(std::uint32_t peer_rank, std::uint32_t number) {
+PeerChannel channel_of(std::uint32_t peer_rank, std::uint32_t number, std::uint32_t stream = 0) {
   PeerChannel channel;
   channel.communicator = "world";
   channel.peer_rank = peer_rank;
   channel.channel = number;
+  channel.stream = stream;
   return channel;
 }
 
@@ -87,6 +89,41 @@ std::vector<TcpPeer> peers_of(const Ranks& ranks) {
     peers[rank].address = (rank == 0 ? ranks.other : ranks.fuzzed)->address();
   }
   return peers;
+}
+
+TcpMeshOptions mesh_options(const Ranks& ranks) {
+  TcpMeshOptions options;
+  options.communicator = "world";
+  options.self = 1;
+  options.peers = peers_of(ranks);
+  return options;
+}
+
+int dial_stream(const Ranks& ranks, const PeerChannel& channel, std::uint32_t streams) {
+  return ranks.other
+      ->dial(ranks.fuzzed->address(), channel, streams, milliseconds(5000), [] { return true; })
+      .value()
+      .socket;
+}
+
+OperationShape broadcast_of(std::size_t bytes) {
+  OperationShape shape;
+  shape.operation = Operation::kBroadcast;
+  shape.count = bytes;
+  shape.root = 0;
+  return shape;
+}
+
+// Of the message of that length in operation 7.
+std::string header_of(const OperationShape& shape, std::size_t bytes) {
+  const Fingerprint fingerprint = fingerprint_of(shape);
+  std::string header;
+  for (const std::uint64_t word :
+       {std::uint64_t{0x4d797649}, std::uint64_t{7}, fingerprint.words[0], fingerprint.words[1],
+        std::uint64_t{bytes}}) {
+    header.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  return header;
 }
 
 // Memory of a receiver, with what must not change around it.
@@ -145,7 +182,7 @@ void peer_greeting(std::string_view bytes) {
   close(socket);
   IVY_ASSERT(told <= kChallengeBytes);
   for (const std::uint32_t rank : {0U, 1U}) {
-    IVY_ASSERT(ranks.fuzzed->take(channel_of(rank, 0), milliseconds(0)) < 0);
+    IVY_ASSERT(ranks.fuzzed->take(channel_of(rank, 0), milliseconds(0)).socket < 0);
   }
 }
 
@@ -156,27 +193,12 @@ void peer_frames(std::string_view bytes) {
   Input input(bytes);
   const std::size_t good = input.byte() % 41U;
   const std::size_t wanted = input.byte();
-  OperationShape shape;
-  shape.operation = Operation::kBroadcast;
-  shape.count = wanted;
-  shape.root = 0;
-  const Fingerprint fingerprint = fingerprint_of(shape);
-  std::string header;
-  for (const std::uint64_t word :
-       {std::uint64_t{0x4d797649}, std::uint64_t{7}, fingerprint.words[0], fingerprint.words[1],
-        std::uint64_t{wanted}}) {
-    header.append(reinterpret_cast<const char*>(&word), sizeof word);
-  }
+  const OperationShape shape = broadcast_of(wanted);
+  const std::string header = header_of(shape, wanted);
   const std::string said = header.substr(0, good) + std::string(input.rest());
-  TcpMeshOptions options;
-  options.communicator = "world";
-  options.self = 1;
-  options.peers = peers_of(ranks);
-  TcpMesh mesh(*ranks.fuzzed, std::move(options), nullptr);
-  const Result<int> socket = ranks.other->dial(ranks.fuzzed->address(), channel_of(1, 0),
-                                               milliseconds(5000), [] { return true; });
-  IVY_ASSERT(socket.ok());
-  say(*socket, said);
+  TcpMesh mesh(*ranks.fuzzed, mesh_options(ranks), nullptr);
+  const int socket = dial_stream(ranks, channel_of(1, 0), 1);
+  say(socket, said);
   Guarded buffer(wanted);
   Deadline deadline(std::chrono::seconds(5));
   const OperationCall call{shape, 7, deadline};
@@ -187,7 +209,44 @@ void peer_frames(std::string_view bytes) {
   IVY_ASSERT(is_well || mesh.failure());
   IVY_ASSERT(buffer.is_whole());
   IVY_ASSERT(is_right || buffer.is_untouched());
-  close(*socket);
+  close(socket);
+}
+
+// The same on the second of two streams, while the first brings its stripe of the message as it
+// should. First bytes: how much of a right header comes before the input, and (odd) whether the
+// rest of the stripe comes behind it.
+void peer_stripes(std::string_view bytes) {
+  const Ranks ranks = make_ranks();
+  Input input(bytes);
+  const std::size_t good = input.byte() % 41U;
+  const bool is_filled = input.byte() % 2 == 1;
+  constexpr std::size_t kWanted = 2 * kStripeLeast + 10;
+  const Stripe stripes[] = {stripe_of(kWanted, 2, 0), stripe_of(kWanted, 2, 1)};
+  const OperationShape shape = broadcast_of(kWanted);
+  const std::string header = header_of(shape, kWanted);
+  std::string said = header.substr(0, good) + std::string(input.rest());
+  if (is_filled) {
+    said.resize(std::max(said.size(), header.size() + stripes[1].bytes()), 'f');
+  }
+  TcpMesh mesh(*ranks.fuzzed, mesh_options(ranks), nullptr);
+  const int first = dial_stream(ranks, channel_of(1, 0, 0), 2);
+  const int second = dial_stream(ranks, channel_of(1, 0, 1), 2);
+  say(first, header + std::string(stripes[0].bytes(), 'g'));
+  say(second, said);
+  Guarded buffer(kWanted);
+  Deadline deadline(std::chrono::seconds(5));
+  const OperationCall call{shape, 7, deadline};
+  const Incoming incoming = {0, buffer.data(), kWanted, 0};
+  const bool is_right = said.starts_with(header);
+  const bool is_well = mesh.exchange(call, {}, {&incoming, 1}, nullptr);
+  IVY_ASSERT(is_well == (is_right && said.size() >= header.size() + stripes[1].bytes()));
+  IVY_ASSERT(is_well || mesh.failure());
+  IVY_ASSERT(buffer.is_whole());
+  const auto is_mark = [](std::uint8_t byte) { return byte == 0xaa; };
+  IVY_ASSERT(is_right ||
+             std::all_of(buffer.data() + stripes[1].begin, buffer.data() + kWanted, is_mark));
+  close(first);
+  close(second);
 }
 
 // The same where messages with tags belong.
@@ -206,10 +265,8 @@ void peer_messages(std::string_view bytes) {
   options.self = 1;
   options.member_of = {-1, -1};
   options.peers = peers_of(ranks);
-  const Result<int> socket = ranks.other->dial(ranks.fuzzed->address(), channel_of(1, 1),
-                                               milliseconds(5000), [] { return true; });
-  IVY_ASSERT(socket.ok());
-  say(*socket, header.substr(0, good) + std::string(input.rest()));
+  const int socket = dial_stream(ranks, channel_of(1, 1), 1);
+  say(socket, header.substr(0, good) + std::string(input.rest()));
   Guarded buffer(wanted);
   {
     PointToPoint messages(std::move(options), nullptr, ranks.fuzzed.get(), nullptr);
@@ -222,7 +279,7 @@ void peer_messages(std::string_view bytes) {
     IVY_ASSERT(outcome.code != 0 || request->status.bytes <= wanted);
   }
   IVY_ASSERT(buffer.is_whole());
-  close(*socket);
+  close(socket);
 }
 
 // A file that all ranks are given. Whatever it says, no way is chosen that memory cannot hold.

@@ -21,6 +21,7 @@ void write_ahead_log(std::string_view bytes);
 void control_wire(std::string_view bytes);
 void peer_greeting(std::string_view bytes);
 void peer_frames(std::string_view bytes);
+void peer_stripes(std::string_view bytes);
 void peer_messages(std::string_view bytes);
 void flight_record(std::string_view bytes);
 void stack_text(std::string_view bytes);
@@ -41,6 +42,7 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"control_wire", control_wire},
     {"peer_greeting", peer_greeting},
     {"peer_frames", peer_frames},
+    {"peer_stripes", peer_stripes},
     {"peer_messages", peer_messages},
     {"flight_record", flight_record},
     {"stack_text", stack_text},

@@ -53,7 +53,7 @@ class Ivy {
     check(ivy_mem_alloc(world_, floats * sizeof(float), &memory));
     return static_cast<float*>(memory);
   }
-  // The floor of everything over TCP: no library in between.
+  // The floor of everything over TCP: no library in between. Its socket has the library's options.
   void stream(const float* send, float* receive, std::size_t bytes) {
     if (socket_ < 0) connect_pair();
     std::size_t sent = 0;
@@ -107,6 +107,8 @@ class Ivy {
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
+    // Slower with a congestion control that paces (bbr).
+    setsockopt(socket_, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
   }
 
   ivy_comm* world_ = nullptr;

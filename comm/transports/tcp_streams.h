@@ -1,0 +1,73 @@
+// How the connection between two ranks of different hosts is divided: into so many *streams*, each
+// a TCP connection of its own, over which a long message goes in *stripes*. Both ranks work that
+// out of the message's length and the number of streams, so that nothing is said about it.
+//
+// What decides about speed between hosts stands here, as named numbers.
+//
+// Pure but for what is asked of a socket; thread: any.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "proto/status.h"
+
+namespace ivy::comm {
+
+inline constexpr std::uint32_t kStreamsMax = 16;
+// Between two ranks of one machine a second stream takes the processor from the first.
+inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
+// Between machines one stream is what one window, and one queue of the network card, lets through.
+inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
+// What all streams of a communicator together take of a process's descriptors, about.
+inline constexpr std::size_t kSocketsUsual = 256;
+// A stripe is no shorter: what a further system call costs is small beside it.
+inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
+// What one call to the kernel moves at most, so that sending and receiving take turns.
+inline constexpr std::size_t kBite = std::size_t{1} << 20;
+// The same where the kernel paces what is sent by what it has seen arrive (BBR): while a rank is
+// busy sending it takes nothing, its peer's kernel believes that the way is slow, and goes on
+// believing it.
+inline constexpr std::size_t kPacedBite = std::size_t{128} << 10;
+// Parts of a message that is worked on as it arrives: small enough to be still in the processor's
+// caches then, and large enough not to be all overhead.
+inline constexpr std::size_t kPart = std::size_t{128} << 10;
+inline constexpr std::size_t kPartLeast = std::size_t{16} << 10;
+
+struct Stripe {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t bytes() const { return end - begin; }
+};
+
+// Over how many of the streams a message of that length goes: the first ones.
+inline std::uint32_t stripe_count(std::size_t bytes, std::uint32_t streams) {
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(bytes / kStripeLeast, 1, std::max<std::uint32_t>(1, streams)));
+}
+
+// The stripe of stream `index`: whole cache lines, and so whole elements.
+inline Stripe stripe_of(std::size_t bytes, std::uint32_t count, std::uint32_t index) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t each = (bytes / count + kLine - 1) / kLine * kLine;
+  const std::size_t begin = std::min(bytes, each * index);
+  return {begin, index + 1 == count ? bytes : std::min(bytes, begin + each)};
+}
+
+// What IVY_TCP_STREAMS says; 0: nothing. InvalidArgument: not a number from 1 to kStreamsMax.
+Result<std::uint32_t> wanted_streams(const char* text);
+
+// Where nobody says how many. `ranks`: of the communicator.
+inline std::uint32_t usual_streams(bool is_on_one_machine, std::size_t ranks) {
+  if (is_on_one_machine) return kStreamsOnOneMachine;
+  return static_cast<std::uint32_t>(std::clamp<std::size_t>(
+      kSocketsUsual / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
+}
+
+// Are both ends of that connection on this machine?
+bool is_on_this_machine(int socket);
+// What one call may move on that connection.
+std::size_t bite_of(int socket);
+
+}  // namespace ivy::comm
