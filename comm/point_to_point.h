@@ -119,7 +119,7 @@ class PointToPoint {
   bool look_for_trouble();
   std::optional<Failure> look_for_absent();
   bool concerns_nobody(const Failure& failure) const;
-  bool has_undelivered() const;
+  bool has_undelivered() const;  // Under mutex_.
   void sleep(std::uint32_t bell);
   void run_thread();
 

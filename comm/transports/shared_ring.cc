@@ -46,7 +46,7 @@ void each_stretch(std::uint64_t position, std::size_t count, Move move) {
 
 class RingSink final : public ByteSink {
  public:
-  RingSink(void* memory, int descriptor) : ring_(memory, descriptor) {}
+  explicit RingSink(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t write_some(const void* bytes, std::size_t count) override {
     const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
     const std::uint64_t room = kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
@@ -66,12 +66,13 @@ class RingSink final : public ByteSink {
   int descriptor() const override { return -1; }
 
  private:
-  Ring ring_;
+  const std::shared_ptr<Ring> shared_;  // By both ends in tests.
+  Ring& ring_;
 };
 
 class RingSource final : public ByteSource {
  public:
-  explicit RingSource(void* memory) : ring_(memory, -1) {}
+  explicit RingSource(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t read_some(void* bytes, std::size_t count) override {
     const std::uint64_t read = ring_->read.load(std::memory_order_relaxed);
     const std::uint64_t there = ring_->written.load(std::memory_order_acquire) - read;
@@ -87,17 +88,16 @@ class RingSource final : public ByteSource {
   int descriptor() const override { return -1; }
 
  private:
-  Ring ring_;
+  const std::shared_ptr<Ring> shared_;  // By both ends in tests.
+  Ring& ring_;
 };
 
 std::string file_of(const RingEntry& entry) {
   return "/proc/" + std::to_string(entry.pid) + "/fd/" + std::to_string(entry.descriptor);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<ByteSink>> make_ring(RingEntry& entry) {
-  const int descriptor = memfd_create("ivycomm-ring", MFD_CLOEXEC);
+Result<std::shared_ptr<Ring>> make_memory(int& descriptor) {
+  descriptor = memfd_create("ivycomm-ring", MFD_CLOEXEC);
   if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a ring", errno);
   const int failed = posix_fallocate(descriptor, 0, sizeof(RingMemory));
   void* const memory = failed == 0 ? mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE,
@@ -108,10 +108,24 @@ Result<std::unique_ptr<ByteSink>> make_ring(RingEntry& entry) {
     return errno_error(Code::kResourceExhausted, "reserve memory for messages",
                        failed != 0 ? failed : errno);
   }
+  return std::make_shared<Ring>(memory, descriptor);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSink>> make_ring(RingEntry& entry) {
+  int descriptor = -1;
+  std::shared_ptr<Ring> ring = IVY_TRY(make_memory(descriptor));
   entry.pid = getpid();
   entry.descriptor = descriptor;
   entry.state.store(1, std::memory_order_release);
-  return std::unique_ptr<ByteSink>(new RingSink(memory, descriptor));
+  return std::unique_ptr<ByteSink>(new RingSink(std::move(ring)));
+}
+
+Result<RingEnds> make_ring_in_one_mapping() {
+  int descriptor = -1;
+  const std::shared_ptr<Ring> ring = IVY_TRY(make_memory(descriptor));
+  return RingEnds{std::make_unique<RingSink>(ring), std::make_unique<RingSource>(ring)};
 }
 
 Result<std::unique_ptr<ByteSource>> find_ring(RingEntry& entry) {
@@ -127,7 +141,7 @@ Result<std::unique_ptr<ByteSource>> find_ring(RingEntry& entry) {
   }
   close(descriptor);
   if (memory == MAP_FAILED) return Error{Code::kUnavailable, file_of(entry) + " is no ring"};
-  return std::unique_ptr<ByteSource>(new RingSource(memory));
+  return std::unique_ptr<ByteSource>(new RingSource(std::make_shared<Ring>(memory, -1)));
 }
 
 }  // namespace ivy::comm

@@ -388,6 +388,24 @@ TEST_P(WorldsTest, MessagesArriveByTagAndInOrder) {
   }));
 }
 
+// Nobody takes them, and everybody has some: the ends of the ranks do not wait for each other.
+TEST_P(WorldsTest, MessagesThatNobodyTakesHoldNobodyUp) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    std::int64_t begun = 0;
+    {
+      const World world;
+      ASSERT_TRUE(world);
+      for (int peer = 0; peer < ivy_comm_size(world); ++peer) {
+        if (peer == rank) continue;
+        ASSERT_EQ(ivy_send(world, &rank, 1, IVY_I32, peer, 0, nullptr), IVY_OK) << ivy_last_error();
+      }
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      begun = monotonic_ms();
+    }
+    EXPECT_LT(monotonic_ms() - begun, stretched(seconds(3)).count());
+  }));
+}
+
 TEST_P(WorldsTest, MessageLongerThanTheBufferIsAnErrorThatShowsBoth) {
   expect_well(run_world(GetParam(), [](int rank) {
     const World world;
