@@ -19,13 +19,6 @@ std::size_t broadcast_piece(std::size_t bytes) {
   return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 
-// Of an eager one. A part that is ready costs a line's way between processors.
-std::size_t eager_part(std::size_t bytes) {
-  const std::size_t quarter = divide_up(bytes / 4, kSliceBytes) * kSliceBytes;
-  return std::max<std::size_t>(quarter, 2048);
-}
-static_assert(kEagerBytes / 2048 <= SharedGroup::kPartsMax);
-
 std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t chunk) {
   const std::size_t begin = chunk * piece;
   return begin < total ? std::min(piece, total - begin) : 0;
@@ -113,28 +106,48 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
   return true;
 }
 
-// The readers copy one part while the root writes the next: the lines cross once, both ways at
-// work.
-bool broadcast_eagerly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  const std::size_t part_bytes = eager_part(bytes);
-  const bool is_root = group.self() == root;
-  if (!is_root) {
-    group.publish_entry();
-    if (!group.await_entry(root)) return false;
+constexpr std::size_t kLineData = sizeof(NumberedLine::data);
+static_assert(kNumberedLines * kLineData >= kEagerBytes);
+// Lines between two looks. One that is looked at while it is written goes to and fro.
+constexpr std::size_t kLinesPerLook = 16;
+
+// Calls visit(line, begin, bytes) for every line that `bytes` take up, the last one perhaps not
+// full.
+template <class Line, class Visit>
+bool each_line(Line* line, std::size_t bytes, Visit visit) {
+  std::size_t begin = 0;
+  for (; bytes - begin >= kLineData; begin += kLineData, ++line) {
+    if (!visit(*line, begin, kLineData)) return false;
   }
-  const std::uint8_t* const shown = is_root ? nullptr : group.eager(root);
-  for (std::size_t begin = 0, part = 0; begin < bytes; begin += part_bytes, ++part) {
-    const std::size_t length = std::min(part_bytes, bytes - begin);
-    if (is_root) {
-      show(group.own_eager() + begin, at(buffer, begin), length);
-      if (part == 0) group.publish_entry();
-      if (part > 0) group.publish_part(part);
-    } else {
-      if (part > 0 && !group.await_part(root, part)) return false;
-      std::memcpy(at(buffer, begin), shown + begin, length);
+  return begin == bytes || visit(*line, begin, bytes - begin);
+}
+
+// Each line tells by itself that it is there: the readers copy the first ones while the root writes
+// the next, and none waits for the way of a line that only says so.
+bool broadcast_by_lines(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
+  group.publish_entry();
+  if (group.self() == root) {
+    each_line(group.own_lines(), bytes, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
+      std::memcpy(line.data, at(buffer, begin), n);
+      group.number_line(line);
+      return true;
+    });
+    group.publish_lines();
+    return true;
+  }
+  if (!group.await_entry(root)) return false;
+  const NumberedLine* const lines = group.lines(root);
+  const std::size_t last = (bytes - 1) / kLineData;
+  return each_line(lines, bytes, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
+    const auto index = static_cast<std::size_t>(&line - lines);
+    if (index % kLinesPerLook == 0) {
+      // The root numbers them in their order.
+      const std::size_t looked_at = std::min(index + kLinesPerLook - 1, last);
+      if (!group.await_line(lines[looked_at], root)) return false;
     }
-  }
-  return true;
+    std::memcpy(at(buffer, begin), line.data, n);
+    return true;
+  });
 }
 
 }  // namespace
@@ -145,7 +158,7 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
     return broadcast_large(group, buffer, bytes, root);
   }
-  if (bytes > kInlineBytes) return broadcast_eagerly(group, buffer, bytes, root);
+  if (bytes > kFirstLineBytes) return broadcast_by_lines(group, buffer, bytes, root);
   if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
   group.publish_entry();
   if (group.self() == root) return true;

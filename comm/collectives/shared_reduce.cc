@@ -147,6 +147,10 @@ class ChunkedReduce {
 
   // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
+  // From here on outputs are in no cache. A result that others read from there costs memory twice
+  // more than it must: its lines are fetched to be written, and the output's copy written back. It
+  // goes past the caches, and the others take it from a slot.
+  static constexpr std::size_t kPastCachesBytes = std::size_t{64} << 20;
 
   // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
   // and takes the others' slices from theirs, a chunk later. In place: a slice is overwritten only
@@ -154,8 +158,9 @@ class ChunkedReduce {
   bool run_directly() {
     const std::uint32_t members = group_.size();
     const std::uint64_t last = first_ + chunks_ - 1;
-    // No slot has to hold a chunk: fewer meetings.
-    chunk_elements_ *= kDirectChunkSlots;
+    is_past_caches_ = count_ * element_ >= kPastCachesBytes;
+    // Else no slot has to hold anything: fewer meetings.
+    chunk_elements_ *= is_past_caches_ ? members : kDirectChunkSlots;
     chunks_ = divide_up(count_, chunk_elements_);
     std::vector<const std::uint8_t*> sends(members);
     std::vector<const std::uint8_t*> receives(members);
@@ -173,7 +178,10 @@ class ChunkedReduce {
         for (std::uint32_t member = 0; member < members; ++member) {
           inputs_.set(member, sends[member] + begin);
         }
-        run(rule_, inputs_, members, output(chunk, own), nullptr, own.count, Stores::kCached);
+        if (is_past_caches_ && !group_.await_room(first_ + chunk)) return false;
+        run(rule_, inputs_, members, output(chunk, own),
+            is_past_caches_ ? group_.slot(group_.self(), first_ + chunk) : nullptr, own.count,
+            is_past_caches_ ? Stores::kStreaming : Stores::kCached);
         group_.publish_reduced(first_ + chunk);
       }
       if (chunk > 0 && !collect_directly(chunk - 1, receives)) return false;
@@ -184,13 +192,17 @@ class ChunkedReduce {
   }
 
   bool collect_directly(std::size_t chunk, const std::vector<const std::uint8_t*>& receives) {
-    return each_other(group_, [&](std::uint32_t member) {
+    const bool is_whole = each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
-      copy(output(chunk, theirs), receives[member] + (begin_of(chunk) + theirs.begin) * element_,
-           theirs.count * element_, stores_);
+      const std::uint8_t* const from =
+          is_past_caches_ ? group_.slot(member, first_ + chunk)
+                          : receives[member] + (begin_of(chunk) + theirs.begin) * element_;
+      copy(output(chunk, theirs), from, theirs.count * element_, stores_);
       return true;
     });
+    if (is_whole && is_past_caches_) group_.publish_drained(first_ + chunk);
+    return is_whole;
   }
 
   // Shows this member's input of the slices that others reduce.
@@ -251,6 +263,7 @@ class ChunkedReduce {
   const std::uint64_t first_;
   const Stores stores_;
   std::uint32_t root_ = kEverybody;
+  bool is_past_caches_ = false;  // Of the direct way.
   Inputs inputs_;
 };
 

@@ -36,6 +36,7 @@
 #include "comm/fingerprint.h"
 #include "comm/reduce/reduce.h"
 #include "comm/transports/alarm.h"
+#include "comm/transports/deadline.h"
 #include "comm/transports/shared_segment.h"
 #include "comm/transports/wait_watch.h"
 
@@ -57,25 +58,6 @@ struct SharedGroupOptions {
   bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
   TuningTable tuning;  // Beside the built-in table of algorithms.
-};
-
-// When an operation is given up. The clock is read at the first wait that takes longer, not before.
-class Deadline {
- public:
-  explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
-  // Since when the operation waits.
-  std::chrono::steady_clock::time_point since() {
-    if (!since_) since_ = std::chrono::steady_clock::now();
-    return *since_;
-  }
-  std::chrono::nanoseconds left() {
-    const auto waited = std::chrono::steady_clock::now() - since();
-    return timeout_ - waited;
-  }
-
- private:
-  std::chrono::nanoseconds timeout_;
-  std::optional<std::chrono::steady_clock::time_point> since_;
 };
 
 class SharedGroup {
@@ -114,20 +96,25 @@ class SharedGroup {
     return await_entry_of(member, number_);
   }
   bool await_entries();
+  bool entry_is_here(std::uint32_t member) const {
+    return segment_->member(member).entry[number_ & 1].sequence.load(std::memory_order_acquire) >=
+           number_;
+  }
   const std::uint8_t* payload(std::uint32_t member) const {
     return segment_->member(member).entry[number_ & 1].payload;
   }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
 
-  // Parts of this operation's eager area, after the first, which is there with the entry. They go
-  // up to kPartsMax; the count only grows, as all counts do.
-  static constexpr std::uint64_t kPartsMax = 64;
-  void publish_part(std::uint64_t part) {
-    publish(own().progress.parts, number_ * kPartsMax + part);
+  // This operation's numbered lines: one by one, in their order, after the entry; at last
+  // publish_lines(), which wakes. Who has awaited a line has those before it.
+  NumberedLine* own_lines() { return own().lines[number_ & 1]; }
+  void number_line(NumberedLine& line) { line.number.store(number_, std::memory_order_release); }
+  void publish_lines() { wake_sleepers(); }
+  const NumberedLine* lines(std::uint32_t member) const {
+    return segment_->member(member).lines[number_ & 1];
   }
-  bool await_part(std::uint32_t member, std::uint64_t part) {
-    return await_at_least(segment_->member(member).progress.parts, number_ * kPartsMax + part,
-                          member);
+  bool await_line(const NumberedLine& line, std::uint32_t member) {
+    return await_at_least(line.number, number_, member);
   }
 
   // ---- Chunks ----

@@ -28,12 +28,16 @@ inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one 
 inline constexpr std::size_t kLineBytes = 128;
 // What fits beside the sequence number and the fingerprint in the entry's pair of lines.
 inline constexpr std::size_t kInlineBytes = 104;
+// Of it in the first line, where the sequence number is.
+inline constexpr std::size_t kFirstLineBytes = 40;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside
 // the buffers that go through it.
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlots = 4;
+// Of a broadcast that goes line by line: as much as the eager area holds.
+inline constexpr std::size_t kNumberedLines = (kEagerBytes + 55) / 56;
 
 // What a member is in: written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
@@ -49,10 +53,17 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> filled;   // Chunks whose slot holds this member's data.
   std::atomic<std::uint64_t> reduced;  // Chunks whose slot holds this member's results.
   std::atomic<std::uint64_t> drained;  // Chunks of which this member reads nothing any more.
-  std::atomic<std::uint64_t>
-      fetched;                       // The last operation that read others' own memory to its end.
-  std::atomic<std::uint64_t> parts;  // Of an eager broadcast; see SharedGroup::publish_part().
+  // The last operation that read others' own memory to its end.
+  std::atomic<std::uint64_t> fetched;
 };
+
+// A line that says by itself whether its data are there: who waits for it needs no second line's
+// way between processors.
+struct alignas(64) NumberedLine {
+  std::uint8_t data[56];
+  std::atomic<std::uint64_t> number;  // Of the operation; stored with release order after `data`.
+};
+static_assert(sizeof(NumberedLine) == 64);
 
 struct alignas(kLineBytes) SleepLine {
   // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
@@ -69,6 +80,7 @@ inline constexpr std::uint32_t kHasLeft = 2;
 
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
+  alignas(kLineBytes) NumberedLine lines[2][kNumberedLines];  // The same.
   ProgressLine progress;
   SleepLine sleep;                                          // In collectives.
   SleepLine mail;                                           // In messages; `asleep` counts threads.

@@ -691,6 +691,45 @@ TEST_P(StreamsMatrixTest, EqualsTheReferenceOverSeveralStreams) {
   expect_well(ends);
 }
 
+// Registered, and larger than caches: results go past them.
+void expect_large_sums(ivy_comm* world) {
+  const std::size_t count = (std::size_t{64} << 20) / sizeof(std::uint32_t) + 1'000'003;
+  const auto rank = static_cast<std::uint32_t>(ivy_comm_rank(world));
+  const auto size = static_cast<std::uint32_t>(ivy_comm_size(world));
+  void* memory[2] = {};
+  for (void*& one : memory) {
+    ASSERT_EQ(ivy_mem_alloc(world, count * sizeof(std::uint32_t), &one), IVY_OK)
+        << ivy_last_error();
+  }
+  auto* const send = static_cast<std::uint32_t*>(memory[0]);
+  auto* const receive = static_cast<std::uint32_t*>(memory[1]);
+  for (std::uint32_t i = 0; i < count; ++i) send[i] = mix(i) + rank;
+  const std::uint32_t ranks = size * (size - 1) / 2;
+  const auto wrong = [&](const std::uint32_t* result) {
+    std::uint32_t i = 0;
+    while (i < count && result[i] == size * mix(i) + ranks) ++i;
+    return i;
+  };
+  // The second time slots are full of the first one's results.
+  for (const void* const from : {static_cast<const void*>(send), IVY_IN_PLACE}) {
+    std::uint32_t* const to = from == send ? receive : send;
+    ASSERT_EQ(ivy_all_reduce(world, from, to, count, IVY_U32, IVY_SUM, nullptr), IVY_OK)
+        << ivy_last_error();
+    ASSERT_EQ(wrong(to), count);
+  }
+  for (void* const one : memory) EXPECT_EQ(ivy_mem_free(one), IVY_OK) << ivy_last_error();
+}
+
+TEST(LargeAllReduceTest, RegisteredResultsPastTheCaches) {
+  for (const int ranks : {2, 3}) {
+    expect_well(run_world(one_host(ranks), [](int) {
+      const World world;
+      ASSERT_TRUE(world);
+      expect_large_sums(world);
+    }));
+  }
+}
+
 std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
   return hosts_text(world.param);
 }

@@ -85,6 +85,33 @@ TEST(SharedThreadsTest, ACrowdReducesTogether) {
   for (const std::uint32_t members : {3U, 9U}) work_together(make_groups(members, true));
 }
 
+// Sizes about one line, one look at lines and the most that goes in lines; each area twice.
+TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
+  const std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(3);
+  const auto play = [](SharedGroup& group) {
+    std::uint64_t sequence = 0;
+    for (const std::size_t bytes : {0, 40, 41, 55, 56, 57, 112, 895, 896, 897, 16383, 16384}) {
+      for (std::size_t round = 0; round < 4; ++round) {
+        OperationShape shape;
+        shape.operation = Operation::kBroadcast;
+        shape.count = bytes;
+        Deadline deadline(ivy::test::stretched(std::chrono::seconds(60)));
+        OperationCall call{shape, ++sequence, deadline};
+        const auto root = static_cast<std::uint32_t>(round % group.size());
+        const auto sent = [&](std::size_t i) { return static_cast<std::uint8_t>(i + sequence); };
+        std::vector<std::uint8_t> data(bytes + 1, 0xee);
+        for (std::size_t i = 0; i < bytes && group.self() == root; ++i) data[i] = sent(i);
+        ASSERT_TRUE(shared_broadcast(group, call, data.data(), bytes, root));
+        for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], sent(i)) << bytes << ": " << i;
+        ASSERT_EQ(data[bytes], 0xee) << bytes;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const auto& group : groups) threads.emplace_back([&] { play(*group); });
+  for (std::thread& thread : threads) thread.join();
+}
+
 // Who differs is told although a third member never comes.
 TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
   std::vector<std::unique_ptr<SharedGroup>> groups = make_groups(3, true);
