@@ -84,7 +84,7 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
   options.peers = peers(addresses);
   options.spin = options_.spin;
   mesh_ = std::make_unique<TcpMesh>(*listener_, std::move(options), nullptr);
-  spanning_ = std::make_unique<SpanningGroup>(map_, local_.get(), *mesh_);
+  spanning_ = std::make_unique<SpanningGroup>(map_, local_.get(), *mesh_, TuningTable());
 }
 
 template <class Body>
