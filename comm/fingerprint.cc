@@ -85,6 +85,12 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
   return shape;
 }
 
+bool is_possible(const Fingerprint& fingerprint) {
+  const OperationShape shape = shape_of(fingerprint);
+  return static_cast<std::uint8_t>(shape.dtype) < kDtypeCount &&
+         static_cast<std::uint8_t>(shape.op) < kReduceOpCount;
+}
+
 std::string describe(const OperationShape& shape) {
   std::string text(comm_status::name_of(shape.operation));
   if (reduces(shape.operation)) text += "(" + std::string(reduce_op_name(shape.op)) + ")";

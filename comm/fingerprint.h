@@ -38,6 +38,8 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const OperationShape& shape);
 OperationShape shape_of(const Fingerprint& fingerprint);
+// Does it name a type and a reduction that there are? What came from outside need not.
+bool is_possible(const Fingerprint& fingerprint);
 
 bool reduces(Operation operation);
 bool has_data(Operation operation);

@@ -298,11 +298,11 @@ class TcpMesh::Exchange {
         theirs.fingerprint[1] == fingerprint_.words[1] && theirs.bytes == receiving.whole) {
       return true;
     }
-    if (theirs.magic != kHeaderMagic) {
+    const Fingerprint fingerprint = {{theirs.fingerprint[0], theirs.fingerprint[1]}};
+    if (theirs.magic != kHeaderMagic || !is_possible(fingerprint)) {
       return mesh_.fail(mesh_.lost(receiving.rank, call_, "sent something that is no message"));
     }
-    const OperationShape shape =
-        shape_of(Fingerprint{{theirs.fingerprint[0], theirs.fingerprint[1]}});
+    const OperationShape shape = shape_of(fingerprint);
     std::string sizes;
     if (theirs.bytes != receiving.whole && theirs.sequence == call_.sequence) {
       sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +

@@ -124,6 +124,19 @@ TEST(FingerprintTest, TurnsBackIntoTheShape) {
   }
 }
 
+TEST(FingerprintTest, KnowsWhatCannotBeOne) {
+  OperationShape shape;
+  shape.operation = Operation::kAllReduce;
+  shape.dtype = Dtype::kF8E5m2;
+  shape.op = ReduceOp::kPremulSum;
+  EXPECT_TRUE(is_possible(fingerprint_of(shape)));
+  shape.dtype = static_cast<Dtype>(kDtypeCount);
+  EXPECT_FALSE(is_possible(fingerprint_of(shape)));
+  shape.dtype = Dtype::kF32;
+  shape.op = static_cast<ReduceOp>(kReduceOpCount);
+  EXPECT_FALSE(is_possible(fingerprint_of(shape)));
+}
+
 TEST(FingerprintTest, SaysWhatTheOperationIs) {
   OperationShape shape;
   shape.operation = Operation::kAllReduce;
