@@ -290,6 +290,19 @@ Outcome Communicator::part() {
   return is_news ? called.outcome : Outcome();
 }
 
+Outcome Communicator::leave() {
+  if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
+  const std::lock_guard lock(turn_);
+  std::optional<Failure> found;
+  if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
+  // Between hosts the store knows what others have entered.
+  if (!found && entered_ != nullptr && may_be_ahead_) found = job_.compare(name_, *entered_);
+  // Why others could not go on is theirs, but a mismatch has two sides.
+  if (!found && local_ != nullptr) found = local_->failure();
+  if (!found || found->kind != FailureKind::kMismatch) return {};
+  return broken(*found);
+}
+
 std::optional<Failure> Communicator::failure() {
   const std::lock_guard lock(failure_mutex_);
   return failure_;

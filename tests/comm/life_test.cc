@@ -90,7 +90,7 @@ TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
     options.struct_bytes = sizeof options;
     options.rank = -1;
     options.world_size = -1;
-    options.timeout_ms = 300;
+    options.timeout_ms = stretched(milliseconds(300)).count();
     ivy_comm* world = nullptr;
     EXPECT_EQ(ivy_init(&options, &world), IVY_DEADLINE_EXCEEDED);
     const std::string text = ivy_last_error();
