@@ -145,6 +145,9 @@ PointToPoint& Communicator::messages() {
   }
   options.peers = tcp_peers();
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  if (node_count_ > 1) {
+    options.agree = [this](const Failure& found) { return job_.agree(found, name_); };
+  }
   message_row_ = job_.take_row(name_);
   if (message_row_) {
     options.board = std::make_unique<MessageBoard>(
