@@ -147,6 +147,9 @@ PointToPoint& Communicator::messages() {
   }
   options.peers = tcp_peers();
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
+  if (node_count_ > 1) {
+    options.agree = [this](const Failure& found) { return job_.agree(found, name_); };
+  }
   message_row_ = job_.take_row(name_);
   if (message_row_) {
     options.board = std::make_unique<MessageBoard>(
@@ -290,6 +293,19 @@ Outcome Communicator::part() {
   const Called called = run(shape, {}, [this](const OperationCall& call) { return meet(call); });
   const bool is_news = called.outcome.code != 0 && called.outcome.code != IVY_CANCELLED;
   return is_news ? called.outcome : Outcome();
+}
+
+Outcome Communicator::leave() {
+  if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
+  const std::lock_guard lock(turn_);
+  std::optional<Failure> found;
+  if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
+  // Between hosts the store knows what others have entered.
+  if (!found && entered_ != nullptr && may_be_ahead_) found = job_.compare(name_, *entered_);
+  // Why others could not go on is theirs, but a mismatch has two sides.
+  if (!found && local_ != nullptr) found = local_->failure();
+  if (!found || found->kind != FailureKind::kMismatch) return {};
+  return broken(*found);
 }
 
 std::optional<Failure> Communicator::failure() {

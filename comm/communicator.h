@@ -133,6 +133,10 @@ class Communicator {
   // Before its end: where the last operation was one that this rank could leave before the others
   // came (a broadcast, say), waits until they have, and fails where theirs was another.
   Outcome part();
+  // The same of a group, of which any rank may end its seat at any time: compares the last
+  // operation with those who have called theirs, and waits for nobody. So whoever ends its seat
+  // last is told.
+  Outcome leave();
 
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);

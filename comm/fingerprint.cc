@@ -30,6 +30,17 @@ std::string root_text(const OperationShape& shape) {
   return std::string(from_root ? " from" : " to") + " rank " + std::to_string(shape.root);
 }
 
+// Shapes come from other processes, too, and are shown whatever they hold.
+std::string name_of(Dtype dtype) {
+  const auto number = static_cast<std::size_t>(dtype);
+  return number < kDtypeCount ? std::string(dtype_name(dtype)) : "type " + std::to_string(number);
+}
+
+std::string name_of(ReduceOp op) {
+  const auto number = static_cast<std::size_t>(op);
+  return number < kReduceOpCount ? std::string(reduce_op_name(op)) : std::to_string(number);
+}
+
 }  // namespace
 
 bool reduces(Operation operation) {
@@ -93,16 +104,16 @@ bool is_possible(const Fingerprint& fingerprint) {
 
 std::string describe(const OperationShape& shape) {
   std::string text(comm_status::name_of(shape.operation));
-  if (reduces(shape.operation)) text += "(" + std::string(reduce_op_name(shape.op)) + ")";
+  if (reduces(shape.operation)) text += "(" + name_of(shape.op) + ")";
   if (!has_data(shape.operation)) return text;
   if (has_uneven_counts(shape.operation)) {
-    text += " of " + std::string(dtype_name(shape.dtype));
+    text += " of " + name_of(shape.dtype);
     if (shape.count != 0) {
       text += " (counts #" + std::to_string(shape.count & kHashMask) + ", " +
               std::to_string(shape.count >> kHashBits) + " in all)";
     }
   } else {
-    text += " of " + std::to_string(shape.count) + " " + std::string(dtype_name(shape.dtype));
+    text += " of " + std::to_string(shape.count) + " " + name_of(shape.dtype);
   }
   return text + root_text(shape);
 }

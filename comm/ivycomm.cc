@@ -115,8 +115,12 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(check_comm(world));
     if (world->world != world) return invalid("ivy_finalize wants the world; use ivy_comm_free");
-    const Outcome parted = world->communicator->part();
-    for (ivy_comm* group : world->groups) delete group;
+    Outcome parted = world->communicator->part();
+    for (ivy_comm* group : world->groups) {
+      const Outcome left = group->communicator->leave();
+      if (parted.code == IVY_OK) parted = left;
+      delete group;
+    }
     world->communicator.reset();
     registered_memory::unregister_all(world);
     delete world;
@@ -195,8 +199,9 @@ int ivy_comm_free(ivy_comm* group) {
       const std::lock_guard lock(group->world->mutex);
       std::erase(group->world->groups, group);
     }
+    const Outcome left = group->communicator->leave();
     delete group;
-    return static_cast<int>(IVY_OK);
+    return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
   });
 }
 

@@ -81,7 +81,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 
 /* Groups. Every rank of `comm` calls both, in the same order among its other operations.
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
- * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none. */
+ * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
+ * ivy_comm_free: this rank's seat in a group. Waits for nobody; IVY_ABORTED: it is freed, and the
+ * last operation was another one than a rank's that came before. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);

@@ -41,6 +41,9 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
+// How often a record that others replace is compared again.
+constexpr int kCompareAttempts = 4;
+
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
   std::string line;
@@ -489,15 +492,18 @@ std::optional<Failure> Job::find_agreed(const std::string& communicator) const {
 
 std::optional<Failure> Job::compare(const std::string& communicator, const EnteredOperations& own) {
   const std::string where = key("entered/" + communicator);
-  const std::optional<std::string> stored =
-      limited_store_.compare_set(where, std::nullopt, bytes_of(own));
-  const std::optional<EnteredOperations> other = value_from<EnteredOperations>(stored);
-  if (!other) return std::nullopt;
-  // Whoever replaces it meanwhile is as good.
-  if (other->sequence < own.sequence) limited_store_.compare_set(where, *stored, bytes_of(own));
-  const std::optional<std::uint64_t> differs = first_difference(own, *other);
-  if (!differs) return std::nullopt;
-  return difference(communicator, own, *other, *differs);
+  std::optional<std::string> expected;
+  for (int attempt = 0; attempt < kCompareAttempts; ++attempt) {
+    const std::optional<std::string> stored =
+        limited_store_.compare_set(where, expected, bytes_of(own));
+    const std::optional<EnteredOperations> other = value_from<EnteredOperations>(stored);
+    if (!other) return std::nullopt;
+    const std::optional<std::uint64_t> differs = first_difference(own, *other);
+    if (differs) return difference(communicator, own, *other, *differs);
+    if (other->sequence >= own.sequence) return std::nullopt;
+    expected = stored;  // Older than this: replaced, unless somebody else has done so meanwhile.
+  }
+  return std::nullopt;
 }
 
 RollCall::Store Job::wait_records(const std::string& communicator) {

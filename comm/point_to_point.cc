@@ -126,7 +126,7 @@ bool PointToPoint::open_sink(Peer& peer) {
     Result<std::unique_ptr<ByteSink>> made = make_ring(
         local_->ring(local_->self(), static_cast<std::uint32_t>(options_.member_of[rank])));
     if (!made.ok()) {
-      fail_all(lost(peer, made.error().message));
+      fail_found(lost(peer, made.error().message));
       return false;
     }
     peer.sink = std::move(made).value();
@@ -146,7 +146,7 @@ bool PointToPoint::open_sink(Peer& peer) {
     return false;
   }
   if (!dialled.ok()) {
-    fail_all(lost(peer, dialled.error().message));
+    fail_found(lost(peer, dialled.error().message));
     return false;
   }
   peer.sink = make_socket_sink(dialled->socket);
@@ -161,7 +161,7 @@ bool PointToPoint::open_source(Peer& peer) {
     Result<std::unique_ptr<ByteSource>> found = find_ring(
         local_->ring(static_cast<std::uint32_t>(options_.member_of[rank]), local_->self()));
     if (!found.ok()) {
-      fail_all(lost(peer, found.error().message));
+      fail_found(lost(peer, found.error().message));
       return false;
     }
     peer.source = std::move(found).value();
@@ -199,7 +199,7 @@ bool PointToPoint::check(const MessageRequest& request, std::int32_t source, std
           " receives up to " + std::to_string(room) + " " + std::string(dtype_name(request.dtype)));
   failure.rank = options_.peers[static_cast<std::size_t>(source)].world_rank;
   set_operation(failure, "recv");
-  fail_all(failure);
+  fail_found(failure);
   return false;
 }
 
@@ -385,7 +385,7 @@ bool PointToPoint::progress_sends(Peer& peer) {
       has_moved = true;
     }
     if (peer.sink->state() == StreamState::kBroken) {
-      fail_all(lost(peer, "its connection broke"));
+      fail_found(lost(peer, "its connection broke"));
       return false;
     }
     if (request.moved < total) break;
@@ -407,7 +407,7 @@ bool PointToPoint::progress_receives(Peer& peer) {
       has_moved |= got > 0;
       if (peer.header_read < sizeof(MessageHeader)) break;
       if (peer.header.magic != kMessageMagic || peer.header.dtype >= kDtypeCount) {
-        fail_all(lost(peer, "sent something that is no message"));
+        fail_found(lost(peer, "sent something that is no message"));
         return false;
       }
     }
@@ -429,7 +429,7 @@ bool PointToPoint::progress_receives(Peer& peer) {
                          std::any_of(receives_.begin(), receives_.end(), [&](const auto& request) {
                            return request->peer == peer.rank;
                          });
-  if (is_broken && is_wanted && !failure_) fail_all(lost(peer, "it hung up"));
+  if (is_broken && is_wanted && !failure_) fail_found(lost(peer, "it hung up"));
   return has_moved;
 }
 
@@ -548,7 +548,7 @@ bool PointToPoint::look_for_trouble() {
   tell_message(*found);
   // One more look: what a rank sent before it ended is still there.
   progress();
-  fail_all(*found);
+  fail_found(*found);
   return true;
 }
 
@@ -690,6 +690,11 @@ void PointToPoint::fail_all(const Failure& failure) {
     end(std::exchange(peer->target, nullptr));
   }
   if (local_ != nullptr) local_->ring_mail(local_->self());
+}
+
+// Found here: what others have found before counts for all.
+void PointToPoint::fail_found(const Failure& failure) {
+  fail_all(failure_ || !options_.agree ? failure : options_.agree(failure));
 }
 
 void PointToPoint::break_with(const Failure& failure) {

@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -70,6 +71,8 @@ struct PointToPointOptions {
   std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
   std::vector<TcpPeer> peers;           // By rank.
   std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
+  // What all ranks are told instead of a finding of this one; may be empty.
+  std::function<Failure(const Failure&)> agree;
   std::unique_ptr<MessageBoard> board;  // Null: nobody is shown what waits.
 };
 
@@ -114,6 +117,7 @@ class PointToPoint {
                   std::chrono::nanoseconds waited);
   Failure late(const MessageRequest& request, std::chrono::nanoseconds waited) const;
   void fail_all(const Failure& failure);
+  void fail_found(const Failure& failure);
   Failure lost(const Peer& peer, const std::string& why);
   void tell_message(Failure& failure) const;
   bool look_for_trouble();

@@ -168,6 +168,18 @@ bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
   return true;
 }
 
+bool SharedGroup::compare_last() {
+  // Of two that look at the same time at least one sees the other's entry.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uint32_t member = 0; member < size_; ++member) {
+    if (member == self_ || known_entry_[member] >= number_) continue;
+    const EntryLine& theirs = segment_->member(member).entry[number_ & 1];
+    if (theirs.sequence.load(std::memory_order_acquire) != number_) continue;
+    if (!await_entry_of(member, number_)) return false;
+  }
+  return true;
+}
+
 std::uint64_t SharedGroup::take_chunks(std::uint64_t count) {
   return std::exchange(next_chunk_, next_chunk_ + count);
 }

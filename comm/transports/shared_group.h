@@ -96,10 +96,8 @@ class SharedGroup {
     return await_entry_of(member, number_);
   }
   bool await_entries();
-  bool entry_is_here(std::uint32_t member) const {
-    return segment_->member(member).entry[number_ & 1].sequence.load(std::memory_order_acquire) >=
-           number_;
-  }
+  // With those who are in this member's last operation by now; it may have left before they came.
+  bool compare_last();
   const std::uint8_t* payload(std::uint32_t member) const {
     return segment_->member(member).entry[number_ & 1].payload;
   }

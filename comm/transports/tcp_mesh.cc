@@ -98,6 +98,10 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
       poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
     }
   }
+  // It may have gone after another operation than this one, and said so before.
+  const std::optional<Failure> different =
+      !failure.is_set() && options_.compare ? options_.compare() : std::nullopt;
+  if (different) return *different;
   if (!failure.is_set()) {
     failure =
         make_failure(FailureKind::kTransport,

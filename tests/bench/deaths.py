@@ -8,6 +8,7 @@ ones, so both distances share one machine and one clock; a network adds its own 
 
 --named: to the error that names the dead rank, in ranks that reduce arrays with ivycomm all the time,
 on one host (shared memory) and on a host each (TCP), with a histogram.
+--abort: the same from one rank's abort of a group to the error in the ranks that wait in it.
 """
 
 import argparse
@@ -72,14 +73,26 @@ def named_once(flags, ranks):
     return [(words["at_ns"] - died_ns[0]) / 1e6 for rank, words in said if words.get("rank") == ranks - 1]
 
 
-def named(runs):
+def aborted_many(flags, ranks, turns):
+    """[milliseconds] of every rank in every turn."""
+    script = os.path.join(os.path.dirname(__file__), "../end_to_end/workers/comm_aborts.py")
+    argv = [os.path.join(BUILD, "bin/ivyrun"), *flags, "-x", "OMP_NUM_THREADS=1", "/usr/bin/python3", "-B",
+            script, str(turns)]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_SECONDS * 4 + turns)
+    said = [json.loads(match[2]) for match in map(ERROR.match, done.stdout.splitlines()) if match]
+    aborts = {words["aborts"]: words["at_ns"] for words in said if "aborts" in words}
+    return [(words["at_ns"] - aborts[words["told"]]) / 1e6 for words in said if "told" in words]
+
+
+def named(runs, is_abort):
     missing = 0
     print("| ranks | told | median | 99th percentile | longest |\n|---|---|---|---|---|")
     histograms = []
     for name, ranks, flags in (("4 on one host", 4, ("-n", "4")),
                                ("4 on a host each", 4, ("--fake-hosts", "4", "--nproc_per_node", "1")),
                                ("4 on two hosts", 4, ("--fake-hosts", "2", "--nproc_per_node", "2"))):
-        times = sorted(ms for _ in range(runs) for ms in named_once(flags, ranks))
+        times = sorted(aborted_many(flags, ranks, runs) if is_abort
+                       else (ms for _ in range(runs) for ms in named_once(flags, ranks)))
         missing += runs * (ranks - 1) - len(times)
         if not times:
             continue
@@ -100,9 +113,10 @@ def main():
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--named", action="store_true")
+    parser.add_argument("--abort", action="store_true")
     options = parser.parse_args()
-    if options.named:
-        return named(options.runs)
+    if options.named or options.abort:
+        return named(options.runs, options.abort)
     times = []
     missing = 0
     for turn in range(options.runs):

@@ -152,6 +152,88 @@ TEST_P(DeathTest, IsNamedToEverySurvivor) {
   }
 }
 
+// ---- Asynchronous work --------------------------------------------------------------------------
+
+// A message to the next rank and one from the rank before, both as work.
+int post_messages(ivy_comm* comm, Floats send, Floats receive, ivy_work* (&works)[2]) {
+  const int size = ivy_comm_size(comm);
+  const int rank = ivy_comm_rank(comm);
+  const ivy_call first = call_for_work(&works[0]);
+  const ivy_call second = call_for_work(&works[1]);
+  const int code =
+      ivy_recv(comm, receive.data(), 1000, IVY_F32, (rank + size - 1) % size, 0, nullptr, &first);
+  if (code != IVY_OK) return code;
+  return ivy_send(comm, send.data(), 1000, IVY_F32, (rank + 1) % size, 0, &second);
+}
+
+// Two works at once, so that one waits in the queue; the first code that is none of a success.
+int run_works(const NamedOperation* operation, ivy_comm* comm, Floats send, Floats receive,
+              std::size_t count) {
+  ivy_work* works[2] = {};
+  int code = IVY_OK;
+  if (operation == nullptr) {
+    code = post_messages(comm, send, receive, works);
+  } else {
+    for (ivy_work*& work : works) {
+      const ivy_call call = call_for_work(&work);
+      if (code == IVY_OK) code = operation->call(comm, send.data(), receive.data(), count, &call);
+    }
+  }
+  for (ivy_work* const work : works) {
+    if (work == nullptr) continue;
+    // Only the last failure's words are kept, so nothing is asked after the first.
+    if (code == IVY_OK) code = ivy_work_wait(work, -1);
+    ivy_work_free(work);
+  }
+  return code;
+}
+
+// All kinds of work, and messages (null); the victim ends while its own is under way.
+TEST_P(DeathTest, IsNamedByWorkOfEveryKind) {
+  std::mt19937 random(11);
+  std::vector<const NamedOperation*> kinds = {nullptr};
+  for (const NamedOperation& operation : operations()) {
+    const std::string_view name = operation.name;
+    if (name != "sendrecv" && name != "split" && name != "group") kinds.push_back(&operation);
+  }
+  unsigned turn = 0;
+  for (const NamedOperation* const operation : kinds) {
+    Death death = {GetParam(), 0, kWays[++turn % 3], Moment::kInside, operation, 20'003, 0};
+    death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
+    const auto after = std::chrono::microseconds(random() % 3000);
+    SCOPED_TRACE(operation != nullptr ? operation->name : "messages");
+    Shared<Board> board;
+    WorldOptions options;
+    options.deadline = seconds(10);
+    const std::vector<RankEnd> ends = run_world(
+        death.hosts,
+        [&](int rank) {
+          const World world;
+          ASSERT_TRUE(world);
+          std::vector<float> plain_send;
+          std::vector<float> plain_receive;
+          const Floats send = make_floats(death, world, plain_send);
+          const Floats receive = make_floats(death, world, plain_receive);
+          ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+          std::thread killer;
+          if (rank == death.victim) {
+            killer = std::thread([&] {
+              std::this_thread::sleep_for(after);
+              die(death.way, true, *board);
+            });
+          }
+          int code = IVY_OK;
+          while (code == IVY_OK || rank == death.victim) {
+            code = run_works(operation, world, send, receive, death.count);
+          }
+          expect_named(death, code, *board);
+        },
+        options);
+    expect_well(ends, death.victim);
+    if (HasFailure()) return;
+  }
+}
+
 // Inside operations that read each other's memory: the kernel's way, and registered buffers.
 TEST_P(DeathTest, IsNamedWhileOthersReadItsMemory) {
   std::mt19937 random(7);

@@ -103,6 +103,79 @@ TEST_P(LastOperationTest, MismatchIsAnErrorOfEveryRankThatShowsBothSides) {
   }
 }
 
+// ---- Groups -------------------------------------------------------------------------------------
+
+int in_group(const Mismatch& mismatch, ivy_comm* group) {
+  std::vector<float> send(1000, 1);
+  std::vector<float> receive(1000);
+  const bool is_last = ivy_comm_rank(group) == ivy_comm_size(group) - 1;
+  return (is_last ? mismatch.second : mismatch.first)(group, send.data(), receive.data());
+}
+
+// A group ends without waiting, so it is the rank that ends it last that is told, if no other is.
+TEST_P(LastOperationTest, OfAGroupIsToldToOneRankAtLeast) {
+  for (const Mismatch& mismatch : mismatches()) {
+    for (const bool by_finalize : {false, true}) {
+      SCOPED_TRACE(std::string(mismatch.name) + (by_finalize ? ", finalize" : ""));
+      Shared<std::atomic<int>> told;
+      expect_well(run_world(GetParam(), [&](int rank) {
+        ivy_options options = {};
+        options.struct_bytes = sizeof options;
+        options.rank = -1;
+        options.world_size = -1;
+        options.timeout_ms = stretched(seconds(10)).count();
+        ivy_comm* world = nullptr;
+        ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+        ivy_comm* group = nullptr;
+        ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+        ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+        int code = in_group(mismatch, group);
+        std::string text = ivy_last_error();
+        const int ended = by_finalize ? ivy_finalize(world) : ivy_comm_free(group);
+        if (code == IVY_OK) {
+          code = ended;
+          text = ivy_last_error();
+        }
+        EXPECT_TRUE(code == IVY_ABORTED || code == IVY_OK) << text;
+        for (const std::string& side : mismatch.shown) {
+          if (code == IVY_OK) break;
+          EXPECT_NE(text.find(side), std::string::npos) << side << " in: " << text;
+        }
+        *told += code == IVY_ABORTED;
+        if (!by_finalize) {
+          EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
+        }
+      }));
+      EXPECT_GE(*told, 1);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// One rank keeps the group to the end: the others' free takes no time, and all is well.
+TEST_P(LastOperationTest, OfAGroupHoldsNobodyUp) {
+  Shared<std::atomic<int>> freed;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+    int value = rank;
+    if (rank == size - 1) {
+      // Has not even called the last operation.
+      EXPECT_TRUE(ivy::test::eventually([&] { return *freed >= 1; }, seconds(20)));
+    }
+    EXPECT_EQ(ivy_broadcast(group, &value, 1, IVY_I32, 0, nullptr), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(value, 0);
+    if (rank == size - 1) return;
+    const std::int64_t begun = monotonic_ms();
+    EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - begun, stretched(seconds(1)).count());
+    ++*freed;
+  }));
+}
+
 std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
   return hosts_text(world.param);
 }

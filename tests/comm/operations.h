@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "comm/ivycomm.h"
@@ -60,6 +61,15 @@ inline const std::vector<NamedOperation>& operations() {
        [](ivy_comm* comm, F, F, N, C) {
          ivy_comm* group = nullptr;
          const int code = ivy_comm_split(comm, 0, 0, &group);
+         return code != IVY_OK ? code : ivy_comm_free(group);
+       }},
+      {"group",
+       [](ivy_comm* comm, F, F, N, C) {
+         std::vector<std::int32_t> ranks(static_cast<std::size_t>(ivy_comm_size(comm)));
+         std::iota(ranks.rbegin(), ranks.rend(), 0);
+         ivy_comm* group = nullptr;
+         const int code =
+             ivy_comm_group(comm, ranks.data(), static_cast<std::int32_t>(ranks.size()), &group);
          return code != IVY_OK ? code : ivy_comm_free(group);
        }},
   };

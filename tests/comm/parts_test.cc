@@ -153,6 +153,16 @@ TEST(FingerprintTest, SaysWhatTheOperationIs) {
   EXPECT_EQ(describe(shape), "barrier");
 }
 
+// They come from other processes, and are shown in an error.
+TEST(FingerprintTest, AnyBytesAreText) {
+  for (std::uint64_t operation = 0; operation < 256; ++operation) {
+    for (const std::uint64_t rest : {0x00d0U, 0xd000U, 0xffffU, 0x1109U}) {
+      const Fingerprint words = {{operation | rest << 8, ~std::uint64_t{0}}};
+      EXPECT_FALSE(describe(shape_of(words)).empty()) << operation;
+    }
+  }
+}
+
 TEST(FingerprintTest, CountsInAnotherOrderAreOthers) {
   const std::size_t counts[] = {1, 2, 3};
   const std::size_t others[] = {1, 3, 2};

@@ -52,6 +52,23 @@ def test_a_death_is_named_to_every_survivor(local, flags, where, way):
     check_named(done, {ONE: 2, HOSTS: 3, EACH: 2}[flags], {ONE: 3, HOSTS: 4, EACH: 3}[flags], way, where)
 
 
+# Far above what it takes (tests/bench/deaths.py --abort): the machine may be busy with something else.
+ABORT_SECONDS = 0.1
+
+
+@pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
+def test_an_abort_wakes_every_rank_at_once(local, flags):
+    turns = 9
+    done = local.run(*flags, *CALM, local.script("comm_aborts.py"), str(turns), limit=LIMIT)
+    said = heard(done)
+    last = max(said)
+    for rank in range(last):
+        assert [words.get("told") for words in said[rank]] == list(range(turns)), done
+        assert all("enough" in words["text"] for words in said[rank]), done
+        late = sorted(told["at_ns"] - aborts["at_ns"] for told, aborts in zip(said[rank], said[last]))
+        assert late[turns // 2] < seconds(ABORT_SECONDS) * 1e9, (rank, late, done)
+
+
 @pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
 def test_also_below_a_shell(local, flags):
     script = os.path.join(WORKERS, "comm_deaths.py")
