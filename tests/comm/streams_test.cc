@@ -107,18 +107,24 @@ std::size_t open_sockets() {
 
 // The further streams are made when the first message comes that is long enough for them.
 TEST(StreamsTest, AreMadeWhenTheyAreNeeded) {
-  const std::vector<RankEnd> ends = run_world(host_each(2), [](int) {
+  const std::vector<RankEnd> ends = run_world(host_each(2), [](int rank) {
     setenv("IVY_TCP_STREAMS", "3", 1);
     const World world;
     ASSERT_TRUE(world);
+    // Who dials knows when; the other one's listener takes them at any time.
+    const bool dials = rank == 0;
     const std::size_t before = open_sockets();
     std::vector<float> values(1'000'000, 1.0F);
     ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, values.data(), 10, IVY_F32, IVY_SUM, nullptr), 0);
-    EXPECT_EQ(open_sockets(), before + 1);
+    if (dials) {
+      EXPECT_EQ(open_sockets(), before + 1);
+    }
     ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, values.data(), values.size(), IVY_F32, IVY_SUM,
                              nullptr),
               0);
-    EXPECT_EQ(open_sockets(), before + 3);
+    if (dials) {
+      EXPECT_EQ(open_sockets(), before + 3);
+    }
     EXPECT_EQ(values[5], 4.0F);
     EXPECT_EQ(values.back(), 2.0F);
   });
