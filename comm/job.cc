@@ -17,8 +17,8 @@
 #include "comm/init_watch.h"
 #include "comm/ivycomm.h"
 #include "comm/processors.h"
-#include "comm/tuning_file.h"
 #include "comm/transports/tcp_streams.h"
+#include "comm/tuning_file.h"
 
 namespace ivy::comm {
 namespace {
