@@ -137,9 +137,9 @@ bool PointToPoint::open_sink(Peer& peer) {
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
   const auto left = std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
-  const Result<int> socket = listener_->dial(
-      options_.peers[rank].address, channel, std::min(kDialTime, left),
-      [this] { return !is_breaking_.load() && !look(); });
+  const Result<int> socket =
+      listener_->dial(options_.peers[rank].address, channel, std::min(kDialTime, left),
+                      [this] { return !is_breaking_.load() && !look(); });
   // Called off, or out of time: whoever waits sees to that.
   if (!socket.ok() &&
       (socket.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
