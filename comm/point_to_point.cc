@@ -137,9 +137,9 @@ bool PointToPoint::open_sink(Peer& peer) {
   channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
   channel.channel = kChannel;
   const auto left = std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
-  const Result<PeerSocket> dialled = listener_->dial(
-      options_.peers[rank].address, channel, 1, std::min(kDialTime, left),
-      [this] { return !is_breaking_.load() && (alarm_ == nullptr || !alarm_->look()); });
+  const Result<PeerSocket> dialled =
+      listener_->dial(options_.peers[rank].address, channel, 1, std::min(kDialTime, left),
+                      [this] { return !is_breaking_.load() && !look(); });
   // Called off, or out of time: whoever waits sees to that.
   if (!dialled.ok() &&
       (dialled.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
@@ -530,10 +530,17 @@ void PointToPoint::tell_message(Failure& failure) const {
   set_operation(failure, waiting != nullptr && waiting->is_send ? "send" : "recv");
 }
 
+// Several threads wait here, and an alarm is asked by one at a time.
+std::optional<Failure> PointToPoint::look() {
+  if (alarm_ == nullptr) return std::nullopt;
+  const std::lock_guard lock(alarm_mutex_);
+  return alarm_->look();
+}
+
 bool PointToPoint::look_for_trouble() {
   std::optional<Failure> found;
   if (local_ != nullptr) found = local_->failure();
-  if (!found && alarm_ != nullptr) found = alarm_->look();
+  if (!found) found = look();
   if (!found) found = look_for_absent();
   if (!found) return false;
   // Who has been told of a death may have ended since: what it was told comes first.
@@ -658,10 +665,13 @@ Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const auto end = steady_clock::now() + kVerdictTime;
   // It may be gone because the communicator was broken before.
   std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
-  if (!known && alarm_ != nullptr) known = alarm_->look_closely();
+  if (!known && alarm_ != nullptr) {
+    const std::lock_guard lock(alarm_mutex_);
+    known = alarm_->look_closely();
+  }
   while (alarm_ != nullptr && !known && !is_breaking_.load() && steady_clock::now() < end) {
     poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
-    known = alarm_->look();
+    known = look();
   }
   Failure failure = known.value_or(make_failure(
       FailureKind::kTransport, name_of_rank(seat.world_rank, seat.host, seat.pid) + ": " + why));

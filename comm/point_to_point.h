@@ -120,6 +120,7 @@ class PointToPoint {
   void fail_found(const Failure& failure);
   Failure lost(const Peer& peer, const std::string& why);
   void tell_message(Failure& failure) const;
+  std::optional<Failure> look();
   bool look_for_trouble();
   std::optional<Failure> look_for_absent();
   bool concerns_nobody(const Failure& failure) const;
@@ -131,6 +132,7 @@ class PointToPoint {
   SharedGroup* const local_;
   PeerListener* const listener_;
   const std::unique_ptr<Alarm> alarm_;
+  std::mutex alarm_mutex_;  // Taken behind mutex_, if both.
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Peer>> peers_;             // By rank.
