@@ -37,7 +37,7 @@ struct SpawnMemory {
 namespace {
 
 constexpr std::array<const char*, static_cast<std::size_t>(ChildStep::kCount)> kStepNames = {
-    "setsid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
+    "setpgid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
 
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;

@@ -30,7 +30,7 @@ struct SpawnRequest {
 };
 
 struct SpawnFailure {
-  std::string step;  // "clone", "setsid", "chdir", "exec", "stdin"...
+  std::string step;  // "clone", "setpgid", "chdir", "exec", "stdin"...
   std::string path;  // What the step was about.
   int error = 0;     // errno
 };

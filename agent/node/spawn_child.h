@@ -9,7 +9,7 @@ namespace ivy {
 
 // Where the child was when it failed; travels over the report pipe with an errno.
 enum class ChildStep : int {
-  kSession,
+  kGroup,
   kCgroup,
   kBind,
   kStdin,

@@ -11,7 +11,8 @@
 
 namespace ivy {
 
-// CONT and TERM to every worker that has not been told, with all that is still in its session.
+// CONT and TERM to every worker that has not been told, with all that is below it or in its process
+// group.
 void terminate_untold(const Containment& containment,
                       const std::vector<std::unique_ptr<Worker>>& workers,
                       const ControlServer& control);

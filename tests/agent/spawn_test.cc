@@ -127,7 +127,8 @@ TEST_F(SpawnTest, StartsWithACleanStateWhateverTheParentDid) {
   signal(SIGPIPE, SIG_DFL);
   EXPECT_EQ(finished.output,
             "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
-            "descriptors 3 highest 2\nsession leader 1\nmemlock at hard limit 1\n"
+            "descriptors 3 highest 2\ngroup leader 1 in its parent's session 1\n"
+            "memlock at hard limit 1\n"
             "nofile at hard limit 1\ncwd /\nstdin /dev/null\n");
 }
 

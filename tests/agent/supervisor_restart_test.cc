@@ -129,7 +129,7 @@ TEST_F(SupervisorRestartTest, StopsTheNextGenerationAsItStoppedTheFirst) {
 
 TEST_F(SupervisorRestartTest, RefusesToRunBesideTheGenerationBefore) {
   FakeLauncher launcher;
-  start(launcher, launcher.shell_plan(1, "echo up; sleep 600"));
+  start(launcher, launcher.shell_plan(1, "echo up; exec sleep 600"));
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "up\n"; }));
   const std::vector<pid_t> before = launcher.job_processes();
   start_again(launcher, 1);

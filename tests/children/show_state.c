@@ -37,7 +37,8 @@ static int at_hard_limit(int resource) {
 int main(void) {
   print_signal_sets();
   print_descriptors();
-  printf("session leader %d\n", getsid(0) == getpid());
+  printf("group leader %d in its parent's session %d\n", getpgid(0) == getpid(),
+         getsid(0) == getsid(getppid()));
   printf("memlock at hard limit %d\n", at_hard_limit(RLIMIT_MEMLOCK));
   printf("nofile at hard limit %d\n", at_hard_limit(RLIMIT_NOFILE));
   char directory[4096];

@@ -345,16 +345,16 @@ def counting(limit, pause="0.02", code=0):
             f"done; sleep 0.5; exit {code}"]
 
 
-def leads_a_session(pid):
+def leads_a_group(pid):
     with contextlib.suppress(OSError):
-        return os.getsid(pid) == pid
+        return os.getpgid(pid) == pid
     return False
 
 
 def workers_of(local):
     """The ranks' own processes: a shell that has forked and not yet executed is none."""
     return {process.pid for process in local.processes() if process.name == b"sh" and
-            b"RANK=" in process.environment and leads_a_session(process.pid)}
+            b"RANK=" in process.environment and leads_a_group(process.pid)}
 
 
 def kill_launcher(ctl, job):
