@@ -225,9 +225,9 @@ class AgreedAlarm final : public Alarm {
     return agreed ? agreed : inner_->look(waited_for);
   }
   // What was agreed on comes first: the death that this host sees may follow from it.
-  std::optional<Failure> look_closely() override {
+  std::optional<Failure> look_closely(std::int32_t waited_for) override {
     std::optional<Failure> found = ask();
-    return found ? found : inner_->look();
+    return found ? found : inner_->look(waited_for);
   }
 
  private:

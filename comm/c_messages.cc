@@ -70,7 +70,7 @@ int give_status(const MessageStatus& status, ivy_message* message) {
 int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
                 ivy_message* message, const ivy_call* call) {
   if (call != nullptr && call->work != nullptr) {
-    comm->communicator->post_message(request);
+    comm->communicator->post_message(request, options_of(call));
     *call->work = new ivy_work{request->work, request, comm->communicator.get()};
     return IVY_OK;
   }

@@ -147,9 +147,7 @@ PointToPoint& Communicator::messages() {
   }
   options.peers = tcp_peers();
   if (!job_.has_processor_each()) options.spin = std::chrono::microseconds(0);
-  if (node_count_ > 1) {
-    options.agree = [this](const Failure& found) { return job_.agree(found, name_); };
-  }
+  options.break_all = [this](const Failure& found) { return broken(found).failure(); };
   message_row_ = job_.take_row(name_);
   if (message_row_) {
     options.board = std::make_unique<MessageBoard>(
@@ -157,6 +155,8 @@ PointToPoint& Communicator::messages() {
   }
   messages_ = std::make_unique<PointToPoint>(std::move(options), local_.get(), job_.listener(),
                                              job_.make_alarm(name_, seats_, rank_));
+  // Who broke it before now found no messages to break.
+  if (const std::optional<Failure> found = failure()) messages_->break_with(*found);
   return *messages_;
 }
 
@@ -168,17 +168,30 @@ Outcome Communicator::exchange_messages(
   return outcome.code == 0 ? outcome : broken(outcome.failure());
 }
 
-void Communicator::post_message(const std::shared_ptr<MessageRequest>& request) {
-  const std::optional<Failure> broken_by = failure();
-  PointToPoint& all = messages();
-  if (broken_by) all.break_with(*broken_by);
-  all.post(request);
+void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
+                                const CallOptions& options) {
+  messages().post(request, options.timeout.count() != 0 ? options.timeout : timeout_);
+}
+
+Outcome Communicator::finish_messages() {
+  PointToPoint* messages = nullptr;
+  {
+    const std::lock_guard lock(messages_mutex_);
+    messages = messages_.get();
+  }
+  return messages != nullptr ? messages->finish_sends() : Outcome();
 }
 
 Communicator::~Communicator() {
   if (queue_.is_busy()) abort("the communicator was ended while operations ran");
   if (mesh_ != nullptr && job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
-  messages_.reset();
+  // Its thread may be about to break this communicator, and asks for messages_ meanwhile.
+  std::unique_ptr<PointToPoint> messages;
+  {
+    const std::lock_guard lock(messages_mutex_);
+    messages = std::move(messages_);
+  }
+  messages.reset();
   if (message_row_) job_.give_back_row(*message_row_);
   if (status_row_) job_.give_back_row(*status_row_);
 }
@@ -284,6 +297,8 @@ Outcome Communicator::broken(const Failure& found) {
 
 Outcome Communicator::part() {
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
+  const Outcome sent = finish_messages();
+  if (sent.code != 0) return sent;
   OperationShape shape = plain(Operation::kFinalize);
   {
     const std::lock_guard lock(turn_);
@@ -297,6 +312,8 @@ Outcome Communicator::part() {
 
 Outcome Communicator::leave() {
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
+  const Outcome sent = finish_messages();
+  if (sent.code != 0) return sent;
   const std::lock_guard lock(turn_);
   std::optional<Failure> found;
   if (local_ != nullptr && !local_->compare_last()) found = local_->failure();

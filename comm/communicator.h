@@ -124,7 +124,7 @@ class Communicator {
   // Blocks until all are done.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);
-  void post_message(const std::shared_ptr<MessageRequest>& request);
+  void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);
 
   // ---- Groups. Collective; null: this rank is in none. ----
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
@@ -150,6 +150,7 @@ class Communicator {
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
   Outcome broken(const Failure& found);
   PointToPoint& messages();
+  Outcome finish_messages();
   std::vector<TcpPeer> tcp_peers() const;
   void span_hosts();
   bool meet(const OperationCall& call);

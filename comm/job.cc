@@ -358,7 +358,17 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     request.name = "world#" + std::to_string(joined_);
     request.bytes = geometry.total_bytes();
     request.members = members;
-    return SharedSegment::adopt(IVY_TRY(control_->segment(request, milliseconds(30'000))), members);
+    control::Segment rings = request;
+    rings.name = "rings#" + std::to_string(joined_);
+    rings.bytes = geometry.rings_bytes();
+    rings.reserve = false;
+    const int memory = IVY_TRY(control_->segment(request, milliseconds(30'000)));
+    const Result<int> rings_memory = control_->segment(rings, milliseconds(30'000));
+    if (!rings_memory.ok()) {
+      close(memory);
+      return rings_memory.error();
+    }
+    return SharedSegment::adopt(memory, *rings_memory, members);
   }
   // The first rank of the host makes it under a name, which goes as soon as all have it.
   const std::string name = key("segment/" + std::to_string(local.front()));

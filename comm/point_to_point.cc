@@ -1,7 +1,6 @@
 #include "comm/point_to_point.h"
 
 #include <poll.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +8,7 @@
 
 #include "comm/alarms.h"
 #include "comm/background_thread.h"
+#include "comm/transports/background_dial.h"
 #include "comm/transports/relax.h"
 #include "comm/transports/shared_ring.h"
 #include "comm/transports/socket_stream.h"
@@ -22,13 +22,13 @@ using std::chrono::steady_clock;
 
 constexpr std::uint32_t kMessageMagic = 0x50797649;  // "IvyP"
 constexpr std::uint32_t kChannel = 1;                // Collectives have channel 0.
-constexpr milliseconds kDialTime{10'000};
 constexpr milliseconds kLocalSlice{100};
 // With sockets and rings at once no call waits for both, so it sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
 constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kVerdictStep{2};
 constexpr milliseconds kProbePause{300};
+// A rank that ends waits so long for a receiver that takes nothing of what it still has to send.
 constexpr milliseconds kDrainTime{10'000};
 
 struct MessageHeader {
@@ -58,6 +58,7 @@ struct PointToPoint::Unexpected {
 
 struct PointToPoint::Peer {
   std::int32_t rank = 0;
+  std::unique_ptr<BackgroundDial> dial;  // While the sink's connection is being made.
   std::unique_ptr<ByteSink> sink;
   std::unique_ptr<ByteSource> source;
   std::deque<std::shared_ptr<MessageRequest>> sends;
@@ -81,18 +82,7 @@ PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, Peer
 }
 
 PointToPoint::~PointToPoint() {
-  // What was sent is the receivers': they find it in rings that go with this process. Who waits for
-  // them takes what they have sent: they may be waiting for that here, too.
-  const auto end = steady_clock::now() + kDrainTime;
-  while (steady_clock::now() < end) {
-    const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
-    {
-      const std::lock_guard lock(mutex_);
-      if (failure_ || !has_undelivered()) break;
-      if (progress()) continue;
-    }
-    local_->mail_sleep(bell, milliseconds(10));
-  }
+  is_breaking_.store(true);
   std::thread thread;
   {
     const std::lock_guard lock(mutex_);
@@ -102,22 +92,22 @@ PointToPoint::~PointToPoint() {
   }
   if (local_ != nullptr) local_->ring_mail(local_->self());
   if (thread.joinable()) thread.join();
+  for (const std::unique_ptr<Peer>& peer : peers_) peer->dial.reset();
   const std::lock_guard lock(mutex_);
   fail_all(make_failure(FailureKind::kAborted,
                         "the communicator was ended before the message was through"));
 }
 
-// Is there a ring whose reader lives and has not read it all?
-bool PointToPoint::has_undelivered() const {
-  return std::any_of(peers_.begin(), peers_.end(), [this](const std::unique_ptr<Peer>& peer) {
-    if (peer->sink == nullptr || peer->sink->is_drained()) return false;
-    const auto rank = static_cast<std::size_t>(peer->rank);
-    const auto member = static_cast<std::uint32_t>(options_.member_of[rank]);
-    return !local_->has_left(member) && kill(options_.peers[rank].pid, 0) == 0;
-  });
-}
-
 // ---- Streams ----------------------------------------------------------------------------------
+
+PeerChannel PointToPoint::channel_of(const Peer& peer) const {
+  PeerChannel channel;
+  channel.communicator = options_.communicator;
+  channel.peer_rank =
+      static_cast<std::uint32_t>(options_.peers[static_cast<std::size_t>(peer.rank)].world_rank);
+  channel.channel = kChannel;
+  return channel;
+}
 
 bool PointToPoint::open_sink(Peer& peer) {
   if (peer.sink != nullptr) return true;
@@ -132,24 +122,19 @@ bool PointToPoint::open_sink(Peer& peer) {
     peer.sink = std::move(made).value();
     return true;
   }
-  PeerChannel channel;
-  channel.communicator = options_.communicator;
-  channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
-  channel.channel = kChannel;
-  const auto left = std::chrono::duration_cast<milliseconds>(dial_until_ - steady_clock::now());
-  const Result<PeerSocket> dialled =
-      listener_->dial(options_.peers[rank].address, channel, 1, std::min(kDialTime, left),
-                      [this] { return !is_breaking_.load() && !look(); });
-  // Called off, or out of time: whoever waits sees to that.
-  if (!dialled.ok() &&
-      (dialled.error().code == Code::kCancelled || steady_clock::now() >= dial_until_)) {
+  if (peer.dial == nullptr) {
+    peer.dial = std::make_unique<BackgroundDial>(*listener_, options_.peers[rank].address,
+                                                 channel_of(peer), is_breaking_);
     return false;
   }
-  if (!dialled.ok()) {
-    fail_found(lost(peer, dialled.error().message));
+  const std::optional<Result<PeerSocket>> dialled = peer.dial->take();
+  if (!dialled) return false;
+  peer.dial.reset();
+  if (!dialled->ok()) {
+    if (!is_breaking_.load()) fail_found(lost(peer, dialled->error().message));
     return false;
   }
-  peer.sink = make_socket_sink(dialled->socket);
+  peer.sink = make_socket_sink((*dialled)->socket);
   return true;
 }
 
@@ -172,11 +157,7 @@ bool PointToPoint::open_source(Peer& peer) {
     return fits(request->peer, peer.rank);
   });
   if (!is_wanted) return false;
-  PeerChannel channel;
-  channel.communicator = options_.communicator;
-  channel.peer_rank = static_cast<std::uint32_t>(options_.peers[rank].world_rank);
-  channel.channel = kChannel;
-  const int socket = listener_->take(channel, milliseconds(0)).socket;
+  const int socket = listener_->take(channel_of(peer), milliseconds(0)).socket;
   if (socket < 0) return false;
   peer.source = make_socket_source(socket);
   return true;
@@ -269,13 +250,15 @@ Failure PointToPoint::late(const MessageRequest& request, nanoseconds waited) co
   return failure;
 }
 
-// The first of them that is not through.
-Failure PointToPoint::late_of(const std::vector<std::shared_ptr<MessageRequest>>& requests,
-                              nanoseconds waited) {
-  const std::lock_guard lock(mutex_);
-  const auto open = std::find_if(requests.begin(), requests.end(),
-                                 [](const auto& request) { return !request->is_done; });
-  return late(open != requests.end() ? **open : *requests.front(), waited);
+// Is one of them late? That ends it all.
+bool PointToPoint::find_overdue(const Requests& requests) {
+  const auto now = steady_clock::now();
+  const auto late_one = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
+    return !request->is_done && now >= request->until;
+  });
+  if (late_one == requests.end()) return false;
+  fail_found(late(**late_one, (*late_one)->timeout));
+  return true;
 }
 
 void PointToPoint::finish(MessageRequest& request) {
@@ -303,11 +286,7 @@ bool PointToPoint::take_unexpected(MessageRequest& request) {
         !fits(request.tag, message.status.tag)) {
       continue;
     }
-    if (!check(request, message.status.source, message.status.bytes, message.dtype)) {
-      request.is_done = true;
-      request.work->finish(Outcome(*failure_));
-      return true;
-    }
+    if (!check(request, message.status.source, message.status.bytes, message.dtype)) return false;
     request.status = message.status;
     if (!message.is_complete) {
       message.claimant = request.shared_from_this();
@@ -398,7 +377,7 @@ bool PointToPoint::progress_sends(Peer& peer) {
 
 bool PointToPoint::progress_receives(Peer& peer) {
   bool has_moved = false;
-  while (!failure_ && open_source(peer)) {
+  while (!is_broken() && open_source(peer)) {
     if (peer.header_read < sizeof(MessageHeader)) {
       const std::size_t got =
           peer.source->read_some(reinterpret_cast<std::uint8_t*>(&peer.header) + peer.header_read,
@@ -424,22 +403,22 @@ bool PointToPoint::progress_receives(Peer& peer) {
     if (peer.data_read == peer.header.bytes) end_message(peer);
   }
   // A peer that hangs up between messages has finished; only those who still want something mind.
-  const bool is_broken = peer.source != nullptr && peer.source->state() == StreamState::kBroken;
+  const bool has_ended = peer.source != nullptr && peer.source->state() == StreamState::kBroken;
   const bool is_wanted = peer.is_in_message() || peer.header_read > 0 ||
                          std::any_of(receives_.begin(), receives_.end(), [&](const auto& request) {
                            return request->peer == peer.rank;
                          });
-  if (is_broken && is_wanted && !failure_) fail_found(lost(peer, "it hung up"));
+  if (has_ended && is_wanted && !is_broken()) fail_found(lost(peer, "it hung up"));
   return has_moved;
 }
 
 bool PointToPoint::progress() {
   bool has_moved = false;
   for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (failure_) return true;
+    if (is_broken()) return true;
     bool moved_here = false;
     if (!peer->sends.empty()) moved_here |= progress_sends(*peer);
-    if (!failure_) moved_here |= progress_receives(*peer);
+    if (!is_broken()) moved_here |= progress_receives(*peer);
     const std::int32_t member = options_.member_of[static_cast<std::size_t>(peer->rank)];
     if (moved_here && member >= 0 && local_ != nullptr) {
       local_->ring_mail(static_cast<std::uint32_t>(member));
@@ -449,8 +428,10 @@ bool PointToPoint::progress() {
   return has_moved;
 }
 
-void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request) {
+void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
   request->number = ++messages_;
+  request->timeout = timeout;
+  request->until = steady_clock::now() + timeout;
   request->work->start();
   if (failure_) {
     request->is_done = true;
@@ -476,47 +457,45 @@ void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request) {
   unexpected_.push_back(message);
   finish(*request);
   const std::shared_ptr<MessageRequest> receiver = match(options_.self, request->tag);
-  if (receiver != nullptr) take_unexpected(*receiver);
+  if (receiver != nullptr && !take_unexpected(*receiver)) receives_.push_front(receiver);
 }
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
-// A rank that has ended its communicator and left is missed only by those who want something of it.
-bool PointToPoint::concerns_nobody(const Failure& failure) const {
-  if (failure.kind != FailureKind::kRankDied || local_ == nullptr) return false;
-  for (std::size_t rank = 0; rank < options_.peers.size(); ++rank) {
-    const std::int32_t member = options_.member_of[rank];
-    if (options_.peers[rank].world_rank != failure.rank || member < 0) continue;
-    if (!local_->has_left(static_cast<std::uint32_t>(member))) return false;
-    return std::none_of(receives_.begin(), receives_.end(), [&](const auto& request) {
-      return request->peer == static_cast<std::int32_t>(rank);
-    });
+// Does anything here wait for that rank that only the rank itself can do, and for which there is no
+// connection whose end would tell that it has left?
+bool PointToPoint::is_missed(const Peer& peer) const {
+  if (peer.rank == options_.self) return false;
+  const bool is_remote = options_.member_of[static_cast<std::size_t>(peer.rank)] < 0;
+  if (!peer.sends.empty() && (!is_remote || peer.sink == nullptr)) return true;
+  if (is_remote && peer.source != nullptr) return false;
+  if (peer.target != nullptr) return true;
+  if (peer.unexpected != nullptr && peer.unexpected->claimant != nullptr) return true;
+  return std::any_of(receives_.begin(), receives_.end(),
+                     [&](const auto& request) { return request->peer == peer.rank; });
+}
+
+// One after the other: of ranks that have left, an alarm tells only what it is asked for.
+std::int32_t PointToPoint::next_missed() {
+  const auto count = static_cast<std::int32_t>(peers_.size());
+  for (std::int32_t step = 1; step <= count; ++step) {
+    const std::int32_t rank = (missed_last_ + step) % count;
+    if (is_missed(*peers_[static_cast<std::size_t>(rank)])) return missed_last_ = rank;
   }
-  return false;
+  return Alarm::kNobody;
 }
 
 // A rank of another host that died before it dialled has no connection that could break.
-std::optional<Failure> PointToPoint::look_for_absent() {
-  const auto now = std::chrono::steady_clock::now();
-  std::vector<const Peer*> absent;
-  {
-    const std::lock_guard lock(mutex_);
-    if (now - probed_at_ < kProbePause) return std::nullopt;
-    probed_at_ = now;
-    for (const auto& request : receives_) {
-      if (request->peer < 0) continue;
-      const auto rank = static_cast<std::size_t>(request->peer);
-      if (options_.member_of[rank] >= 0 || peers_[rank]->source != nullptr) continue;
-      absent.push_back(peers_[rank].get());
-    }
+std::optional<Failure> PointToPoint::look_for_absent(std::int32_t missed) {
+  if (missed < 0 || options_.member_of[static_cast<std::size_t>(missed)] >= 0) return std::nullopt;
+  const auto now = steady_clock::now();
+  if (now - probed_at_ < kProbePause) return std::nullopt;
+  probed_at_ = now;
+  if (PeerListener::is_there(options_.peers[static_cast<std::size_t>(missed)].address)) {
+    return std::nullopt;
   }
-  for (const Peer* peer : absent) {
-    const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer->rank)];
-    if (PeerListener::is_there(seat.address)) continue;
-    const std::lock_guard lock(mutex_);
-    return lost(*peer, "it is gone");
-  }
-  return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return lost(*peers_[static_cast<std::size_t>(missed)], "it is gone");
 }
 
 // In which message it was found, where that is not said yet. Under mutex_.
@@ -531,35 +510,43 @@ void PointToPoint::tell_message(Failure& failure) const {
 }
 
 // Several threads wait here, and an alarm is asked by one at a time.
-std::optional<Failure> PointToPoint::look() {
+std::optional<Failure> PointToPoint::look(std::int32_t missed) {
   if (alarm_ == nullptr) return std::nullopt;
   const std::lock_guard lock(alarm_mutex_);
-  return alarm_->look();
+  return alarm_->look(missed);
 }
 
 bool PointToPoint::look_for_trouble() {
+  std::int32_t missed = Alarm::kNobody;
   std::optional<Failure> found;
   if (local_ != nullptr) found = local_->failure();
-  if (!found) found = look();
-  if (!found) found = look_for_absent();
+  if (!found) {
+    {
+      const std::lock_guard lock(mutex_);
+      missed = next_missed();
+    }
+    found = look(missed);
+  }
+  if (!found) found = look_for_absent(missed);
   if (!found) return false;
   // Who has been told of a death may have ended since: what it was told comes first.
   if (local_ != nullptr) {
     if (const std::optional<Failure> known = local_->failure()) found = known;
   }
   const std::lock_guard lock(mutex_);
-  if (concerns_nobody(*found)) return false;
-  // Who asks for messages of a dead rank waits in vain; who does not has no part in its death, but
-  // the communicator is broken for all.
-  if (failure_) return true;
+  if (is_broken()) return true;
   tell_message(*found);
-  // One more look: what a rank sent before it ended is still there.
+  // One more look: what a rank sent before it ended is still there. Who has it all does not mind
+  // that the rank is gone, unless it died: that is found again.
   progress();
+  const bool is_about_missed =
+      missed >= 0 && found->rank == options_.peers[static_cast<std::size_t>(missed)].world_rank;
+  if (is_about_missed && !is_missed(*peers_[static_cast<std::size_t>(missed)])) return true;
   fail_found(*found);
   return true;
 }
 
-void PointToPoint::sleep(std::uint32_t bell) {
+void PointToPoint::sleep(std::uint32_t bell, steady_clock::time_point until) {
   std::vector<pollfd> sockets;
   bool has_remote = false;
   {
@@ -578,48 +565,65 @@ void PointToPoint::sleep(std::uint32_t bell) {
   if (has_remote) {
     poll(sockets.data(), sockets.size(), static_cast<int>(kSocketSlice.count()));
   } else if (local_ != nullptr) {
-    local_->mail_sleep(
-        bell, std::min(kLocalSlice, alarm_ != nullptr ? alarm_->poll_interval() : kLocalSlice));
+    const milliseconds slice =
+        alarm_ != nullptr ? std::min(kLocalSlice, alarm_->poll_interval()) : kLocalSlice;
+    const nanoseconds left = std::max(nanoseconds(0), until - steady_clock::now());
+    local_->mail_sleep(bell, std::min<nanoseconds>(slice, left));
   } else {
     poll(nullptr, 0, 1);
   }
 }
 
-Outcome PointToPoint::run(const std::vector<std::shared_ptr<MessageRequest>>& requests,
-                          nanoseconds timeout) {
+Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  for (const std::shared_ptr<MessageRequest>& request : requests) enter(request);
+  for (const std::shared_ptr<MessageRequest>& request : requests) enter(request, timeout);
+  return see_through(lock, requests, nanoseconds::max());
+}
+
+Outcome PointToPoint::finish_sends() {
+  std::unique_lock lock(mutex_);
+  Requests requests;
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
+  }
+  return see_through(lock, requests, kDrainTime);
+}
+
+// `patience`: at most so long without a byte of them on its way.
+Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requests& requests,
+                                  nanoseconds patience) {
   const auto are_done = [&] {
     return std::all_of(requests.begin(), requests.end(),
                        [](const auto& request) { return request->is_done; });
   };
-  const auto until = steady_clock::now() + timeout;
-  steady_clock::time_point idle_since = steady_clock::time_point::max();  // Moving.
+  constexpr auto kMoving = steady_clock::time_point::max();
+  auto idle_since = kMoving;
   bool is_long = false;
-  while (true) {
+  while (!are_done()) {
     const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
-    dial_until_ = until;
     const bool has_moved = progress();
     if (are_done()) break;
+    if (tell_found(lock) || find_overdue(requests)) continue;
     if (is_long) show_oldest();
     if (has_moved) {
-      idle_since = steady_clock::time_point::max();
+      idle_since = kMoving;
       continue;
     }
-    lock.unlock();
     const auto now = steady_clock::now();
     idle_since = std::min(idle_since, now);
+    const MessageRequest& open = **std::find_if(
+        requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
+    if (now - idle_since >= patience) {
+      fail_found(late(open, patience));
+      continue;
+    }
+    const steady_clock::time_point until = open.until;
+    lock.unlock();
     if (now - idle_since < options_.spin) {
       for (int round = 0; round < kSpinRounds; ++round) relax();
     } else {
       is_long = true;
-      if (!look_for_trouble()) {
-        if (now >= until) {
-          break_with(late_of(requests, timeout));
-        } else {
-          sleep(bell);
-        }
-      }
+      if (!look_for_trouble()) sleep(bell, until);
     }
     lock.lock();
   }
@@ -630,10 +634,11 @@ Outcome PointToPoint::run(const std::vector<std::shared_ptr<MessageRequest>>& re
   return {};
 }
 
-void PointToPoint::post(const std::shared_ptr<MessageRequest>& request) {
-  const std::lock_guard lock(mutex_);
-  enter(request);
+void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
+  std::unique_lock lock(mutex_);
+  enter(request, timeout);
   progress();
+  tell_found(lock);
   if (request->is_done) return;
   pending_.push_back(request);
   if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
@@ -649,11 +654,15 @@ void PointToPoint::run_thread() {
       continue;
     }
     const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
-    dial_until_ = steady_clock::now() + kDialTime;
-    if (progress()) continue;
+    const bool has_moved = progress();
+    if (tell_found(lock) || find_overdue(pending_) || has_moved) continue;
     show_oldest();
+    const auto first = std::min_element(
+        pending_.begin(), pending_.end(),
+        [](const auto& one, const auto& other) { return one->until < other->until; });
+    const steady_clock::time_point until = (*first)->until;
     lock.unlock();
-    if (!look_for_trouble()) sleep(bell);
+    if (!look_for_trouble()) sleep(bell, until);
     lock.lock();
   }
 }
@@ -667,11 +676,11 @@ Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!known && alarm_ != nullptr) {
     const std::lock_guard lock(alarm_mutex_);
-    known = alarm_->look_closely();
+    known = alarm_->look_closely(peer.rank);
   }
   while (alarm_ != nullptr && !known && !is_breaking_.load() && steady_clock::now() < end) {
     poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
-    known = look();
+    known = look(peer.rank);
   }
   Failure failure = known.value_or(make_failure(
       FailureKind::kTransport, name_of_rank(seat.world_rank, seat.host, seat.pid) + ": " + why));
@@ -702,9 +711,21 @@ void PointToPoint::fail_all(const Failure& failure) {
   if (local_ != nullptr) local_->ring_mail(local_->self());
 }
 
-// Found here: what others have found before counts for all.
+// Found here: what others have found before counts for all. Under mutex_, as others must be told
+// without it: whoever drives this calls tell_found().
 void PointToPoint::fail_found(const Failure& failure) {
-  fail_all(failure_ || !options_.agree ? failure : options_.agree(failure));
+  if (!is_broken()) found_ = failure;
+}
+
+// The communicator is broken before a request says so: who has seen the error meets no rank that
+// has not. True: there was something to tell.
+bool PointToPoint::tell_found(std::unique_lock<std::mutex>& lock) {
+  if (!found_ || failure_) return false;
+  const Failure found = *found_;
+  lock.unlock();
+  break_with(options_.break_all ? options_.break_all(found) : found);
+  lock.lock();
+  return true;
 }
 
 void PointToPoint::break_with(const Failure& failure) {

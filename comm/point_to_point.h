@@ -9,7 +9,11 @@
 // until somebody does, kUnexpectedBytesMax in all; beyond that its stream is not read, and its
 // sender waits. Blocking calls move everything that can be moved while they wait, so two ranks that
 // send to each other first do not stop each other below that limit. Asynchronous requests are moved
-// by a thread of their own, started by the first that cannot end at once.
+// by a thread of their own, started by the first that cannot end at once. Nobody waits for the
+// connection to one peer on the way to another: connections are made by threads of their own.
+//
+// What goes wrong breaks the communicator, whoever finds it: first every rank is told
+// (PointToPointOptions::break_all), then the requests end.
 //
 // Thread: any.
 #pragma once
@@ -60,6 +64,8 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::size_t bytes = 0;
   MessageStatus status;
   std::shared_ptr<Work> work = std::make_shared<Work>();
+  std::chrono::nanoseconds timeout{0};  // With its end, both set when it enters.
+  std::chrono::steady_clock::time_point until;
   std::size_t moved = 0;     // Of header and data.
   std::uint64_t number = 0;  // Of this communicator's messages here.
   bool is_done = false;
@@ -71,8 +77,9 @@ struct PointToPointOptions {
   std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
   std::vector<TcpPeer> peers;           // By rank.
   std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
-  // What all ranks are told instead of a finding of this one; may be empty.
-  std::function<Failure(const Failure&)> agree;
+  // Breaks the communicator on every rank; returns what all of them are told, which may be another
+  // rank's finding. Calls break_with() itself, or has it called. May be empty: only messages break.
+  std::function<Failure(const Failure&)> break_all;
   std::unique_ptr<MessageBoard> board;  // Null: nobody is shown what waits.
 };
 
@@ -81,7 +88,8 @@ class PointToPoint {
   // `local` and `listener` may be null where no rank needs them; `alarm` is this object's alone.
   PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
                std::unique_ptr<Alarm> alarm);
-  // No call may be under way; asynchronous requests that are not done end as aborted.
+  // No call may be under way; asynchronous requests that are not done end as aborted. Messages
+  // whose sends are done still reach their receivers.
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
@@ -90,17 +98,22 @@ class PointToPoint {
   Outcome run(const std::vector<std::shared_ptr<MessageRequest>>& requests,
               std::chrono::nanoseconds timeout);
   // Leaves it to the thread.
-  void post(const std::shared_ptr<MessageRequest>& request);
+  void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
+  // Until all sends that were posted are done, as long as their receivers take of them.
+  Outcome finish_sends();
   // Ends every request, present and to come, with this.
   void break_with(const Failure& failure);
 
  private:
   struct Unexpected;
   struct Peer;
-  void enter(const std::shared_ptr<MessageRequest>& request);  // Under mutex_.
-  bool progress();                                             // Under mutex_; has anything moved?
+  using Requests = std::vector<std::shared_ptr<MessageRequest>>;
+  // Under mutex_.
+  void enter(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
+  bool progress();  // Under mutex_; has anything moved?
   bool progress_sends(Peer& peer);
   bool progress_receives(Peer& peer);
+  PeerChannel channel_of(const Peer& peer) const;
   bool open_sink(Peer& peer);
   bool open_source(Peer& peer);
   bool begin_message(Peer& peer);
@@ -113,19 +126,22 @@ class PointToPoint {
   void show_oldest();
   void clear_shown(const MessageRequest& request);
   std::string name_of(const MessageRequest& request) const;
-  Failure late_of(const std::vector<std::shared_ptr<MessageRequest>>& requests,
-                  std::chrono::nanoseconds waited);
   Failure late(const MessageRequest& request, std::chrono::nanoseconds waited) const;
+  bool find_overdue(const Requests& requests);  // Under mutex_.
+  Outcome see_through(std::unique_lock<std::mutex>& lock, const Requests& requests,
+                      std::chrono::nanoseconds patience);
+  bool is_broken() const { return found_.has_value() || failure_.has_value(); }  // Under mutex_.
   void fail_all(const Failure& failure);
   void fail_found(const Failure& failure);
+  bool tell_found(std::unique_lock<std::mutex>& lock);
   Failure lost(const Peer& peer, const std::string& why);
   void tell_message(Failure& failure) const;
-  std::optional<Failure> look();
+  std::optional<Failure> look(std::int32_t missed);
   bool look_for_trouble();
-  std::optional<Failure> look_for_absent();
-  bool concerns_nobody(const Failure& failure) const;
-  bool has_undelivered() const;  // Under mutex_.
-  void sleep(std::uint32_t bell);
+  std::int32_t next_missed();              // Under mutex_.
+  bool is_missed(const Peer& peer) const;  // Under mutex_.
+  std::optional<Failure> look_for_absent(std::int32_t missed);
+  void sleep(std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
 
   const PointToPointOptions options_;
@@ -140,11 +156,11 @@ class PointToPoint {
   std::list<std::shared_ptr<Unexpected>> unexpected_;    // In the order of arrival.
   std::size_t unexpected_bytes_ = 0;
   std::vector<std::shared_ptr<MessageRequest>> pending_;  // That the thread has to see through.
-  std::optional<Failure> failure_;
+  std::optional<Failure> found_;                          // Here, and nobody has been told.
+  std::optional<Failure> failure_;                        // What every request ends with.
   std::chrono::steady_clock::time_point probed_at_;
-  std::uint64_t messages_ = 0;  // That were begun.
-  // Until when a connection may be waited for: the end of the call that is under way.
-  std::chrono::steady_clock::time_point dial_until_;
+  std::int32_t missed_last_ = 0;
+  std::uint64_t messages_ = 0;            // That were begun.
   std::atomic<bool> is_breaking_{false};  // Somebody wants mutex_ to end it all.
   bool is_ending_ = false;
   std::condition_variable has_work_;

@@ -27,8 +27,9 @@ class Alarm {
   virtual std::optional<Failure> look(std::int32_t waited_for) = 0;
   std::optional<Failure> look() { return look(kAnyone); }
   // The same, however short ago it was asked last: a peer hung up and may have said why.
-  virtual std::optional<Failure> look_closely() { return look(kAnyone); }
+  virtual std::optional<Failure> look_closely(std::int32_t waited_for) { return look(waited_for); }
   static constexpr std::int32_t kAnyone = -1;
+  static constexpr std::int32_t kNobody = -2;  // Whoever has left is missed by none.
 };
 
 }  // namespace ivy::comm

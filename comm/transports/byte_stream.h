@@ -17,8 +17,6 @@ class ByteSink {
   // How many bytes were taken; 0: none can be now.
   virtual std::size_t write_some(const void* bytes, std::size_t count) = 0;
   virtual StreamState state() const = 0;
-  // Has the reader, or the kernel, all that was written?
-  virtual bool is_drained() const = 0;
   // A socket to poll for writing; -1: the reader rings this rank's doorbell instead.
   virtual int descriptor() const = 0;
 };

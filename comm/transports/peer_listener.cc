@@ -332,16 +332,31 @@ void PeerListener::run() {
 Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
                                       std::uint32_t streams, milliseconds at_most,
                                       const std::function<bool()>& may_go_on) {
-  const Patience patience = {steady_clock::now() + at_most, &may_go_on};
+  const auto end = steady_clock::now() + at_most;
+  while (true) {
+    const auto begun = steady_clock::now();
+    Result<PeerSocket> dialled = dial_once(address, channel, streams, end, may_go_on);
+    // Where one of the two was stopped in the middle of the greeting the other gave it up as junk.
+    const bool was_given_up = !dialled.ok() && dialled.error().code == Code::kAborted &&
+                              steady_clock::now() - begun >= kGreetingTime;
+    if (!was_given_up) return dialled;
+  }
+}
+
+// Aborted: the peer hung up before it had greeted.
+Result<PeerSocket> PeerListener::dial_once(const std::string& address, const PeerChannel& channel,
+                                           std::uint32_t streams, steady_clock::time_point end,
+                                           const std::function<bool()>& may_go_on) {
+  const Patience patience = {end, &may_go_on};
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
   const int socket =
       ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);
-  const auto give_up = [&](const std::string& why) {
+  const auto give_up = [&](const std::string& why, Code why_code = Code::kUnavailable) {
     close(socket);
-    const Code code = patience.is_called_off() ? Code::kCancelled : Code::kUnavailable;
+    const Code code = patience.is_called_off() ? Code::kCancelled : why_code;
     return Error{code, "connect to rank " + std::to_string(channel.peer_rank) + " at " + address +
                            ": " + why};
   };
@@ -365,7 +380,8 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
   std::string challenge;
   if (!write_all(socket, hello_bytes, patience) ||
       !read_all(socket, challenge, kChallengeBytes, patience)) {
-    return give_up("it hung up on the greeting");
+    if (steady_clock::now() >= end) return give_up("it did not greet");
+    return give_up("it hung up on the greeting", Code::kAborted);
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return give_up("it does not know the job's token");

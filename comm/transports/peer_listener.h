@@ -27,6 +27,8 @@
 namespace ivy::comm {
 
 inline constexpr std::chrono::seconds kGreetingTime{10};
+// For a dialler whose `may_go_on` knows when to give up.
+inline constexpr std::chrono::hours kUntilCalledOff{24 * 365};
 inline constexpr std::size_t kGreetingsMax = 256;  // Under way at once, per process.
 
 struct PeerCredentials {
@@ -66,7 +68,8 @@ class PeerListener {
   bool is_near(const std::string& address) const;
 
   // Dials a peer's listener and greets it. `streams`: how many the channel has. Cancelled:
-  // `may_go_on`, which is asked every few milliseconds, has said no.
+  // `may_go_on`, which is asked every few milliseconds, has said no. A peer that is stopped
+  // accepts, by its kernel, and greets nobody: that lasts.
   Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
                           std::uint32_t streams, std::chrono::milliseconds at_most,
                           const std::function<bool()>& may_go_on);
@@ -81,6 +84,9 @@ class PeerListener {
  private:
   PeerListener(int socket, int wake, std::string address, PeerCredentials credentials);
   void run();
+  Result<PeerSocket> dial_once(const std::string& address, const PeerChannel& channel,
+                               std::uint32_t streams, std::chrono::steady_clock::time_point end,
+                               const std::function<bool()>& may_go_on);
   struct Greeting;
   bool advance(Greeting& greeting);
 

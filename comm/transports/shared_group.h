@@ -152,7 +152,7 @@ class SharedGroup {
   bool has_left(std::uint32_t member) const {
     return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
   }
-  RingEntry& ring(std::uint32_t from, std::uint32_t to) const { return segment_->ring(from, to); }
+  RingPlace ring(std::uint32_t from, std::uint32_t to) const { return segment_->ring(from, to); }
   // Before a look at the rings; mail_sleep() returns at once if anything came since.
   std::uint32_t mail_bell() const {
     return segment_->member(self_).mail.doorbell.load(std::memory_order_acquire);

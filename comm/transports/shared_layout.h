@@ -1,7 +1,10 @@
 // What stands where in the memory that one communicator's ranks of one host share.
 //
 //   header | member 0 | member 1 | ... | directory of rings | data of member 0 | data of member 1 |
-//   ...
+//   ... | rings
+//
+// All of it is reserved at the beginning but the rings, which are memory from the moment they are
+// made. They may be a file of their own.
 //
 // Every line has one writer (the member whose block it is in), except the failure record, which the
 // first finder claims, and the doorbells. Counters only grow, so nothing is ever reset and an old
@@ -11,6 +14,7 @@
 // Pure layout; the memory model is written at each field.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 3;
+inline constexpr std::uint32_t kSegmentVersion = 4;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -92,12 +96,21 @@ struct MemberBlock {
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
 
-// Where the ring from one member to another is: entry [from][to].
+// Which ring goes from one member to another: entry [from][to].
 struct RingEntry {
-  std::atomic<std::uint32_t> state;  // 1: made; stored with release order behind the rest.
-  std::int32_t pid;
-  std::int32_t descriptor;  // Of the maker: /proc/PID/fd/DESCRIPTOR.
-  std::uint32_t zero;
+  std::atomic<std::uint32_t> number;  // From 1; 0: none yet. Stored when its memory is reserved.
+};
+
+inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;  // A power of two.
+// As many rings as all ranks of a large host have for a few peers each: of all pairs of very many
+// ranks the memory would not be there anyway.
+inline constexpr std::size_t kRingsMax = 32'768;
+
+// Bytes from one member to another. It stays when its writer goes.
+struct RingMemory {
+  alignas(kLineBytes) std::atomic<std::uint64_t> written;
+  alignas(kLineBytes) std::atomic<std::uint64_t> read;
+  alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
 };
 
 enum class FailureState : std::uint32_t { kNone = 0, kBeingWritten = 1, kPublished = 2 };
@@ -116,6 +129,7 @@ struct SegmentHeader {
   // Claimed by compare-exchange from kNone; `failure` is valid once it is kPublished.
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
   Failure failure;
+  alignas(kLineBytes) std::atomic<std::uint32_t> rings_made;
 };
 
 struct SegmentGeometry {
@@ -130,8 +144,14 @@ struct SegmentGeometry {
   std::size_t data_offset(std::size_t member) const {
     return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
   }
-  std::size_t total_bytes() const { return data_offset(member_count); }
+  std::size_t total_bytes() const { return data_offset(member_count); }  // Without the rings.
+  std::size_t ring_count() const {
+    return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));
+  }
+  std::size_t rings_bytes() const { return ring_count() * kRingStride; }
+  std::size_t rings_offset() const { return round_up(total_bytes(), 4096); }
 
+  static constexpr std::size_t kRingStride = (sizeof(RingMemory) + 4095) / 4096 * 4096;
   static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlots * kSlotBytes;
   static constexpr std::size_t round_up(std::size_t value, std::size_t step) {
     return (value + step - 1) / step * step;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,15 +14,10 @@ namespace {
 
 static_assert((kRingBytes & (kRingBytes - 1)) == 0);
 
-// The mapping, and at the maker the descriptor that the reader opens it by.
 class Ring {
  public:
-  Ring(void* memory, int descriptor)
-      : memory_(static_cast<RingMemory*>(memory)), descriptor_(descriptor) {}
-  ~Ring() {
-    munmap(memory_, sizeof(RingMemory));
-    if (descriptor_ >= 0) close(descriptor_);
-  }
+  explicit Ring(void* memory) : memory_(static_cast<RingMemory*>(memory)) {}
+  ~Ring() { munmap(memory_, sizeof(RingMemory)); }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
   RingMemory& operator*() const { return *memory_; }
@@ -31,7 +25,6 @@ class Ring {
 
  private:
   RingMemory* memory_;
-  int descriptor_;
 };
 
 // Calls move(offset in the ring, count) for the one or two stretches of `count` bytes at
@@ -59,10 +52,6 @@ class RingSink final : public ByteSink {
     return count;
   }
   StreamState state() const override { return StreamState::kOpen; }
-  bool is_drained() const override {
-    return ring_->read.load(std::memory_order_acquire) ==
-           ring_->written.load(std::memory_order_relaxed);
-  }
   int descriptor() const override { return -1; }
 
  private:
@@ -92,56 +81,59 @@ class RingSource final : public ByteSource {
   Ring& ring_;
 };
 
-std::string file_of(const RingEntry& entry) {
-  return "/proc/" + std::to_string(entry.pid) + "/fd/" + std::to_string(entry.descriptor);
+Result<std::shared_ptr<Ring>> map_ring(int descriptor, std::size_t offset) {
+  void* const memory = mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE, MAP_SHARED,
+                            descriptor, static_cast<off_t>(offset));
+  if (memory == MAP_FAILED) {
+    return errno_error(Code::kResourceExhausted, "map memory for messages", errno);
+  }
+  return std::make_shared<Ring>(memory);
 }
 
-Result<std::shared_ptr<Ring>> make_memory(int& descriptor) {
-  descriptor = memfd_create("ivycomm-ring", MFD_CLOEXEC);
-  if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a ring", errno);
-  const int failed = posix_fallocate(descriptor, 0, sizeof(RingMemory));
-  void* const memory = failed == 0 ? mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE,
-                                          MAP_SHARED, descriptor, 0)
-                                   : MAP_FAILED;
-  if (memory == MAP_FAILED) {
-    close(descriptor);
-    return errno_error(Code::kResourceExhausted, "reserve memory for messages",
-                       failed != 0 ? failed : errno);
+// Reserved now: a full memory is an error here, and SIGBUS at the first touch otherwise.
+Result<std::shared_ptr<Ring>> reserve_ring(int descriptor, std::size_t offset) {
+  int failed = EINTR;
+  while (failed == EINTR) {
+    failed = posix_fallocate(descriptor, static_cast<off_t>(offset), sizeof(RingMemory));
   }
-  return std::make_shared<Ring>(memory, descriptor);
+  if (failed != 0) {
+    return errno_error(Code::kResourceExhausted, "reserve memory for messages", failed);
+  }
+  return map_ring(descriptor, offset);
+}
+
+std::size_t offset_of(const RingPlace& place, std::uint32_t number) {
+  return place.offset + (number - 1) * SegmentGeometry::kRingStride;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSink>> make_ring(RingEntry& entry) {
-  int descriptor = -1;
-  std::shared_ptr<Ring> ring = IVY_TRY(make_memory(descriptor));
-  entry.pid = getpid();
-  entry.descriptor = descriptor;
-  entry.state.store(1, std::memory_order_release);
+Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place) {
+  const std::uint32_t number = place.rings_made.fetch_add(1) + 1;
+  if (number > place.ring_count) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(place.ring_count) +
+                                               " pairs of ranks of this host send messages"};
+  }
+  std::shared_ptr<Ring> ring = IVY_TRY(reserve_ring(place.descriptor, offset_of(place, number)));
+  place.entry.number.store(number, std::memory_order_release);
   return std::unique_ptr<ByteSink>(new RingSink(std::move(ring)));
 }
 
 Result<RingEnds> make_ring_in_one_mapping() {
-  int descriptor = -1;
-  const std::shared_ptr<Ring> ring = IVY_TRY(make_memory(descriptor));
-  return RingEnds{std::make_unique<RingSink>(ring), std::make_unique<RingSource>(ring)};
+  const int descriptor = memfd_create("ivycomm-ring", MFD_CLOEXEC);
+  if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a ring", errno);
+  const Result<std::shared_ptr<Ring>> ring = reserve_ring(descriptor, 0);
+  close(descriptor);
+  if (!ring.ok()) return ring.error();
+  return RingEnds{std::make_unique<RingSink>(*ring), std::make_unique<RingSource>(*ring)};
 }
 
-Result<std::unique_ptr<ByteSource>> find_ring(RingEntry& entry) {
-  if (entry.state.load(std::memory_order_acquire) == 0) return std::unique_ptr<ByteSource>();
-  const int descriptor = open(file_of(entry).c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) {
-    return errno_error(Code::kUnavailable, "open " + file_of(entry) + " for messages", errno);
-  }
-  struct stat status = {};
-  void* memory = MAP_FAILED;
-  if (fstat(descriptor, &status) == 0 && status.st_size == static_cast<off_t>(sizeof(RingMemory))) {
-    memory = mmap(nullptr, sizeof(RingMemory), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  }
-  close(descriptor);
-  if (memory == MAP_FAILED) return Error{Code::kUnavailable, file_of(entry) + " is no ring"};
-  return std::unique_ptr<ByteSource>(new RingSource(std::make_shared<Ring>(memory, -1)));
+Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place) {
+  const std::uint32_t number = place.entry.number.load(std::memory_order_acquire);
+  if (number == 0) return std::unique_ptr<ByteSource>();
+  if (number > place.ring_count) return Error{Code::kDataLoss, "the directory of rings is damaged"};
+  std::shared_ptr<Ring> ring = IVY_TRY(map_ring(place.descriptor, offset_of(place, number)));
+  return std::unique_ptr<ByteSource>(new RingSource(std::move(ring)));
 }
 
 }  // namespace ivy::comm

@@ -1,5 +1,6 @@
-// Bytes from one rank to another of the same host: a ring in memory of its own, which the sender
-// makes when it first has something to say. The receiver finds it in the segment's directory.
+// Bytes from one rank to another of the same host: a ring in the segment's memory, which the sender
+// reserves when it first has something to say. The receiver finds it by the segment's directory,
+// also when the sender has gone.
 //
 // One writer, one reader; two counters that only grow. Thread: one at a time per end.
 #pragma once
@@ -8,23 +9,15 @@
 #include <memory>
 
 #include "comm/transports/byte_stream.h"
-#include "comm/transports/shared_layout.h"
+#include "comm/transports/shared_segment.h"
 #include "proto/status.h"
 
 namespace ivy::comm {
 
-inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;  // A power of two.
-
-struct RingMemory {
-  alignas(kLineBytes) std::atomic<std::uint64_t> written;
-  alignas(kLineBytes) std::atomic<std::uint64_t> read;
-  alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
-};
-
 // Makes the ring and enters it into the directory. ResourceExhausted: no memory.
-Result<std::unique_ptr<ByteSink>> make_ring(RingEntry& entry);
+Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place);
 // Null: the sender has not made it yet.
-Result<std::unique_ptr<ByteSource>> find_ring(RingEntry& entry);
+Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place);
 
 // Both ends in one mapping, for two threads of a test: ThreadSanitizer knows memory by its address.
 struct RingEnds {

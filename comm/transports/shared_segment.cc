@@ -28,11 +28,14 @@ class Descriptor {
   int value_;
 };
 
-// Reserves every page now: a full memory is an error here, and SIGBUS at the first touch otherwise.
-Result<void> reserve(int descriptor, std::size_t bytes) {
-  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) {
+// Reserves every page but the rings' now: a full memory is an error here, and SIGBUS at the first
+// touch otherwise.
+Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
+  const std::size_t bytes = geometry.total_bytes();
+  const std::size_t whole = geometry.rings_offset() + geometry.rings_bytes();
+  if (ftruncate(descriptor, static_cast<off_t>(whole)) != 0) {
     return errno_error(Code::kResourceExhausted,
-                       "set shared memory to " + std::to_string(bytes) + " bytes", errno);
+                       "set shared memory to " + std::to_string(whole) + " bytes", errno);
   }
   const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (failed != 0) {
@@ -65,6 +68,7 @@ SharedSegment::~SharedSegment() {
   unlink_name();
   munmap(memory_, geometry_.total_bytes());
   close(descriptor_);
+  if (rings_descriptor_ >= 0) close(rings_descriptor_);
 }
 
 Result<std::unique_ptr<SharedSegment>> SharedSegment::map(int descriptor,
@@ -103,7 +107,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t membe
   geometry.member_count = member_count;
   Descriptor descriptor(memfd_create("ivycomm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (descriptor.get() < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
-  IVY_CHECK(reserve(descriptor.get(), geometry.total_bytes()));
+  IVY_CHECK(reserve(descriptor.get(), geometry));
   fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor.release(), member_count));
   segment->write_header();
@@ -119,7 +123,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t
   if (descriptor.get() < 0) {
     return errno_error(Code::kResourceExhausted, "shm_open /" + name, errno);
   }
-  const Result<void> reserved = reserve(descriptor.get(), geometry.total_bytes());
+  const Result<void> reserved = reserve(descriptor.get(), geometry);
   if (!reserved.ok()) {
     shm_unlink(("/" + name).c_str());
     return reserved.error();
@@ -155,9 +159,11 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::str
   return attach(descriptor, member_count);
 }
 
-Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor,
+Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor, int rings_descriptor,
                                                             std::uint32_t member_count) {
+  Descriptor rings(rings_descriptor);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
+  segment->rings_descriptor_ = rings.release();
   // Everyone writes the same values, so it does not matter who is first.
   segment->write_header();
   return segment;

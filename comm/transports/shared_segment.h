@@ -14,6 +14,15 @@
 
 namespace ivy::comm {
 
+// Where a ring is, or can be made.
+struct RingPlace {
+  RingEntry& entry;
+  std::atomic<std::uint32_t>& rings_made;
+  std::size_t ring_count = 0;
+  int descriptor = -1;
+  std::size_t offset = 0;  // Of the first ring.
+};
+
 class SharedSegment {
  public:
   // Memory without a name for that many members, zeroed, its pages reserved, its header written.
@@ -27,9 +36,10 @@ class SharedSegment {
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
-  // As create() in memory that somebody else reserved (the supervisor): every member calls it, and
-  // the first to come writes the header.
-  static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, std::uint32_t member_count);
+  // As create() in memory that somebody else reserved (the supervisor), beside which is the rings':
+  // every member calls it, and the first to come writes the header. Takes both descriptors.
+  static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
+                                                      std::uint32_t member_count);
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
@@ -38,8 +48,11 @@ class SharedSegment {
   MemberBlock& member(std::size_t index) const {
     return *reinterpret_cast<MemberBlock*>(memory_ + geometry_.member_offset(index));
   }
-  RingEntry& ring(std::size_t from, std::size_t to) const {
-    return *reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to));
+  RingPlace ring(std::size_t from, std::size_t to) const {
+    return {*reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to)),
+            header().rings_made, geometry_.ring_count(),
+            rings_descriptor_ >= 0 ? rings_descriptor_ : descriptor_,
+            rings_descriptor_ >= 0 ? 0 : geometry_.rings_offset()};
   }
   std::uint8_t* eager(std::size_t index, std::uint64_t sequence) const {
     return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;
@@ -60,6 +73,7 @@ class SharedSegment {
 
   std::uint8_t* memory_;
   int descriptor_;
+  int rings_descriptor_ = -1;  // -1: they are in the same file.
   SegmentGeometry geometry_;
   std::string name_;  // Without the leading slash; empty: none.
 };

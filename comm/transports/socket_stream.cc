@@ -19,8 +19,6 @@ class SocketSink final : public ByteSink {
     return 0;
   }
   StreamState state() const override { return state_; }
-  // What the kernel has it delivers, also after close().
-  bool is_drained() const override { return true; }
   int descriptor() const override { return socket_; }
 
  private:

@@ -21,7 +21,6 @@ constexpr milliseconds kOwnHostTime{20};
 constexpr milliseconds kVerdictStep{2};
 // A connection that is awaited does not ring: whether there are news is asked so often.
 constexpr milliseconds kTakeSlice{5};
-constexpr milliseconds kDialTime{10'000};
 constexpr milliseconds kProbePause{300};
 constexpr milliseconds kComparePause{200};
 
@@ -89,7 +88,8 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   Failure failure;
   bool is_first = true;
   while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
-    const std::optional<Failure> known = is_first ? alarm_->look_closely() : alarm_->look();
+    const std::optional<Failure> known =
+        is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
     is_first = false;
     if (known) {
       failure = *known;
@@ -145,10 +145,10 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const std::uint32_t streams =
       options_.streams != 0 ? options_.streams
                             : usual_streams(listener_.is_near(peer.address), options_.peers.size());
-  // A peer that is stopped accepts, by its kernel, and greets nobody: that is its operation's
-  // timeout, and not the connection's.
+  // A peer that is stopped greets nobody: that is the operation's timeout, and not the
+  // connection's.
   const Result<PeerSocket> dialled =
-      listener_.dial(peer.address, channel(rank, stream), streams, kDialTime, [&] {
+      listener_.dial(peer.address, channel(rank, stream), streams, kUntilCalledOff, [&] {
         return (group == nullptr || !group->is_broken()) && !is_interrupted() &&
                (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
       });

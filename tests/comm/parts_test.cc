@@ -13,6 +13,7 @@
 #include "comm/transports/peer_memory.h"
 #include "comm/transports/registered_memory.h"
 #include "comm/transports/shared_layout.h"
+#include "proto/control_wire.h"
 
 namespace ivy::comm {
 namespace {
@@ -185,6 +186,9 @@ TEST(GeometryTest, NothingOverlaps) {
     EXPECT_EQ(geometry.data_offset(0) % 4096, 0U);
     EXPECT_EQ(geometry.total_bytes(),
               geometry.data_offset(members - 1) + SegmentGeometry::kDataBytes);
+    EXPECT_GE(geometry.rings_offset(), geometry.total_bytes());
+    EXPECT_EQ(geometry.rings_offset() % 4096, 0U);
+    EXPECT_LE(geometry.rings_bytes(), control::kMaxSegmentBytes);
   }
 }
 

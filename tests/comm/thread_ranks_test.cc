@@ -241,8 +241,8 @@ TEST_P(ThreadRanksTest, MessagesOfSeveralThreads) {
         fill(sent.data(), count, rank.rank(), round);
         fill(sent_too.data(), count, rank.rank(), round + 1000);
         const auto posted = request(false, previous, tag + 1, received_too);
-        rank.messages().post(posted);
-        rank.messages().post(request(true, next, tag + 1, sent_too));
+        rank.messages().post(posted, stretched(seconds(30)));
+        rank.messages().post(request(true, next, tag + 1, sent_too), stretched(seconds(30)));
         const auto both = {request(true, next, tag, sent), request(false, previous, tag, received)};
         ASSERT_EQ(rank.messages().run(both, stretched(seconds(30))).code, 0);
         ASSERT_EQ(received.back(), given(previous, count - 1, round));
@@ -270,8 +270,8 @@ TEST_P(ThreadRanksTest, MessagesEndUnderWay) {
       Words sent(30'000);
       Words received(30'000);
       const auto never = request(false, next, 99, received);
-      rank.messages().post(request(true, next, 1, sent));
-      rank.messages().post(never);
+      rank.messages().post(request(true, next, 1, sent), stretched(seconds(30)));
+      rank.messages().post(never, stretched(seconds(30)));
       rank.end();
       const std::optional<Outcome> outcome = never->work->wait(milliseconds(-1));
       EXPECT_NE(outcome->code, 0);
@@ -311,7 +311,6 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
     if (got == 0) std::this_thread::yield();
   }
   writer.join();
-  EXPECT_TRUE(ends->sink->is_drained());
 }
 
 // ---- The whole library -------------------------------------------------------------------------

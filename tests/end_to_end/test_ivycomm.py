@@ -186,6 +186,37 @@ def test_abort_tells_the_reason(local):
         assert error["kind"] == "Aborted" and error["rank"] == 2 and "enough of it" in error["text"], done
 
 
+EACH = ("--fake-hosts", "2", "--nproc_per_node", "1")
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [("-n", "2"), EACH], ids=["one", "hosts"])
+def test_a_message_that_does_not_come_is_a_timeout(local, flags):
+    done = fail(local, "message_timeouts", *flags, *CALM)
+    assert done.code == 0, done
+    for lines in done.texts_by_rank().values():
+        *errors, last = lines
+        assert last == "went on" and len(errors) == 4, done
+        for error in map(json.loads, errors):
+            assert error["kind"] == "Timeout" and error["rank"] == 1 and "rank 1 " in error["text"], done
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [("-n", "2"), EACH], ids=["one", "hosts"])
+def test_a_message_that_fails_is_told_to_every_rank(local, flags):
+    done = fail(local, "message_mismatch", *flags, *CALM)
+    assert done.texts_by_rank()[1][0] == "mismatch", done
+    for error in told(done, range(2)).values():
+        assert error["kind"] == "Mismatch" and "6 f64" in error["text"] and "5 f64" in error["text"], done
+
+
+@needs_numpy
+def test_a_rank_that_left_breaks_no_message_of_others(local):
+    done = fail(local, "message_beside_left", "--fake-hosts", "3", "--nproc_per_node", "1", *CALM)
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["went on"], 1: ["went on"]}, done
+
+
 @needs_numpy
 def test_works_may_be_thrown_away(local):
     done = fail(local, "thrown_away")

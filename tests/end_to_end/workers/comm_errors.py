@@ -123,6 +123,55 @@ def aborted(r, n):
     ic.barrier()
 
 
+def message_timeouts(r, n):
+    """Rank 1 takes part in nothing; every way of waiting for its messages ends at the timeout."""
+    import numpy
+    x, large = numpy.ones(3), numpy.ones(4 << 20)
+    calls = [lambda **more: ic.recv_(x, 1, **more),
+             lambda **more: ic.irecv(x, 1, **more).wait(),
+             lambda **more: ic.sendrecv(x, 1, src=1, **more),
+             lambda **more: ic.send(large, 1, **more)]
+    groups = [ic.split(0, r) for _ in calls]
+    if r == 1:
+        ic.store().get("told", timeout=60)
+    for call, group in zip(calls, groups):
+        try:
+            ic.barrier(group=group) if r == 1 else call(group=group, timeout=0.2)
+        except ic.IvyError as error:
+            say(error)
+    if r == 0:
+        ic.store().set("told", "yes")
+    ic.barrier()
+    print("went on")
+
+
+def message_mismatch(r, n):
+    """Only a Work fails, and only on rank 1; the next operation says it on every rank."""
+    import numpy
+    if r == 0:
+        ic.send(numpy.ones(6), 1)
+    if r == 1:
+        try:
+            ic.irecv(numpy.ones(5), 0).wait(60)
+        except ic.Mismatch:
+            print("mismatch")
+    ic.barrier()
+
+
+def message_beside_left(r, n):
+    """The last rank has long left; rank 0 waits for a message of rank 1."""
+    import numpy
+    if r == n - 1:
+        ic.finalize()
+        return
+    if r == 1:
+        time.sleep(0.7)  # More than the grace of who has left.
+        ic.send(numpy.ones(3), 0)
+    else:
+        ic.recv_(numpy.zeros(3), 1, timeout=60)
+    print("went on")
+
+
 def thrown_away(r, n):
     """Works and their memory may be dropped while they run; the end of the world ends them."""
     import numpy

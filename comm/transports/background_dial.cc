@@ -1,0 +1,33 @@
+#include "comm/transports/background_dial.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "comm/background_thread.h"
+
+namespace ivy::comm {
+
+BackgroundDial::BackgroundDial(PeerListener& listener, const std::string& address,
+                               const PeerChannel& channel, const std::atomic<bool>& is_called_off) {
+  thread_ = background_thread([this, &listener, address, channel, &is_called_off] {
+    Result<PeerSocket> dialled = listener.dial(address, channel, 1, kUntilCalledOff, [&] {
+      return !is_ending_.load() && !is_called_off.load();
+    });
+    const std::lock_guard lock(mutex_);
+    dialled_ = std::move(dialled);
+  });
+}
+
+BackgroundDial::~BackgroundDial() {
+  is_ending_.store(true);
+  thread_.join();
+  if (dialled_ && dialled_->ok()) close((*dialled_)->socket);
+}
+
+std::optional<Result<PeerSocket>> BackgroundDial::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(dialled_, std::nullopt);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,416 @@
+// Messages between two ranks: every type at the sizes where the way changes, in every way of
+// calling; timeouts, failures and ends, of blocking calls and of work.
+#include <linux/capability.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "comm/fingerprint.h"
+#include "comm/transports/shared_layout.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
+  return hosts_text(world.param);
+}
+
+using Bytes = std::vector<std::uint8_t>;
+
+// ---- Every type and size -----------------------------------------------------------------------
+
+// Repeats with a prime period; of another sender, receiver or turn all of it is another.
+Bytes data_of(int from, int to, unsigned turn, std::size_t bytes) {
+  Bytes data(bytes);
+  const auto first = static_cast<std::size_t>(from * 31 + to * 7) + turn * 13;
+  for (std::size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::uint8_t>((first + i) % 251);
+  return data;
+}
+
+// A buffer that begins `skip` bytes off and is guarded on both sides.
+struct Guarded {
+  Guarded(std::size_t bytes, std::size_t skip) : all(bytes + 16 + skip, 0xa5), begin(8 + skip) {}
+  std::uint8_t* data() { return all.data() + begin; }
+  bool holds(const Bytes& wanted) const {
+    Bytes whole(all.size(), 0xa5);
+    std::copy(wanted.begin(), wanted.end(), whole.begin() + static_cast<std::ptrdiff_t>(begin));
+    return whole == all;
+  }
+  Bytes all;
+  std::size_t begin;
+};
+
+enum class Calling : std::uint8_t { kBlocking, kWork, kBoth };  // kBoth: sendrecv.
+
+// One round: everybody to the rank `step` further on.
+void pass_on(ivy_comm* comm, int step, Calling calling, int dtype, std::size_t count,
+             unsigned turn) {
+  const int size = ivy_comm_size(comm);
+  const int rank = ivy_comm_rank(comm);
+  const int to = (rank + step) % size;
+  const int from = (rank + size - step) % size;
+  const std::size_t bytes = count * element_bytes(static_cast<Dtype>(dtype));
+  const std::size_t skip = turn % 3;
+  const auto tag = static_cast<int>(turn);
+  Guarded send(bytes, skip);
+  Guarded receive(bytes, 2 - skip);
+  const Bytes given = data_of(rank, to, turn, bytes);
+  std::copy(given.begin(), given.end(), send.data());
+  ivy_message message = {};
+  message.struct_bytes = sizeof message;
+  int code = IVY_OK;
+  if (calling == Calling::kBoth) {
+    code = ivy_sendrecv(comm, send.data(), count, to, tag, receive.data(), count, from, tag, dtype,
+                        &message, nullptr);
+  } else {
+    // The receive is work where a blocking send would wait for the other's receive.
+    ivy_work* works[2] = {};
+    const ivy_call receiving = call_for_work(&works[0]);
+    const ivy_call sending = call_for_work(&works[1]);
+    const int source = turn % 4 == 3 && size == 2 ? IVY_ANY_SOURCE : from;
+    code = ivy_recv(comm, receive.data(), count, dtype, source, turn % 4 == 2 ? IVY_ANY_TAG : tag,
+                    nullptr, &receiving);
+    if (code == IVY_OK) {
+      code = ivy_send(comm, send.data(), count, dtype, to, tag,
+                      calling == Calling::kWork ? &sending : nullptr);
+    }
+    for (ivy_work* const work : works) {
+      if (work == nullptr) continue;
+      if (code == IVY_OK) code = ivy_work_wait(work, -1);
+      if (code == IVY_OK && work == works[0]) code = ivy_work_message(work, &message);
+      ivy_work_free(work);
+    }
+  }
+  ASSERT_EQ(code, IVY_OK) << ivy_last_error();
+  ASSERT_EQ(message.source, from);
+  ASSERT_EQ(message.tag, tag);
+  ASSERT_EQ(message.bytes, bytes);
+  ASSERT_TRUE(receive.holds(data_of(from, rank, turn, bytes))) << "wrong data";
+  ASSERT_TRUE(send.holds(given)) << "wrote into what was sent";
+}
+
+class MessageMatrixTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(MessageMatrixTest, EveryTypeAndSizeInEveryWay) {
+  expect_well(run_world(GetParam(), [](int) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    const std::size_t big = size <= 4 ? (std::size_t{3} << 20) + 5 : 2 * kRingBytes + 5;
+    unsigned turn = 0;
+    for (int dtype = 0; dtype < kDtypeCount; ++dtype) {
+      const std::size_t element = element_bytes(static_cast<Dtype>(dtype));
+      // Around the ring's size: a header of 24 bytes goes with the data.
+      for (const std::size_t bytes :
+           {std::size_t{0}, element, 1031 * element, kRingBytes - 24, kRingBytes, big}) {
+        const bool is_large = bytes >= kRingBytes - 24;
+        // Large ones do not differ by their types: every fifth.
+        if (is_large && dtype % 5 != 0) continue;
+        const auto calling = static_cast<Calling>(turn % 3);
+        const int step = static_cast<int>(turn) % (size + 1) % size;  // Also to oneself.
+        SCOPED_TRACE(std::string(dtype_name(static_cast<Dtype>(dtype))) + ", " +
+                     std::to_string(bytes) + " bytes, way " +
+                     std::to_string(static_cast<int>(calling)) + ", step " + std::to_string(step));
+        pass_on(world, step, calling, dtype, bytes / element, turn++);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+// Whoever comes: all of them, each once.
+TEST_P(MessageMatrixTest, FromAnyRank) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    if (rank != 0) {
+      ASSERT_EQ(ivy_send(world, &rank, 1, IVY_I32, 0, rank, nullptr), IVY_OK) << ivy_last_error();
+    }
+    std::vector<bool> has_come(static_cast<std::size_t>(size), false);
+    for (int i = 1; i < size && rank == 0; ++i) {
+      int got = 0;
+      ivy_message message = {};
+      message.struct_bytes = sizeof message;
+      ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, IVY_ANY_SOURCE, IVY_ANY_TAG, &message, nullptr),
+                IVY_OK)
+          << ivy_last_error();
+      EXPECT_EQ(got, message.source);
+      EXPECT_EQ(got, message.tag);
+      EXPECT_FALSE(has_come[static_cast<std::size_t>(got)]);
+      has_come[static_cast<std::size_t>(got)] = true;
+    }
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageMatrixTest,
+                         ::testing::Values(one_host(2), one_host(5), one_host(16), host_each(2),
+                                           host_each(7), Hosts{2, 3}, Hosts{4, 4}),
+                         name_of_world);
+
+// ---- Failures ----------------------------------------------------------------------------------
+
+class MessageFailureTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageFailureTest,
+                         ::testing::Values(one_host(2), host_each(2), Hosts{2, 1}), name_of_world);
+
+constexpr std::size_t kLarge = std::size_t{64} << 20;  // More than any ring or socket takes.
+
+struct Waiting {
+  const char* name;
+  // Waits for rank 1, which does nothing.
+  std::function<int(ivy_comm*, std::uint8_t*, const ivy_call&)> call;
+};
+
+int wait_for_work(const ivy_call& call, const std::function<int(const ivy_call*)>& start) {
+  ivy_work* work = nullptr;
+  ivy_call asynchronous = call;
+  asynchronous.work = &work;
+  int code = start(&asynchronous);
+  if (code == IVY_OK) code = ivy_work_wait(work, -1);
+  ivy_work_free(work);
+  return code;
+}
+
+std::vector<Waiting> waits() {
+  const auto receive = [](ivy_comm* comm, std::uint8_t* data, const ivy_call* call) {
+    return ivy_recv(comm, data, 8, IVY_U8, 1, 3, nullptr, call);
+  };
+  const auto send = [](ivy_comm* comm, std::uint8_t* data, const ivy_call* call) {
+    return ivy_send(comm, data, kLarge, IVY_U8, 1, 3, call);
+  };
+  const auto as_work = [](auto start) {
+    return [start](ivy_comm* comm, std::uint8_t* data, const ivy_call& call) {
+      return wait_for_work(call, [&](const ivy_call* with) { return start(comm, data, with); });
+    };
+  };
+  const auto blocking = [](auto start) {
+    return [start](ivy_comm* comm, std::uint8_t* data, const ivy_call& call) {
+      return start(comm, data, &call);
+    };
+  };
+  const auto both = [](ivy_comm* comm, std::uint8_t* data, const ivy_call* call) {
+    return ivy_sendrecv(comm, data, 8, 1, 3, data + 8, 8, 1, 3, IVY_U8, nullptr, call);
+  };
+  return {{"recv", blocking(receive)},
+          {"irecv", as_work(receive)},
+          {"send", blocking(send)},
+          {"isend", as_work(send)},
+          {"sendrecv", blocking(both)}};
+}
+
+std::vector<ivy_comm*> group_for_each(ivy_comm* world, int rank) {
+  std::vector<ivy_comm*> groups(waits().size());
+  for (ivy_comm*& group : groups) {
+    EXPECT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+  }
+  return groups;
+}
+
+void expect_timeouts(const std::vector<ivy_comm*>& groups) {
+  std::vector<std::uint8_t> data(kLarge);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const Waiting waiting = waits()[i];
+    SCOPED_TRACE(waiting.name);
+    const std::int64_t begun = monotonic_ms();
+    const int code = waiting.call(groups[i], data.data(), call_with_timeout(milliseconds(100)));
+    const std::string text = ivy_last_error();
+    EXPECT_EQ(code, IVY_DEADLINE_EXCEEDED) << text;
+    EXPECT_EQ(last_failure().rank, 1) << text;
+    EXPECT_NE(text.find("rank 1 "), std::string::npos) << text;
+    EXPECT_GE(monotonic_ms() - begun, 90);
+    EXPECT_EQ(ivy_barrier(groups[i], nullptr), IVY_DEADLINE_EXCEEDED);
+  }
+}
+
+// The timeout ends the wait, as work too, and breaks the communicator on every rank.
+TEST_P(MessageFailureTest, LateRankIsATimeoutThatNamesIt) {
+  Shared<std::atomic<bool>> is_over;
+  WorldOptions options;
+  options.deadline = seconds(20);
+  const auto body = [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const std::vector<ivy_comm*> groups = group_for_each(world, rank);
+    if (rank == 0) {
+      expect_timeouts(groups);
+      *is_over = true;
+    }
+    EXPECT_TRUE(ivy::test::eventually([&] { return is_over->load(); }, seconds(15)));
+    for (ivy_comm* const group : groups) {
+      EXPECT_EQ(ivy_barrier(group, nullptr), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
+    }
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  };
+  expect_well(run_world(GetParam(), body, options));
+}
+
+// It has never exchanged a message before it stops: its connections are greeted by nobody.
+TEST_P(MessageFailureTest, StoppedRankIsATimeoutThatNamesIt) {
+  WorldOptions options;
+  options.deadline = seconds(20);
+  options.stopped_rank = 1;
+  const auto body = [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const std::vector<ivy_comm*> groups = group_for_each(world, rank);
+    if (rank == 1) raise(SIGSTOP);
+    if (rank == 0) expect_timeouts(groups);
+  };
+  expect_well(run_world(GetParam(), body, options), 1);
+}
+
+TEST_P(MessageFailureTest, WorkThatFailsBreaksTheCommunicatorOnEveryRank) {
+  expect_well(run_world(GetParam(), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    float values[6] = {};
+    if (rank == 0) {
+      ASSERT_EQ(ivy_send(world, values, 6, IVY_F32, 1, 0, nullptr), IVY_OK) << ivy_last_error();
+    }
+    if (rank == 1) {
+      EXPECT_EQ(wait_for_work(call_with_timeout(seconds(10)),
+                              [&](const ivy_call* call) {
+                                return ivy_recv(world, values, 5, IVY_F32, 0, 0, nullptr, call);
+                              }),
+                IVY_ABORTED);
+    }
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_ABORTED);
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find("6 f32"), std::string::npos) << text;
+    EXPECT_NE(text.find("5 f32"), std::string::npos) << text;
+  }));
+}
+
+// ---- Ends --------------------------------------------------------------------------------------
+
+// Those that nobody needs have left before.
+TEST(MessageLeaveTest, RankThatLeftIsNamedToWhoWaitsForItAndToNobodyElse) {
+  Shared<std::atomic<int>> gone;
+  WorldOptions options;
+  options.deadline = seconds(20);
+  const auto body = [&](int rank) {
+    {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      if (rank == 2) {
+        EXPECT_TRUE(ivy::test::eventually([&] { return *gone == 1; }, seconds(15)));
+        const int number = 5;
+        ASSERT_EQ(ivy_send(world, &number, 1, IVY_I32, 0, 0, nullptr), IVY_OK) << ivy_last_error();
+      }
+      if (rank == 0) {
+        int got = 0;
+        EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, 2, 0, nullptr, nullptr), IVY_OK)
+            << ivy_last_error();
+        EXPECT_EQ(got, 5);
+        EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, 2, 0, nullptr, nullptr), IVY_UNAVAILABLE);
+        EXPECT_EQ(last_failure().rank, 2) << ivy_last_error();
+      }
+    }
+    if (rank == 1) *gone = 1;
+  };
+  expect_well(run_world(one_host(3), body, options));
+}
+
+class MessageEndTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageEndTest, ::testing::Values(one_host(2), host_each(2)),
+                         name_of_world);
+
+// Nobody waits for its receiver, and it is there when the sender's process has gone.
+TEST_P(MessageEndTest, MessageOutlivesItsSender) {
+  Shared<std::atomic<pid_t>> sender;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    Bytes data(200'003, static_cast<std::uint8_t>(7));
+    {
+      const World world;
+      ASSERT_TRUE(world);
+      if (rank == 0) {
+        ASSERT_EQ(ivy_send(world, data.data(), data.size(), IVY_U8, 1, 0, nullptr), IVY_OK)
+            << ivy_last_error();
+      } else {
+        const auto has_gone = [&] { return *sender != 0 && kill(*sender, 0) != 0; };
+        EXPECT_TRUE(ivy::test::eventually(has_gone, seconds(8)));
+        Bytes received(data.size());
+        EXPECT_EQ(ivy_recv(world, received.data(), data.size(), IVY_U8, 0, 0, nullptr, nullptr),
+                  IVY_OK)
+            << ivy_last_error();
+        EXPECT_EQ(received, data);
+      }
+    }
+    if (rank == 0) *sender = getpid();
+  }));
+}
+
+// Work that sends is seen through by the end, or the end says that it was not.
+TEST_P(MessageEndTest, FinalizeFinishesSends) {
+  for (const bool is_received : {true, false}) {
+    SCOPED_TRACE(is_received);
+    Shared<std::atomic<bool>> has_ended;
+    expect_well(run_world(GetParam(), [&](int rank) {
+      ivy_comm* world = nullptr;
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.rank = options.world_size = -1;
+      ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+      Bytes data(kLarge, static_cast<std::uint8_t>(rank));
+      if (rank == 0) {
+        ivy_work* work = nullptr;
+        ivy_call call = call_for_work(&work);
+        call.timeout_ms = is_received ? 60'000 : 100;
+        ASSERT_EQ(ivy_send(world, data.data(), data.size(), IVY_U8, 1, 0, &call), IVY_OK);
+        const int code = ivy_finalize(world);
+        EXPECT_EQ(code, is_received ? IVY_OK : IVY_DEADLINE_EXCEEDED) << ivy_last_error();
+        EXPECT_EQ(ivy_work_wait(work, -1), code);
+        EXPECT_EQ(ivy_work_free(work), IVY_OK);
+        *has_ended = true;
+        return;
+      }
+      if (is_received) {
+        EXPECT_EQ(ivy_recv(world, data.data(), data.size(), IVY_U8, 0, 0, nullptr, nullptr), IVY_OK)
+            << ivy_last_error();
+        EXPECT_EQ(data.back(), 0);
+      } else {
+        EXPECT_TRUE(ivy::test::eventually([&] { return has_ended->load(); }, seconds(20)));
+      }
+      EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
+    }));
+  }
+}
+
+// ---- Processes that others may not look into
+// -----------------------------------------------------
+
+void drop_capabilities() {
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2] = {};
+  ASSERT_EQ(syscall(SYS_capset, &header, none), 0) << strerror(errno);
+}
+
+TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
+  expect_well(run_world(one_host(3), [](int rank) {
+    drop_capabilities();
+    ASSERT_EQ(prctl(PR_SET_DUMPABLE, 0), 0);
+    const World world;
+    ASSERT_TRUE(world);
+    int got = -1;
+    const int size = ivy_comm_size(world);
+    ASSERT_EQ(ivy_sendrecv(world, &rank, 1, (rank + 1) % size, 0, &got, 1, (rank + 2) % size, 0,
+                           IVY_I32, nullptr, nullptr),
+              IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(got, (rank + 2) % size);
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
