@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "tests/comm/operations.h"
@@ -227,6 +228,42 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
     const bool is_here = ivy_comm_node_count(world) == 1;
     EXPECT_LE(took[kAborts / 2], stretched(milliseconds(is_here ? 10 : 500)).count());
   }));
+}
+
+// A timeout is a number of milliseconds however large, in every place where one is taken.
+TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t longest : {kLongest, kLongest / 1'000'000 + 1}) {
+    Shared<std::atomic<int>> may_come;
+    expect_well(run_world(host_each(2), [&](int rank) {
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.rank = -1;
+      options.world_size = -1;
+      options.timeout_ms = longest;
+      ivy_comm* world = nullptr;
+      ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+      for (int turn = 1; turn <= 2; ++turn) {
+        if (rank == 1) {
+          EXPECT_TRUE(ivy::test::eventually([&] { return *may_come >= turn; }, seconds(20)));
+          EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+          continue;
+        }
+        ivy_work* work = nullptr;
+        ivy_call call = call_for_work(&work);
+        if (turn == 2) call.timeout_ms = longest;
+        ASSERT_EQ(ivy_barrier(world, &call), IVY_OK);
+        std::thread other([&] {
+          std::this_thread::sleep_for(milliseconds(30));
+          *may_come = turn;
+        });
+        EXPECT_EQ(ivy_work_wait(work, longest), IVY_OK) << ivy_last_error();
+        EXPECT_EQ(ivy_work_free(work), IVY_OK);
+        other.join();
+      }
+      EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
+    }));
+  }
 }
 
 // ---- Groups ------------------------------------------------------------------------------------
