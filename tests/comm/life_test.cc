@@ -1,4 +1,7 @@
 // Joining and leaving, forks, mismatches, aborts, timeouts, groups and asynchronous work.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -309,6 +312,72 @@ TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
     }
     EXPECT_EQ(sum_of_ones(world), static_cast<float>(size));
   }));
+}
+
+// From here on this process has no file that grows beyond a few pages, shared memory included.
+void forbid_memory() {
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit = {65'536, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+void allow_memory() {
+  const rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+// What one host lacks is every rank's error, and the communicator that they were in stays whole.
+TEST(GroupTest, MemoryThatOneHostLacksIsToldToAll) {
+  for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{2, 1, 2}}) {
+    SCOPED_TRACE(hosts_text(hosts));
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      // All of the last host's, any of which may be the one that makes it.
+      const bool lacks = ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1;
+      if (lacks) forbid_memory();
+      ivy_comm* group = nullptr;
+      EXPECT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_RESOURCE_EXHAUSTED);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("shared memory"), std::string::npos) << text;
+      EXPECT_EQ(group, nullptr);
+      const std::int32_t ends[] = {0, ivy_comm_size(world) - 1};
+      const int code = ivy_comm_group(world, ends, 2, &group);
+      // Where they are on two hosts each is alone there and needs none.
+      EXPECT_EQ(code, ivy_comm_node_count(world) == 1 ? IVY_RESOURCE_EXHAUSTED : IVY_OK);
+      EXPECT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
+      if (lacks) allow_memory();
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(sum_of_ones(group), static_cast<float>(ivy_comm_size(world)));
+    }));
+    if (HasFailure()) return;
+  }
+}
+
+// A worker whose descriptors no other may open, as one that has changed its user: its host shares
+// memory under a name, the other hosts need not.
+TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
+  for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{3, 2}}) {
+    SCOPED_TRACE(hosts_text(hosts));
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      if (ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1) {
+        constexpr uid_t kNobody = 65'534;
+        ASSERT_EQ(setresuid(kNobody, kNobody, kNobody), 0);
+        ASSERT_EQ(prctl(PR_GET_DUMPABLE), 0);
+      }
+      for (int turn = 0; turn < 2; ++turn) {
+        ivy_comm* group = nullptr;
+        ASSERT_EQ(ivy_comm_split(world, 0, -rank, &group), IVY_OK) << ivy_last_error();
+        EXPECT_EQ(sum_of_ones(group), static_cast<float>(ivy_comm_size(world)));
+        EXPECT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
+      }
+    }));
+    if (HasFailure()) return;
+  }
 }
 
 // Work on several groups under way at once, waited for in another order.
