@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -111,9 +112,10 @@ class PageAlarm final : public Alarm {
     return first;
   }
 
-  static bool has_just_left(const RankStatus& status) {
+  // Or has left a world before this one, and the news that it has come back are on their way.
+  bool has_just_left(const RankStatus& status) const {
     const std::chrono::nanoseconds left_at(status.when_ns);
-    return steady_clock::now().time_since_epoch() < left_at + kLeftGrace;
+    return steady_clock::now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
   }
 
   std::optional<Failure> look_for_reports() {
@@ -132,6 +134,7 @@ class PageAlarm final : public Alarm {
   const std::string communicator_;
   const std::vector<Seat> seats_;
   const std::int32_t self_;
+  const std::chrono::nanoseconds made_at_ = steady_clock::now().time_since_epoch();
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;

@@ -16,8 +16,8 @@
 
 namespace ivy::comm {
 
-// Speaks of the ranks in `seats`, and of reports about the communicator of that name. The page
-// outlives it.
+// Speaks of the ranks in `seats`, and of reports about the communicator, whose name in the page is
+// that of no other one of the generation. The page outlives it.
 std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
                                        std::string communicator, std::vector<Seat> seats,
                                        std::int32_t self);

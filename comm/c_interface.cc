@@ -47,8 +47,9 @@ int fail(const Error& error) {
 int invalid(const std::string& text) { return fail(IVY_INVALID_ARGUMENT, text); }
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms) {
-  if (timeout_ms < 0) return kForever;
-  return std::min<std::chrono::nanoseconds>(kForever, std::chrono::milliseconds(timeout_ms));
+  // Compared before it is turned into nanoseconds, of which 64 bits hold 292 years.
+  const std::chrono::milliseconds timeout(timeout_ms);
+  return timeout_ms < 0 || timeout > kForever ? kForever : std::chrono::nanoseconds(timeout);
 }
 
 void watch_forks() {

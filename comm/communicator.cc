@@ -582,6 +582,7 @@ std::string Communicator::child_name(std::int32_t color) {
   return name;
 }
 
+// Of the ranks of this host.
 bool Communicator::exchange_text(const OperationCall& call, const std::string& own,
                                  std::vector<std::string>& all) {
   const auto members = static_cast<std::size_t>(local_size());
@@ -601,53 +602,74 @@ bool Communicator::exchange_text(const OperationCall& call, const std::string& o
   return true;
 }
 
-// Every local rank of this communicator takes part, also those who are in no new group: they only
-// keep the exchanges in step. `local_ranks`: of the new group on this host; empty: not in it.
-Result<std::unique_ptr<SharedSegment>> Communicator::share_segment(
-    const std::vector<std::int32_t>& local_ranks) {
+// Between hosts: `trouble` becomes that of the first rank which has one.
+bool Communicator::agree_on_trouble(const OperationCall& call, std::string& trouble) {
+  if (spanning_ == nullptr) return true;
+  std::int32_t first = trouble.empty() ? size() : rank_;
+  const ReduceRule lowest = rule(Dtype::kI32, ReduceOp::kMin, {});
+  if (!spanning_->all_reduce(call, lowest, &first, &first, 1)) return false;
+  if (first == size()) return true;
+  char text[kTextBytes] = {};
+  std::memcpy(text, trouble.data(), std::min(trouble.size(), kTextBytes - 1));
+  if (!spanning_->broadcast(call, text, kTextBytes, first)) return false;
+  trouble = text;
+  return true;
+}
+
+// The new group's memory on this host, by one of the two ways; `trouble` is what the first rank has
+// that could not go it, the same on all ranks of this host. false: broken.
+bool Communicator::try_to_share(const OperationCall& call,
+                                const std::vector<std::int32_t>& local_ranks, bool is_named,
+                                std::unique_ptr<SharedSegment>& segment, std::string& trouble) {
   const bool takes_part = local_ranks.size() > 1;
   const auto members = static_cast<std::uint32_t>(local_ranks.size());
   const bool is_maker = takes_part && local_ranks.front() == rank_;
-  std::unique_ptr<SharedSegment> segment;
-  Error last{Code::kInternal, "share memory"};
-  // First without a name; where a rank may not open the other's descriptor, under one.
-  for (const bool is_named : {false, true}) {
-    if (is_maker) {
-      Result<std::unique_ptr<SharedSegment>> made =
-          is_named ? SharedSegment::create_named(members) : SharedSegment::create(members);
-      if (made.ok()) {
-        segment = std::move(made).value();
-      } else {
-        last = made.error();
-      }
+  std::string own_trouble;
+  const auto take = [&](Result<std::unique_ptr<SharedSegment>> found) {
+    if (found.ok()) {
+      segment = std::move(found).value();
+    } else {
+      own_trouble =
+          found.error().message + " (" + seats_[static_cast<std::size_t>(rank_)].host_name + ")";
     }
-    std::vector<std::string> paths;
-    std::vector<std::string> results;
-    const Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
-      const std::string own_path = is_maker && segment != nullptr ? segment->path() : "";
-      if (!exchange_text(call, own_path, paths)) return false;
-      if (takes_part && !is_maker) {
-        const auto maker = std::find(local_ranks_.begin(), local_ranks_.end(), local_ranks.front());
-        const std::string& path = paths[static_cast<std::size_t>(maker - local_ranks_.begin())];
-        Result<std::unique_ptr<SharedSegment>> attached = SharedSegment::attach_path(path, members);
-        if (attached.ok()) {
-          segment = std::move(attached).value();
-        } else {
-          last = attached.error();
-        }
-      }
-      return exchange_text(call, takes_part && segment == nullptr ? last.message : "", results);
-    });
-    if (called.outcome.code != 0) return error_of(called.outcome);
-    if (segment != nullptr) segment->unlink_name();
-    const auto failed = std::find_if(results.begin(), results.end(),
-                                     [](const std::string& result) { return !result.empty(); });
-    if (failed == results.end()) return segment;
-    last =
-        Error{Code::kResourceExhausted, "make a group of communicator " + name_ + ": " + *failed};
-    segment.reset();
+  };
+  segment.reset();
+  if (is_maker) {
+    take(is_named ? SharedSegment::create_named(members) : SharedSegment::create(members));
   }
-  return last;
+  std::vector<std::string> paths;
+  if (!exchange_text(call, segment != nullptr ? segment->path() : "", paths)) return false;
+  if (takes_part && !is_maker) {
+    const auto maker = std::find(local_ranks_.begin(), local_ranks_.end(), local_ranks.front());
+    const std::string& path = paths[static_cast<std::size_t>(maker - local_ranks_.begin())];
+    // Why there is none is the maker's to say.
+    if (!path.empty()) take(SharedSegment::attach_path(path, members));
+  }
+  std::vector<std::string> troubles;
+  if (!exchange_text(call, own_trouble, troubles)) return false;
+  if (segment != nullptr) segment->unlink_name();
+  const auto first = std::find_if(troubles.begin(), troubles.end(),
+                                  [](const std::string& each) { return !each.empty(); });
+  trouble = first != troubles.end() ? *first : "";
+  return true;
+}
+
+// Every rank of this communicator takes part, also those who are in no new group: they only keep
+// the exchanges in step. It is one operation, however it goes on which host, and all ranks come out
+// of it with the same result. `local_ranks`: of the new group on this host; empty: not in it.
+Result<std::unique_ptr<SharedSegment>> Communicator::share_segment(
+    const std::vector<std::int32_t>& local_ranks) {
+  std::unique_ptr<SharedSegment> segment;
+  std::string trouble;
+  const Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
+    // Where a rank may not open the other's descriptor, under a name.
+    if (!try_to_share(call, local_ranks, false, segment, trouble)) return false;
+    if (!trouble.empty() && !try_to_share(call, local_ranks, true, segment, trouble)) return false;
+    return agree_on_trouble(call, trouble);
+  });
+  if (called.outcome.code != 0) return error_of(called.outcome);
+  if (trouble.empty()) return segment;
+  return Error{Code::kResourceExhausted, "make a group of communicator " + name_ + ": " + trouble};
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make_child(

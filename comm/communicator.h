@@ -161,6 +161,9 @@ class Communicator {
   ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
   bool exchange_text(const OperationCall& call, const std::string& own,
                      std::vector<std::string>& all);
+  bool agree_on_trouble(const OperationCall& call, std::string& trouble);
+  bool try_to_share(const OperationCall& call, const std::vector<std::int32_t>& local_ranks,
+                    bool is_named, std::unique_ptr<SharedSegment>& segment, std::string& trouble);
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);
   Result<std::unique_ptr<SharedSegment>> share_segment(

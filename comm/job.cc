@@ -181,14 +181,23 @@ Job::Job(Identity identity, milliseconds timeout)
       timeout_(timeout),
       source_(source_text(identity_)),
       joined_(identity_.meeting == Meeting::kStore ? joins.fetch_add(1) : worlds.load()),
+      life_(std::to_string(joined_)),
       rows_(comm_status::kCommunicators, false) {}
 
 Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
 }
 
-std::string Job::key(const std::string& name) const {
-  return "ivycomm/" + std::to_string(joined_) + "/" + name;
+std::string Job::key(const std::string& name) const { return "ivycomm/" + life_ + "/" + name; }
+
+// Written before the ranks have met and read behind that.
+std::string Job::seat_key(std::uint64_t rank) const {
+  return "ivycomm/" + std::to_string(joined_) + "/seat/" + std::to_string(rank);
+}
+
+// The page keeps the reports of a whole generation, in which there may be many worlds.
+std::string Job::name_in_page(const std::string& communicator) const {
+  return life_ + ":" + communicator;
 }
 
 Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
@@ -257,15 +266,16 @@ Result<void> Job::attach_to_supervisor() {
 Result<void> Job::meet_all_ranks() {
   const std::string name = key("seats");
   if (control_ != nullptr) {
-    const Result<std::uint64_t> met =
-        store_->barrier(name, identity_.world_size, identity_.rank, timeout_);
-    return met.ok() ? Result<void>() : met.error();
+    const std::uint64_t round =
+        IVY_TRY(store_->barrier(name, identity_.world_size, identity_.rank, timeout_));
+    // A worker may run one program after the other: each begins to count its worlds anew.
+    life_ += "." + std::to_string(round);
+    return {};
   }
   const store::Client::Meeting met =
       IVY_TRY(store_->barrier_without_losses(name, identity_.world_size, identity_.rank, timeout_));
   if (!met.lost_member) return {};
-  const SeatText lost =
-      decode_seat(IVY_TRY(store_->get(key("seat/" + std::to_string(*met.lost_member)))));
+  const SeatText lost = decode_seat(IVY_TRY(store_->get(seat_key(*met.lost_member))));
   Seat seat;
   seat.world_rank = static_cast<std::int32_t>(*met.lost_member);
   seat.pid = static_cast<std::int32_t>(std::strtol(lost.pid.c_str(), nullptr, 10));
@@ -286,13 +296,13 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   std::vector<Processors> here;  // Of the ranks of this machine.
   OwnTuning own_tuning = read_tuning(identity_.tuning_file);
   IVY_CHECK(store_->set(
-      key("seat/" + std::to_string(identity_.rank)),
+      seat_key(identity_.rank),
       encode_seat(own_key, listener_ != nullptr ? listener_->address() : "", own_tuning.said)));
   const Result<void> met = meet_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
   for (std::uint32_t rank = 0; rank < identity_.world_size; ++rank) {
-    keys.push_back(key("seat/" + std::to_string(rank)));
+    keys.push_back(seat_key(rank));
   }
   const std::vector<std::string> texts = IVY_TRY(store_->multi_get(keys));
   std::vector<Seat> seats;
@@ -355,7 +365,7 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
   geometry.member_count = members;
   if (control_ != nullptr) {
     control::Segment request;
-    request.name = "world#" + std::to_string(joined_);
+    request.name = "world#" + life_;
     request.bytes = geometry.total_bytes();
     request.members = members;
     control::Segment rings = request;
@@ -453,7 +463,9 @@ bool Job::has_left(std::int32_t world_rank) const {
 
 std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
                                        const std::vector<Seat>& seats, std::int32_t self) const {
-  if (control_ != nullptr) return make_page_alarm(control_->page(), communicator, seats, self);
+  if (control_ != nullptr) {
+    return make_page_alarm(control_->page(), name_in_page(communicator), seats, self);
+  }
   std::unique_ptr<Alarm> alarm = make_process_alarm(
       seats, self, [this](std::int32_t world_rank) { return has_left(world_rank); });
   const bool spans_hosts = std::any_of(
@@ -484,7 +496,7 @@ void Job::report(const Failure& failure, const std::string& communicator) {
   }
   report.blamed = static_cast<std::uint32_t>(failure.rank);
   report.sequence = failure.sequence;
-  report.communicator = communicator;
+  report.communicator = name_in_page(communicator);
   report.text = failure.text;
   control_->report(report);
 }

@@ -69,7 +69,7 @@ class Job {
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);
-  // A name in the store that is this world's alone.
+  // A name in the store that is this world's alone, once all ranks have met.
   std::string key(const std::string& name) const;
 
  private:
@@ -79,6 +79,8 @@ class Job {
   Result<void> attach_to_supervisor();
   Result<std::vector<Seat>> exchange_seats();
   Result<void> meet_all_ranks();
+  std::string seat_key(std::uint64_t rank) const;
+  std::string name_in_page(const std::string& communicator) const;
   Error give_up_init(const Failure& death);
   Result<std::vector<Seat>> watched_exchange();
   std::optional<Failure> find_agreed(const std::string& communicator) const;
@@ -90,7 +92,10 @@ class Job {
   const Identity identity_;
   const std::chrono::milliseconds timeout_;
   const std::string source_;
-  const std::uint32_t joined_;  // How many times this process has joined before: part of all keys.
+  const std::uint32_t joined_;  // How many times this process has joined before.
+  // Which world of the job this is, the same on all ranks and no other world's: what an earlier one
+  // left in the store and on the status page, of this process or one before it, is not ours.
+  std::string life_;
   bool has_processor_each_ = true;
   TuningTable tuning_;
   bool is_crowded_ = false;

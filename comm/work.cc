@@ -9,10 +9,17 @@ namespace ivy::comm {
 
 using std::chrono::steady_clock;
 
+namespace {
+
+// The clock's end is not reached by adding more to it.
+constexpr std::chrono::hours kForever{24 * 365};
+
+}  // namespace
+
 std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return outcome_.has_value(); };
-  if (at_most.count() < 0) {
+  if (at_most.count() < 0 || at_most > kForever) {
     is_done_.wait(lock, is_done);
   } else {
     is_done_.wait_for(lock, at_most, is_done);

@@ -35,8 +35,6 @@ bool NewsBoard::take(std::size_t host, const News& news) {
     changed |= set(host, rank);
   }
   for (const RankReport& report : news.reports()) {
-    if (reports_ >= kMaxReports) break;
-    ++reports_;
     entries_.push_back({host, std::nullopt, report});
     is_urgent_ = true;
     changed = true;
@@ -80,14 +78,20 @@ std::optional<News> NewsBoard::next_for(std::size_t host) {
 
 void NewsBoard::told_all() {
   is_urgent_ = false;
-  // A rank may leave and come back without end.
+  // A rank may leave and come back without end, and communicators break.
   if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;
   std::map<std::uint32_t, std::size_t> newest;
-  for (std::size_t i = 0; i < entries_.size(); ++i)
+  std::size_t reports = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].rank) newest[entries_[i].rank->rank()] = i;
+    if (entries_[i].report) ++reports;
+  }
   std::vector<Entry> kept;
-  for (std::size_t i = 0; i < entries_.size(); ++i)
-    if (!entries_[i].rank || newest[entries_[i].rank->rank()] == i) kept.push_back(entries_[i]);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool is_old_report = entries_[i].report && reports-- > kMaxReports;
+    const bool is_overtaken = entries_[i].rank && newest[entries_[i].rank->rank()] != i;
+    if (!is_old_report && !is_overtaken) kept.push_back(std::move(entries_[i]));
+  }
   entries_ = std::move(kept);
   for (auto& [host, cursor] : cursors_) cursor = entries_.size();
 }

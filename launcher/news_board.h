@@ -16,7 +16,7 @@ namespace ivy {
 
 class NewsBoard {
  public:
-  // Reports that are passed on in one generation; whoever has read so many knows enough.
+  // Reports that are kept for a host which listens later; the others were told all of them.
   static constexpr std::size_t kMaxReports = 1024;
 
   // Another generation: everything is forgotten, and nobody listens.
@@ -56,7 +56,6 @@ class NewsBoard {
   std::map<std::uint32_t, Known> ranks_;        // Those that are more than alive.
   std::vector<Entry> entries_;                  // In the order of their arrival.
   std::map<std::size_t, std::size_t> cursors_;  // Listening host: entries that it was told.
-  std::size_t reports_ = 0;
   bool is_urgent_ = false;
 };
 

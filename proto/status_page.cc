@@ -9,7 +9,7 @@
 namespace ivy::comm_status {
 namespace {
 
-static_assert(kReports == 64 && kNobody == control::kNoRank);
+static_assert(kReports == 256 && kNobody == control::kNoRank);
 static_assert(kNameBytes == control::kMaxNameBytes && kTextBytes == control::kMaxTextBytes);
 
 constexpr std::uint64_t kAlignment = 128;

@@ -3,7 +3,7 @@
 // socket (control_wire.h). It says which ranks of the job have died, what ranks have reported, and
 // what each local worker is doing; the latter can be read after the worker's death.
 //
-//   Header | deaths[world size] | reports[64] | host names[hosts] | slots[local size]
+//   Header | deaths[world size] | reports[256] | host names[hosts] | slots[local size]
 //
 // Every part has one writer: header, deaths, reports and host names the supervisor, a slot its
 // worker. Writers publish with release stores and change `news` last; readers load `news` with
@@ -30,12 +30,12 @@
 namespace ivy::comm_status {
 
 inline constexpr std::uint64_t kPageMagic = 0x31305354'59564921;  // "!IVYTS01"
-inline constexpr std::uint32_t kPageVersion = 1;
+inline constexpr std::uint32_t kPageVersion = 2;
 inline constexpr std::uint32_t kMaxWorldSize = 65'536;
 inline constexpr std::uint32_t kMaxLocalSize = 4096;
 inline constexpr std::size_t kNameBytes = 64;
 inline constexpr std::size_t kTextBytes = 512;
-inline constexpr std::uint32_t kReports = 64;        // The last ones; older ones are overwritten.
+inline constexpr std::uint32_t kReports = 256;       // The last ones; older ones are overwritten.
 inline constexpr std::uint32_t kCommunicators = 64;  // Of one worker at once; others are not shown.
 inline constexpr std::uint32_t kFinished = 64;       // Flight record of one worker.
 inline constexpr std::uint32_t kNobody = 0xffffffff;

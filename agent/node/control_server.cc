@@ -32,7 +32,11 @@ using comm_status::RankStatus;
 constexpr int kBacklog = 4096;  // All workers of a host at once.
 // Packets of one connection in a row before others have their turn.
 constexpr int kPacketsPerTurn = 16;
-constexpr std::uint64_t kNanosPerReport = 1'000'000'000;
+// Of a process that has ended: with so many of these turns everything is read that fits into its
+// socket.
+constexpr int kLastTurns = 64;
+// Reports that had to wait are told in heaps.
+constexpr std::chrono::milliseconds kReportsPause{10};
 
 // The kernel knows how a process ended once its parent, a shell, has reaped it. So long after the
 // end it is asked again; from the fourth time on the others have been told that it died.
@@ -94,13 +98,15 @@ struct ControlServer::Attachment {
   stream_descriptor pidfd;
   boost::asio::steady_timer timer;
   std::optional<ExitStatus> reaped;  // As a child that we have inherited.
-  std::uint32_t reports_left = kReportBurst;
-  std::uint64_t reports_at_ns = 0;
   std::weak_ptr<Connection> connection;
 };
 
 ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)), listener_(loop), segments_(loop) {}
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      listener_(loop),
+      segments_(loop),
+      reports_timer_(loop) {}
 
 ControlServer::~ControlServer() = default;
 
@@ -134,6 +140,9 @@ void ControlServer::begin(RankLayout layout) {
   }
   segments_.clear();
   attachments_.resize(layout.local.size());
+  reports_.assign(layout.local.size(), ReportQueue());
+  reports_timer_.cancel();
+  is_reports_timer_set_ = false;
   is_listening_to_news_ = false;
   status_.begin(std::move(layout));
 }
@@ -209,7 +218,10 @@ void ControlServer::take_last_words(std::uint32_t rank) {
   const ConnectionPointer connection =
       attachment != nullptr ? attachment->connection.lock() : nullptr;
   // Its end is left to whoever waits for its next packet.
-  if (connection && !connection->is_closed) take_packets(connection);
+  for (int turn = 0; connection && turn < kLastTurns; ++turn) {
+    if (connection->is_closed || !is_readable(connection->socket.native_handle())) return;
+    if (!take_packets(connection)) return;
+  }
 }
 
 void ControlServer::worker_ends(std::uint32_t rank) {
@@ -241,7 +253,7 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
   if (const auto* segment = std::get_if<control::Segment>(&request))
     on_segment(connection, *segment);
   if (const auto* report = std::get_if<control::Report>(&request))
-    on_report(*attachments_[*connection->slot], *report);
+    on_report(*connection->slot, *report);
   if (std::holds_alternative<control::Leave>(request)) on_leave(connection);
   return {};
 }
@@ -323,34 +335,46 @@ void ControlServer::on_segment(const ConnectionPointer& connection,
                 static_cast<std::uint32_t>(status_.layout().local.size()), answer);
 }
 
-void ControlServer::on_report(Attachment& attachment, const control::Report& report) {
-  const std::uint64_t now_ns = monotonic_ns();
-  const std::uint64_t earned = (now_ns - attachment.reports_at_ns) / kNanosPerReport;
-  if (earned > 0) {
-    attachment.reports_left = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(kReportBurst, attachment.reports_left + earned));
-    attachment.reports_at_ns = now_ns;
-  }
-  if (attachment.reports_left == 0) return;
-  --attachment.reports_left;
+void ControlServer::on_report(std::uint32_t slot, const control::Report& report) {
+  if (status_.is_reported(report.communicator)) return;
   PageReport found;
   found.kind = static_cast<std::uint8_t>(report.kind);
   found.blamed = report.blamed;
-  found.reporter = attachment.rank;
+  found.reporter = attachments_[slot]->rank;
   found.sequence = report.sequence;
   found.communicator = report.communicator;
   found.text = report.text;
-  if (!status_.add(found)) return;
-  status_.publish();
+  reports_[slot].push(std::move(found));
+  // Who waits behind others is told with them.
+  if (!is_reports_timer_set_) tell_reports();
+}
+
+// To everybody, what is due of what all workers have reported.
+void ControlServer::tell_reports() {
   News news;
-  RankReport& told = *news.add_reports();
-  told.set_kind(found.kind);
-  told.set_blamed(found.blamed);
-  told.set_reporter(found.reporter);
-  told.set_sequence(found.sequence);
-  told.set_communicator(found.communicator);
-  told.set_text(found.text);
-  tell(news);
+  bool has_more = false;
+  for (ReportQueue& queue : reports_) {
+    if (queue.is_empty()) continue;
+    for (const PageReport& found : queue.take_due(monotonic_ns())) {
+      if (!status_.add(found)) continue;
+      RankReport& told = *news.add_reports();
+      told.set_kind(found.kind);
+      told.set_blamed(found.blamed);
+      told.set_reporter(found.reporter);
+      told.set_sequence(found.sequence);
+      told.set_communicator(found.communicator);
+      told.set_text(found.text);
+    }
+    has_more |= !queue.is_empty();
+  }
+  status_.publish();
+  if (news.reports_size() > 0) tell(news);
+  is_reports_timer_set_ = has_more;
+  if (!has_more) return;
+  reports_timer_.expires_after(kReportsPause);
+  reports_timer_.async_wait([this](const error_code& error) {
+    if (!error) tell_reports();
+  });
 }
 
 void ControlServer::on_leave(const ConnectionPointer& connection) {

@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "agent/node/job_status.h"
+#include "agent/node/report_queue.h"
 #include "agent/node/segment_table.h"
 #include "proto/control_wire.h"
 #include "proto/exit_code.h"
@@ -29,8 +31,6 @@ class ControlServer {
  public:
   // Connections that have not attached; one more, and the oldest of them is closed.
   static constexpr std::size_t kMaxStrangers = 64;
-  // Reports of one worker: so many at once, then one a second.
-  static constexpr std::uint32_t kReportBurst = 16;
 
   struct Handlers {
     std::function<void(const Event&)> send;           // To the launcher.
@@ -90,7 +90,8 @@ class ControlServer {
   Result<void> on_attach(const ConnectionPointer& connection, const control::Attach& attach);
   Result<void> check_attach(const Connection& connection, const control::Attach& attach) const;
   void on_segment(const ConnectionPointer& connection, const control::Segment& segment);
-  void on_report(Attachment& attachment, const control::Report& report);
+  void on_report(std::uint32_t slot, const control::Report& report);
+  void tell_reports();
   void on_leave(const ConnectionPointer& connection);
   void send(Connection& connection, const control::Reply& reply, int fd);
   void close(const ConnectionPointer& connection);
@@ -115,6 +116,9 @@ class ControlServer {
   SegmentTable segments_;
   std::vector<ConnectionPointer> connections_;            // In the order of their arrival.
   std::vector<std::unique_ptr<Attachment>> attachments_;  // By slot.
+  std::vector<ReportQueue> reports_;                      // The same; of all a slot's processes.
+  boost::asio::steady_timer reports_timer_;
+  bool is_reports_timer_set_ = false;
   std::uint64_t serial_ = 0;  // Of the generation: timers of the last one do nothing.
   bool is_listening_to_news_ = false;
 };

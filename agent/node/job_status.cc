@@ -27,11 +27,6 @@ constexpr std::size_t kMaxStalls = 4096;
 
 bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
 
-bool is_same(const PageReport& a, const PageReport& b) {
-  return a.kind == b.kind && a.blamed == b.blamed && a.sequence == b.sequence &&
-         a.communicator == b.communicator;
-}
-
 void describe(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
               OperationState& out) {
   const std::string name = slot.communicator_name(record.communicator);
@@ -162,10 +157,13 @@ void JobStatus::revive(std::uint32_t rank, std::int32_t pid) {
   write_rank(rank, alive);
 }
 
+bool JobStatus::is_reported(const std::string& communicator) const {
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [&](const PageReport& known) { return known.communicator == communicator; });
+}
+
 bool JobStatus::add(const PageReport& report) {
-  if (std::any_of(reports_.begin(), reports_.end(),
-                  [&](const PageReport& known) { return is_same(known, report); }))
-    return false;
+  if (is_reported(report.communicator)) return false;
   reports_.push_back(report);
   if (reports_.size() > comm_status::kReports) reports_.pop_front();
   if (page_) page_->add_report(report);

@@ -52,8 +52,9 @@ class JobStatus {
   // A process of this rank has attached where another has left.
   void revive(std::uint32_t rank, std::int32_t pid);
   comm_status::RankStatus status(std::uint32_t rank) const;
-  // False: the same has been said before.
+  // False: why this communicator is broken has been said before.
   bool add(const comm_status::PageReport& report);
+  bool is_reported(const std::string& communicator) const;
   // Wakes the workers when anything has changed since the last call.
   void publish();
 

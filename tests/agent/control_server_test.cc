@@ -13,6 +13,7 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "tests/agent/node_fixture.h"
 #include "tests/support/control_client.h"
@@ -118,6 +119,14 @@ class ControlServerTest : public testing::Test {
       for (const RankNews& one : news.ranks())
         if (one.rank() == rank && one.state() == static_cast<std::uint32_t>(state)) return &one;
     return nullptr;
+  }
+  // Communicators, by what the launcher was told.
+  std::set<std::string> reported() const {
+    std::set<std::string> names;
+    for (const News& news : told_)
+      for (const RankReport& report : news.reports())
+        EXPECT_TRUE(names.insert(report.communicator()).second) << report.communicator();
+    return names;
   }
   ControlClient connect() {
     Result<ControlClient> client = ControlClient::connect(path_);
@@ -314,18 +323,72 @@ TEST_F(ControlServerTest, AReportIsToldOnceToEverybody) {
       [&] { return other.wait_news([&] { return !other.page().reports_after(0).empty(); }); }));
   EXPECT_EQ(other.page().reports_after(0)[0].reporter, 0u);
   EXPECT_EQ(other.page().reports_after(0)[0].text, report.text);
-  // A worker that reports without end is not listened to without end.
-  for (std::uint64_t i = 0; i < 500; ++i) {
-    report.sequence = i;
+  // One communicator has one reason, whoever says it next.
+  report.sequence = 813;
+  other.report(report);
+  EXPECT_TRUE(beside([&] { return other.leave(); }).ok());
+  EXPECT_EQ(reported(), std::set<std::string>{"world"});
+}
+
+TEST_F(ControlServerTest, WhatWasReportedAtOnceIsAllTold) {
+  ControlClient client = attached(0);
+  ControlClient other = attached(1);
+  std::set<std::string> names;
+  control::Report report;
+  report.kind = control::ReportKind::kAborted;
+  for (int i = 0; i < 3 * static_cast<int>(ReportQueue::kBurst); ++i) {
+    report.communicator = "1.1:world/" + std::to_string(i);
+    names.insert(report.communicator);
     client.report(report);
     loop_.restart();
     loop_.poll();
   }
-  EXPECT_TRUE(beside([&] { return client.leave(); }).ok());
-  std::size_t reports = 0;
-  for (const News& news : told_) reports += static_cast<std::size_t>(news.reports_size());
-  EXPECT_GE(reports, 10u);
-  EXPECT_LE(reports, 100u);
+  EXPECT_TRUE(pump([&] { return reported() == names; })) << reported().size();
+  EXPECT_EQ(other.page().reports_after(0).size(), names.size());
+}
+
+TEST_F(ControlServerTest, LastWordsAreReadWhateverIsBeforeThem) {
+  ControlClient client = attached(0);
+  control::Report report;
+  report.kind = control::ReportKind::kAborted;
+  for (int i = 0; i < 50; ++i) {
+    report.communicator = std::to_string(i);
+    client.report(report);
+  }
+  client.send_packet(control::encode(control::Request(control::Leave{})));
+  server_->worker_ends(0);
+  EXPECT_EQ(status(0).state, RankState::kLeft);
+}
+
+comm_status::PageReport report_of(const std::string& communicator) {
+  comm_status::PageReport report;
+  report.communicator = communicator;
+  return report;
+}
+
+TEST(ReportQueueTest, TellsSomeAtOnceAndThenSoManyASecond) {
+  constexpr std::uint64_t kStart = 1'000'000'000'000;
+  ReportQueue queue;
+  EXPECT_TRUE(queue.take_due(kStart).empty());
+  for (int i = 0; i < 3000; ++i) queue.push(report_of(std::to_string(i)));
+  for (int i = 0; i < 3000; ++i) queue.push(report_of("0"));
+  EXPECT_EQ(queue.take_due(kStart).size(), ReportQueue::kBurst);
+  EXPECT_TRUE(queue.take_due(kStart).empty());
+  // Asked more often than one is earned.
+  std::size_t told = 0;
+  for (std::uint64_t at = 0; at <= 10 * ReportQueue::kNanosPerReport; at += 300'000) {
+    for (const auto& report : queue.take_due(kStart + at)) {
+      EXPECT_EQ(report.communicator, std::to_string(ReportQueue::kBurst + told));
+      ++told;
+    }
+  }
+  EXPECT_GE(told, 9u);
+  EXPECT_LE(told, 10u);
+  // Of a long silence no more is saved up.
+  EXPECT_EQ(queue.take_due(kStart + 3'600'000'000'000).size(), ReportQueue::kBurst);
+  std::uint64_t at = kStart + 3'600'000'000'000;
+  while (!queue.is_empty()) told += queue.take_due(at += 1'000'000'000).size();
+  EXPECT_EQ(told + 2 * ReportQueue::kBurst, ReportQueue::kWaitingMax);
 }
 
 TEST_F(ControlServerTest, AllMembersGetTheSameSegmentAndItsNameIsForgotten) {

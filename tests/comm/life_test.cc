@@ -1,9 +1,13 @@
 // Joining and leaving, forks, mismatches, aborts, timeouts, groups and asynchronous work.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "tests/comm/operations.h"
@@ -229,6 +233,42 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
   }));
 }
 
+// A timeout is a number of milliseconds however large, in every place where one is taken.
+TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t longest : {kLongest, kLongest / 1'000'000 + 1}) {
+    Shared<std::atomic<int>> may_come;
+    expect_well(run_world(host_each(2), [&](int rank) {
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.rank = -1;
+      options.world_size = -1;
+      options.timeout_ms = longest;
+      ivy_comm* world = nullptr;
+      ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+      for (int turn = 1; turn <= 2; ++turn) {
+        if (rank == 1) {
+          EXPECT_TRUE(ivy::test::eventually([&] { return *may_come >= turn; }, seconds(20)));
+          EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+          continue;
+        }
+        ivy_work* work = nullptr;
+        ivy_call call = call_for_work(&work);
+        if (turn == 2) call.timeout_ms = longest;
+        ASSERT_EQ(ivy_barrier(world, &call), IVY_OK);
+        std::thread other([&] {
+          std::this_thread::sleep_for(milliseconds(30));
+          *may_come = turn;
+        });
+        EXPECT_EQ(ivy_work_wait(work, longest), IVY_OK) << ivy_last_error();
+        EXPECT_EQ(ivy_work_free(work), IVY_OK);
+        other.join();
+      }
+      EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
+    }));
+  }
+}
+
 // ---- Groups ------------------------------------------------------------------------------------
 
 TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
@@ -272,6 +312,72 @@ TEST_P(WorldsTest, SplitsByColourAndOrdersByKey) {
     }
     EXPECT_EQ(sum_of_ones(world), static_cast<float>(size));
   }));
+}
+
+// From here on this process has no file that grows beyond a few pages, shared memory included.
+void forbid_memory() {
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit = {65'536, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+void allow_memory() {
+  const rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+// What one host lacks is every rank's error, and the communicator that they were in stays whole.
+TEST(GroupTest, MemoryThatOneHostLacksIsToldToAll) {
+  for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{2, 1, 2}}) {
+    SCOPED_TRACE(hosts_text(hosts));
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      // All of the last host's, any of which may be the one that makes it.
+      const bool lacks = ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1;
+      if (lacks) forbid_memory();
+      ivy_comm* group = nullptr;
+      EXPECT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_RESOURCE_EXHAUSTED);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("shared memory"), std::string::npos) << text;
+      EXPECT_EQ(group, nullptr);
+      const std::int32_t ends[] = {0, ivy_comm_size(world) - 1};
+      const int code = ivy_comm_group(world, ends, 2, &group);
+      // Where they are on two hosts each is alone there and needs none.
+      EXPECT_EQ(code, ivy_comm_node_count(world) == 1 ? IVY_RESOURCE_EXHAUSTED : IVY_OK);
+      EXPECT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
+      if (lacks) allow_memory();
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(sum_of_ones(group), static_cast<float>(ivy_comm_size(world)));
+    }));
+    if (HasFailure()) return;
+  }
+}
+
+// A worker whose descriptors no other may open, as one that has changed its user: its host shares
+// memory under a name, the other hosts need not.
+TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
+  for (const Hosts& hosts : {one_host(3), Hosts{2, 2}, Hosts{1, 3}, Hosts{3, 2}}) {
+    SCOPED_TRACE(hosts_text(hosts));
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      if (ivy_comm_node_rank(world) == ivy_comm_node_count(world) - 1) {
+        constexpr uid_t kNobody = 65'534;
+        ASSERT_EQ(setresuid(kNobody, kNobody, kNobody), 0);
+        ASSERT_EQ(prctl(PR_GET_DUMPABLE), 0);
+      }
+      for (int turn = 0; turn < 2; ++turn) {
+        ivy_comm* group = nullptr;
+        ASSERT_EQ(ivy_comm_split(world, 0, -rank, &group), IVY_OK) << ivy_last_error();
+        EXPECT_EQ(sum_of_ones(group), static_cast<float>(ivy_comm_size(world)));
+        EXPECT_EQ(sum_of_ones(world), static_cast<float>(ivy_comm_size(world)));
+      }
+    }));
+    if (HasFailure()) return;
+  }
 }
 
 // Work on several groups under way at once, waited for in another order.

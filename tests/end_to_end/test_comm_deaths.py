@@ -69,6 +69,14 @@ def test_an_abort_wakes_every_rank_at_once(local, flags):
         assert late[turns // 2] < seconds(ABORT_SECONDS) * 1e9, (rank, late, done)
 
 
+@pytest.mark.parametrize("flags", [ONE, EACH], ids=["one", "each"])
+def test_many_aborts_in_a_row_are_all_told(local, flags):
+    # More than the supervisor passes on at once.
+    done = local.run(*flags, *CALM, local.script("comm_many_groups.py"), "150", limit=LIMIT)
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["0 aborted"], 1: ["150 aborted"], 2: ["150 aborted"]}, done
+
+
 @pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
 def test_also_below_a_shell(local, flags):
     script = os.path.join(WORKERS, "comm_deaths.py")

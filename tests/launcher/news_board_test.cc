@@ -117,16 +117,27 @@ TEST_F(NewsBoardTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {
             static_cast<std::uint32_t>(RankState::kLeft));
 }
 
-TEST_F(NewsBoardTest, ReportsArePassedOnUpToALimit) {
+TEST_F(NewsBoardTest, AllReportsArePassedOnAndTheLastAreKept) {
   board_.take(1, news_of(3, {}, true));
-  News news = news_of(3, {});
-  news.add_reports()->set_text("rank 2 did not come");
-  for (std::size_t i = 0; i < NewsBoard::kMaxReports + 10; ++i) board_.take(0, news);
-  const auto told = board_.next_for(1);
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->reports_size(), static_cast<int>(NewsBoard::kMaxReports));
-  EXPECT_EQ(told->reports(0).text(), "rank 2 did not come");
-  EXPECT_FALSE(board_.take(0, news));
+  std::size_t told = 0;
+  for (std::size_t i = 0; i < 5 * NewsBoard::kMaxReports; ++i) {
+    News news = news_of(3, {});
+    news.add_reports()->set_text(std::to_string(i));
+    EXPECT_TRUE(board_.take(0, news));
+    const auto next = board_.next_for(1);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->reports(0).text(), std::to_string(i));
+    told += static_cast<std::size_t>(next->reports_size());
+    board_.told_all();
+  }
+  EXPECT_EQ(told, 5 * NewsBoard::kMaxReports);
+  board_.take(2, news_of(3, {}, true));
+  const auto late = board_.next_for(2);
+  ASSERT_TRUE(late);
+  EXPECT_GE(late->reports_size(), static_cast<int>(NewsBoard::kMaxReports));
+  EXPECT_LT(late->reports_size(), static_cast<int>(3 * NewsBoard::kMaxReports));
+  EXPECT_EQ(late->reports(late->reports_size() - 1).text(),
+            std::to_string(5 * NewsBoard::kMaxReports - 1));
 }
 
 }  // namespace

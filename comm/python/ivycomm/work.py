@@ -101,7 +101,7 @@ class Work:
         # The handle is freed under the lock only by who saw the end; a wait must not hold the lock, so
         # it works on a handle that _settle keeps until the Work itself goes.
         at_most = SLICE_MS if must_slice() else 1000
-        milliseconds = at_most if seconds is None else min(at_most, int(seconds * 1000) + 1)
+        milliseconds = at_most if seconds is None else int(min(at_most, seconds * 1000 + 1))
         code = load().ivy_work_wait(self._handle, milliseconds)
         if code == DEADLINE_EXCEEDED:
             self.test()  # The operation's own deadline, or this wait's.
@@ -167,7 +167,8 @@ def milliseconds(timeout):
         return 0
     if timeout < 0:
         raise ValueError(f"a timeout of {timeout} s")
-    return FOREVER if timeout == float("inf") else max(1, round(timeout * 1000))
+    # More than the number's 64 bits hold would be another number.
+    return FOREVER if timeout >= 2**53 else max(1, round(timeout * 1000))
 
 
 def start(function, arguments, keep, finish=None, async_op=False, timeout=None, factor=0.0,

@@ -110,10 +110,12 @@ def still_running(r, n):
         except ic.StillRunning:
             print("still running")
         ic.store().set("go", "on")
-        work.wait(30)
+        work.wait(float("inf"))
+        ic.barrier(timeout=1e300)
     else:
         ic.store().get("go", timeout=30)
         ic.barrier()
+        ic.barrier(timeout=1e10)
     print("went on")
 
 

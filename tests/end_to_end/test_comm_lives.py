@@ -1,0 +1,30 @@
+"""A worker may enter a world again after one that broke: what was reported about that one concerns nobody any more."""
+
+import os
+
+import pytest
+
+from launching import WORKERS
+
+ONE = ("-n", "2")
+HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "1")
+LIMIT = 60
+
+places = pytest.mark.parametrize("flags", [ONE, HOSTS], ids=["one", "hosts"])
+
+
+def check_whole(done):
+    assert done.code == 0, done
+    assert {rank: lines[-1:] for rank, lines in done.texts_by_rank().items()} == {0: ["whole"], 1: ["whole"]}, done
+
+
+@places
+def test_a_world_is_whole_after_others_that_broke(local, flags):
+    check_whole(local.run(*flags, local.script("comm_lives.py"), "abort", "mismatch", "timeout", limit=LIMIT))
+
+
+@places
+def test_also_in_another_program_of_the_same_worker(local, flags):
+    script = os.path.join(WORKERS, "comm_lives.py")
+    twice = f"/usr/bin/python3 -B {script} abort && exec /usr/bin/python3 -B {script} abort"
+    check_whole(local.run(*flags, "sh", "-c", twice, limit=LIMIT))
