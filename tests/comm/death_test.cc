@@ -128,6 +128,12 @@ void expect_survivors_know(const Death& death) {
   EXPECT_FALSE(ends[static_cast<std::size_t>(death.victim)].is_late);
 }
 
+// The uneven ones do in one world what they do not in the next.
+bool takes_turn(const NamedOperation& operation, const Hosts& hosts) {
+  const auto index = static_cast<std::size_t>(&operation - operations().data());
+  return (index + static_cast<std::size_t>(hosts.front() / 2) + hosts.size()) % 2 == 0;
+}
+
 class DeathTest : public ::testing::TestWithParam<Hosts> {};
 
 // Every operation; the ways, moments and victims go round.
@@ -137,6 +143,7 @@ TEST_P(DeathTest, IsNamedToEverySurvivor) {
   auto turn = static_cast<unsigned>(random() % 9);
   for (const NamedOperation& operation : operations()) {
     for (const std::size_t count : {std::size_t{3}, std::size_t{100'003}}) {
+      if (operation.is_variant && takes_turn(operation, GetParam()) == (count > 3)) continue;
       Death death = {GetParam(),
                      0,
                      kWays[turn % 3],
@@ -266,6 +273,7 @@ TEST_P(StreamsDeathTest, IsNamedOverSeveralStreams) {
   std::mt19937 random(11);
   auto turn = 0U;
   for (const NamedOperation& operation : operations()) {
+    if (operation.is_variant && !takes_turn(operation, GetParam())) continue;
     Death death = {GetParam(),
                    0,
                    kWays[turn % 3],

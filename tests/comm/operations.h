@@ -14,7 +14,21 @@ struct NamedOperation {
   const char* name;
   // Buffers of `count` f32 per rank, times the ranks.
   int (*call)(ivy_comm* comm, float* send, float* receive, std::size_t count, const ivy_call* how);
+  bool is_variant = false;  // Of another one here: uneven, or in several parts.
 };
+
+// Of every second rank half as many; of pairs, of those whose sum is odd.
+inline std::vector<std::size_t> uneven_counts(ivy_comm* comm, std::size_t count, int first = 0) {
+  std::vector<std::size_t> counts;
+  for (int rank = 0; rank < ivy_comm_size(comm); ++rank) {
+    counts.push_back((first + rank) % 2 == 0 ? count : count / 2);
+  }
+  return counts;
+}
+
+inline std::size_t own_count(ivy_comm* comm, std::size_t count) {
+  return uneven_counts(comm, count)[static_cast<std::size_t>(ivy_comm_rank(comm))];
+}
 
 inline const std::vector<NamedOperation>& operations() {
   using F = float*;
@@ -49,6 +63,45 @@ inline const std::vector<NamedOperation>& operations() {
        }},
       {"scan", [](ivy_comm* comm, F send, F receive, N count,
                   C how) { return ivy_scan(comm, send, receive, count, IVY_F32, IVY_SUM, how); }},
+      {"all_gather_v",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_all_gather_v(comm, send, receive, uneven_counts(comm, count).data(), nullptr,
+                                 IVY_F32, how);
+       },
+       true},
+      {"reduce_scatter_v",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_reduce_scatter_v(comm, send, receive, uneven_counts(comm, count).data(),
+                                     IVY_F32, IVY_SUM, how);
+       },
+       true},
+      {"gather_v",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_gather_v(comm, send, own_count(comm, count), receive,
+                             uneven_counts(comm, count).data(), nullptr, IVY_F32, 0, how);
+       },
+       true},
+      {"scatter_v",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_scatter_v(comm, send, uneven_counts(comm, count).data(), nullptr, receive,
+                              own_count(comm, count), IVY_F32, 0, how);
+       },
+       true},
+      {"all_to_all_v",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         const std::vector<N> counts = uneven_counts(comm, count, ivy_comm_rank(comm));
+         return ivy_all_to_all_v(comm, send, counts.data(), nullptr, receive, counts.data(),
+                                 nullptr, IVY_F32, how);
+       },
+       true},
+      {"all_reduce_coalesced",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         const N counts[] = {count - count / 2, count / 2};
+         const void* const from[] = {send, send + counts[0]};
+         void* const to[] = {receive, receive + counts[0]};
+         return ivy_all_reduce_coalesced(comm, 2, from, to, counts, IVY_F32, IVY_SUM, how);
+       },
+       true},
       {"barrier", [](ivy_comm* comm, F, F, N, C how) { return ivy_barrier(comm, how); }},
       {"sendrecv",
        [](ivy_comm* comm, F send, F receive, N count, C how) {

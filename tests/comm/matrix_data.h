@@ -1,0 +1,110 @@
+// What ranks give in the matrix of calls, what must come out, and the memory that it stands in.
+//
+// Numbers round, saturate and overflow, and some are infinite or no number: the reference combines
+// them in the order that spanning_collectives.h promises (ranks of a host, then hosts; only the
+// last step rounds), so results are compared to the bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "comm/ivycomm.h"
+#include "tests/comm/reduce_reference.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+
+// Data repeat with a prime period, so that the reference is short, and a piece that went to a wrong
+// place shows: no size of a chunk is a multiple of it.
+constexpr std::size_t kPeriod = 251;
+
+std::uint32_t mix(std::uint32_t value);
+double factor_of(int rank);  // PREMUL_SUM's.
+
+// Of which kind the data of one call are.
+struct Kind {
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint32_t seed = 0;
+
+  std::size_t element() const { return element_bytes(dtype); }
+  auto key() const { return std::tuple(dtype, op, seed); }
+};
+
+// One period of `count` elements of a rank's input.
+Bytes input_of(int rank, const Kind& kind, std::size_t count = kPeriod);
+
+// One period of every input and result in a world. The last kind's are kept.
+class Expected {
+ public:
+  explicit Expected(Hosts hosts) : hosts_(std::move(hosts)) {}
+
+  const Bytes& input(int rank, const Kind& kind);
+  const Bytes& reduced(const Kind& kind);            // Of all ranks.
+  const Bytes& scanned(int last, const Kind& kind);  // Of the ranks up to that one.
+
+ private:
+  void begin(const Kind& kind);
+  Bytes combine(const Kind& kind, int first, int ranks, Form output);
+
+  const Hosts hosts_;
+  Kind kind_;
+  std::map<int, Bytes> inputs_;
+  std::map<int, Bytes> scanned_;
+  Bytes reduced_;
+};
+
+enum class Place : std::uint8_t { kOut, kInPlace, kUnaligned };
+constexpr Place kPlaces[] = {Place::kOut, Place::kInPlace, Place::kUnaligned};
+
+// Which of this rank's buffers are registered, and where.
+enum class Registered : std::uint8_t { kNone, kAll, kEverySecond };
+struct Registration {
+  Registered which = Registered::kNone;
+  ivy_comm* comm = nullptr;
+};
+Registration& registration();
+
+// Plain memory or registered, filled with canaries.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory& operator=(Memory&&) = delete;
+
+  std::uint8_t* data() { return registered_ != nullptr ? registered_ : plain_.data(); }
+  const std::uint8_t* begin() const { return const_cast<Memory*>(this)->data(); }
+  const std::uint8_t* end() const { return begin() + bytes_; }
+
+ private:
+  const std::size_t bytes_;
+  std::uint8_t* registered_ = nullptr;
+  Bytes plain_;
+};
+
+// A user's buffer with guards on both sides.
+class Buffer {
+ public:
+  Buffer(std::size_t bytes, Place place);
+
+  std::uint8_t* data() { return memory_.data() + skip_; }
+  // `count` elements from `at` on (both in elements), of a periodic sequence's element `from` on.
+  void fill(const Bytes& period, std::size_t element, std::size_t at, std::size_t count,
+            std::size_t from = 0);
+  bool holds(const Bytes& period, std::size_t element, std::size_t at, std::size_t count,
+             std::size_t from = 0);
+  bool is_guarded() const;
+  // Has nobody written into these bytes?
+  bool is_untouched(std::size_t begin, std::size_t end) const;
+
+ private:
+  std::size_t bytes_;
+  std::size_t skip_;
+  Memory memory_;
+};
+
+}  // namespace ivy::comm::test

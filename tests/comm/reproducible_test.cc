@@ -1,0 +1,168 @@
+// Two jobs, in processes of their own, give the same bytes: whoever is late, whatever is
+// registered, by however many connections. On one host they are those of as many hosts with a rank
+// each, whose order of combination is the same (spanning_collectives.h).
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "tests/comm/matrix_data.h"
+
+namespace ivy::comm::test {
+namespace {
+
+constexpr Dtype kDtypes[] = {Dtype::kF16,    Dtype::kBf16, Dtype::kF8E4m3,
+                             Dtype::kF8E5m2, Dtype::kF32,  Dtype::kF64};
+constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum};
+// In the entry, in the eager area, in several slots or pieces.
+constexpr std::size_t kCounts[] = {3, 3001, 70'001};
+constexpr std::size_t kMost = kCounts[2];
+constexpr std::size_t kOperations = 4;
+constexpr std::size_t kResults =
+    std::size(kDtypes) * std::size(kOps) * std::size(kCounts) * kOperations;
+constexpr int kRanks = 4;
+
+struct Hashes {
+  std::uint64_t of[kRanks][kResults] = {};
+};
+
+// How a job is run, which changes no result.
+struct Manner {
+  std::uint32_t lateness;
+  bool is_registered;
+  const char* streams;
+};
+constexpr Manner kManners[] = {{1, false, "1"}, {2, false, "1"}, {3, true, "3"}};
+
+std::uint64_t hash_of(const std::uint8_t* data, std::size_t bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ data[i]) * 0x100000001b3U;
+  return hash;
+}
+
+// One rank's results, one after the other.
+class Job {
+ public:
+  Job(ivy_comm* world, const Manner& manner, std::uint64_t* hashes)
+      : world_(world), manner_(manner), hashes_(hashes) {
+    call_.struct_bytes = sizeof call_;
+    call_.factor = factor_of(ivy_comm_rank(world));
+  }
+
+  void run() {
+    for (const Dtype dtype : kDtypes) {
+      const std::size_t bytes = kMost * element_bytes(dtype);
+      Memory send(bytes);
+      Memory receive(bytes);
+      const Bytes input = input_of(ivy_comm_rank(world_), {dtype, ReduceOp::kSum, 5}, kMost);
+      std::copy(input.begin(), input.end(), send.data());
+      for (const ReduceOp op : kOps) {
+        for (const std::size_t count : kCounts) run_operations(send, receive, dtype, op, count);
+      }
+    }
+  }
+
+ private:
+  void run_operations(Memory& send, Memory& receive, Dtype dtype, ReduceOp op, std::size_t count) {
+    const int type = static_cast<int>(dtype);
+    const int how = static_cast<int>(op);
+    const std::size_t bytes = count * element_bytes(dtype);
+    const int rank = ivy_comm_rank(world_);
+    const std::size_t each = count / kRanks;
+    come_late();
+    keep(ivy_all_reduce(world_, send.data(), receive.data(), count, type, how, &call_), receive,
+         bytes);
+    come_late();
+    keep(ivy_reduce(world_, send.data(), receive.data(), count, type, how, 1, &call_), receive,
+         rank == 1 ? bytes : 0);
+    come_late();
+    keep(ivy_reduce_scatter(world_, send.data(), receive.data(), each, type, how, &call_), receive,
+         each * element_bytes(dtype));
+    come_late();
+    keep(ivy_scan(world_, send.data(), receive.data(), count, type, how, &call_), receive, bytes);
+  }
+
+  // Some ranks, by up to 200 µs.
+  void come_late() {
+    const std::uint32_t bits =
+        mix(manner_.lateness * 7919 + static_cast<std::uint32_t>(done_) * 16 +
+            static_cast<std::uint32_t>(ivy_comm_rank(world_)));
+    if (bits % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(bits / 4 % 200));
+  }
+
+  void keep(int code, Memory& result, std::size_t bytes) {
+    ASSERT_EQ(code, IVY_OK) << ivy_last_error();
+    hashes_[done_++] = hash_of(result.data(), bytes);
+  }
+
+  ivy_comm* const world_;
+  const Manner manner_;
+  std::uint64_t* const hashes_;
+  ivy_call call_ = {};
+  std::size_t done_ = 0;
+};
+
+void run_job(const Hosts& hosts, const Manner& manner, Hashes& hashes) {
+  expect_well(run_world(hosts, [&](int rank) {
+    setenv("IVY_TCP_STREAMS", manner.streams, 1);
+    const World world;
+    ASSERT_TRUE(world);
+    registration() = {manner.is_registered ? Registered::kAll : Registered::kNone, world};
+    Job(world, manner, hashes.of[rank]).run();
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+// The first that differs, as text.
+std::string difference(const Hashes& one, const Hashes& other) {
+  constexpr const char* kNames[kOperations] = {"all_reduce", "reduce", "reduce_scatter", "scan"};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    for (std::size_t i = 0; i < kResults; ++i) {
+      if (one.of[rank][i] == other.of[rank][i]) continue;
+      const std::size_t count = i / kOperations % std::size(kCounts);
+      const std::size_t op = i / kOperations / std::size(kCounts) % std::size(kOps);
+      const std::size_t dtype = i / kOperations / std::size(kCounts) / std::size(kOps);
+      return std::string(kNames[i % kOperations]) + "(" + std::string(reduce_op_name(kOps[op])) +
+             ") of " + std::to_string(kCounts[count]) + " " +
+             std::string(dtype_name(kDtypes[dtype])) + " on rank " + std::to_string(rank);
+    }
+  }
+  return "";
+}
+
+TEST(ReproducibleTest, TwoJobsGiveTheSameBytes) {
+  std::vector<Shared<Hashes>> firsts(3);
+  const Hosts shapes[] = {one_host(4), host_each(4), {2, 2}};
+  for (std::size_t shape = 0; shape < std::size(shapes); ++shape) {
+    SCOPED_TRACE(hosts_text(shapes[shape]));
+    Hashes& first = *firsts[shape];
+    run_job(shapes[shape], kManners[0], first);
+    for (std::size_t i = 0; i < kResults; i += kOperations) {
+      for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(first.of[rank][i], first.of[0][i]) << i;
+    }
+    for (const Manner& manner : {kManners[1], kManners[2]}) {
+      const Shared<Hashes> again;
+      run_job(shapes[shape], manner, *again);
+      EXPECT_EQ(difference(first, *again), "") << "manner " << manner.lateness;
+    }
+  }
+  EXPECT_EQ(difference(*firsts[0], *firsts[1]), "");
+}
+
+// What the jobs are given would tell: combined in another order, or rounded twice, it gives others.
+TEST(ReproducibleTest, TheNumbersRound) {
+  for (const Dtype dtype : kDtypes) {
+    Reduction sum;
+    sum.dtype = dtype;
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      inputs.push_back(input_of(rank, {dtype, ReduceOp::kSum, 5}, kCounts[1]));
+    }
+    const Bytes whole = reference_reduce(sum, inputs, kCounts[1]);
+    const Bytes last = reference_reduce(sum, {inputs[2], inputs[3]}, kCounts[1]);
+    const Bytes others = reference_reduce(sum, {inputs[0], inputs[1]}, kCounts[1]);
+    EXPECT_NE(whole, reference_reduce(sum, {others, last}, kCounts[1])) << dtype_name(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
