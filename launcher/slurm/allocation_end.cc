@@ -73,13 +73,17 @@ bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now
   const bool is_too_soon =
       is_first && stop_before_ > milliseconds(0) && stop_before_.count() >= left_ms;
   if (is_too_soon) stop_before_ = milliseconds(left_ms / 2);
+  plan_to_ask(now_ms);
+  return is_too_soon;
+}
+
+void AllocationEnd::plan_to_ask(std::int64_t now_ms) {
   // The ranks are about to end: nothing is planned any more.
-  if (notice_) return is_too_soon;
-  const std::int64_t due_ms = notice_at_ms().value_or(*end_ms - kLastCall.count());
-  if (due_ms - now_ms <= 2 * kAskAhead.count()) return is_too_soon;
+  if (!end_ms_ || notice_) return;
+  const std::int64_t due_ms = notice_at_ms().value_or(*end_ms_ - kLastCall.count());
+  if (due_ms - now_ms <= 2 * kAskAhead.count()) return;
   const std::int64_t half_ms = std::max<std::int64_t>(kAskPause.count(), (due_ms - now_ms) / 2);
   ask_at_ms_ = std::min(now_ms + half_ms, due_ms - kAskAhead.count());
-  return is_too_soon;
 }
 
 std::optional<std::int64_t> AllocationEnd::notice_at_ms() const {
@@ -99,7 +103,7 @@ EndStep AllocationEnd::due(std::int64_t now_ms) {
   const std::optional<std::int64_t> notice_ms = notice_at_ms();
   if (notice_ms && *notice_ms <= now_ms) {
     const SignalMeaning meaning = received(settings_.preempt_signal, SignalSource::kTimer, now_ms);
-    notice_ = true;
+    notice_ = delivery_of(settings_.preempt_signal).is_notice = true;
     if (meaning != SignalMeaning::kKnown) return EndStep::kNotice;
   }
   if (notice_ && settings_.stop_before && end_ms_ && !stopped_ && stop_at_ms() <= now_ms) {
@@ -126,46 +130,56 @@ bool AllocationEnd::is_last_call(std::int64_t now_ms) const {
   return end_ms_ && now_ms >= *end_ms_ - kLastCall.count();
 }
 
-// Another source has just sent the same.
-bool AllocationEnd::is_known(int signal, SignalSource source, std::int64_t now_ms) {
+// Late enough for what Slurm sends because of the end.
+bool AllocationEnd::is_near_end(std::int64_t now_ms) const {
+  return settings_.stop_before && end_ms_ &&
+         now_ms >= *end_ms_ - (stop_before_ + kSlurmIsEarly + kLastCall).count();
+}
+
+AllocationEnd::Delivery& AllocationEnd::delivery_of(int signal) {
+  for (Delivery& delivery : deliveries_)
+    if (delivery.signal == signal) return delivery;
+  Delivery& added = deliveries_.emplace_back();
+  added.signal = signal;
+  return added;
+}
+
+// Another source has sent the same, or another host of the step. What is none begins anew.
+bool AllocationEnd::is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms) {
   // Slurm may be early by so much, and looks at its timers twice a minute.
-  const std::int64_t window_ms = kSlurmIsEarly.count() * 3 / 2;
-  for (Delivery& last : deliveries_) {
-    if (last.signal != signal) continue;
-    const std::int64_t since_ms = now_ms - last.at_ms;
-    // Each host of the step says it.
-    if (source == SignalSource::kStep && last.source == source && since_ms <= kSameStep.count())
-      return true;
-    const bool is_repetition = last.source != source && !last.repeated && since_ms <= window_ms;
-    if (is_repetition) {
-      last.repeated = true;
-    } else {
-      last = Delivery{signal, source, now_ms, false};
-    }
-    return is_repetition;
+  constexpr std::int64_t kWindowMs = kSlurmIsEarly.count() * 3 / 2;
+  std::optional<std::int64_t>& heard_ms = delivery.heard_ms[static_cast<std::size_t>(source)];
+  if (heard_ms && source == SignalSource::kStep && now_ms - *heard_ms <= kSameStep.count())
+    return true;
+  const auto has_come = [](const std::optional<std::int64_t>& at_ms) { return at_ms.has_value(); };
+  const bool has_begun =
+      std::any_of(delivery.heard_ms.begin(), delivery.heard_ms.end(), has_come);
+  // Slurm's own may be as far from ours as --signal and --stop-before-end are.
+  const bool may_repeat = delivery.is_notice || now_ms - delivery.began_ms <= kWindowMs;
+  if (has_begun && !heard_ms && may_repeat) {
+    heard_ms = now_ms;
+    return true;
   }
-  deliveries_.push_back(Delivery{signal, source, now_ms, false});
+  delivery.began_ms = now_ms;
+  delivery.is_notice = false;
+  delivery.heard_ms.fill(std::nullopt);
+  heard_ms = now_ms;
   return false;
 }
 
 SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int64_t now_ms) {
-  const bool is_ours = source == SignalSource::kTimer;
-  const bool is_preempt = signal == settings_.preempt_signal;
-  if (signal == SIGTERM && !is_ours) {
-    if (is_last_call(now_ms)) return SignalMeaning::kTimeIsUp;
-    const bool may_be_notice =
-        is_preempt && settings_.stop_before && end_ms_ &&
-        now_ms >= *end_ms_ - (stop_before_ + kSlurmIsEarly + kLastCall).count();
-    // scancel sends it to ivyrun and to the step alike; twice from the same side means it twice.
-    const bool is_repetition = is_known(signal, source, now_ms);
-    if (!may_be_notice || notice_)
-      return is_repetition ? SignalMeaning::kKnown : SignalMeaning::kInterrupt;
-    notice_ = true;
-    return SignalMeaning::kNotice;
+  const bool is_slurms_term = signal == SIGTERM && source != SignalSource::kTimer;
+  if (is_slurms_term && is_last_call(now_ms)) return SignalMeaning::kTimeIsUp;
+  Delivery& delivery = delivery_of(signal);
+  // scancel sends it to ivyrun and to the step alike; twice from the same side means it twice.
+  if (is_repetition(delivery, source, now_ms)) return SignalMeaning::kKnown;
+  if (is_slurms_term) {
+    if (!is_near_end(now_ms)) return SignalMeaning::kInterrupt;
+    if (notice_) return SignalMeaning::kTimeIsUp;
   }
-  if (is_known(signal, source, now_ms)) return SignalMeaning::kKnown;
-  if (!is_preempt) return SignalMeaning::kPassOn;
-  notice_ = true;
+  if (signal != settings_.preempt_signal)
+    return signal == SIGTERM ? SignalMeaning::kInterrupt : SignalMeaning::kPassOn;
+  notice_ = delivery.is_notice = true;
   return SignalMeaning::kNotice;
 }
 

@@ -10,6 +10,7 @@
 // (--signal=USR1@60).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -32,13 +33,14 @@ struct EndSettings {
 };
 
 enum class SignalSource : std::uint8_t { kTimer, kLauncher, kStep };
+inline constexpr std::size_t kSignalSources = 3;
 
 enum class SignalMeaning : std::uint8_t {
   kInterrupt,  // What this signal means everywhere: TERM stops the job.
   kPassOn,     // To the ranks' own processes, and it is no notice.
   kNotice,     // To the ranks' own processes: they shall write what they have and end.
   kKnown,      // They have it already.
-  kTimeIsUp,   // Slurm's last call: stop the job in what is left.
+  kTimeIsUp,   // Slurm's last call, or TERM after the notice: stop the job in what is left.
 };
 
 enum class EndStep : std::uint8_t {
@@ -67,6 +69,8 @@ class AllocationEnd {
   // the notice comes when half of the time is over.
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
+  // Nobody has answered kAsk: what was known holds, and is asked for again.
+  void ask_failed(std::int64_t now_ms) { plan_to_ask(now_ms); }
 
   // What is due by now; each step is said once.
   EndStep due(std::int64_t now_ms);
@@ -87,16 +91,20 @@ class AllocationEnd {
   bool is_last_call(std::int64_t now_ms) const;
 
  private:
+  // One signal, sent once: each source may tell of it.
   struct Delivery {
-    int signal;
-    SignalSource source;
-    std::int64_t at_ms;
-    bool repeated;  // Another source has sent it too: a third one means something new.
+    int signal = 0;
+    std::int64_t began_ms = 0;
+    bool is_notice = false;
+    std::array<std::optional<std::int64_t>, kSignalSources> heard_ms;  // By source.
   };
 
   std::optional<std::int64_t> notice_at_ms() const;
   std::int64_t stop_at_ms() const;
-  bool is_known(int signal, SignalSource source, std::int64_t now_ms);
+  void plan_to_ask(std::int64_t now_ms);
+  bool is_near_end(std::int64_t now_ms) const;
+  Delivery& delivery_of(int signal);
+  static bool is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms);
 
   const EndSettings settings_;
   std::optional<std::int64_t> end_ms_;

@@ -77,7 +77,10 @@ void AllocationWatch::answered(const Result<std::string>& said) {
                          : std::nullopt);
   log::debug("the end of " + allocation_.name() + ": " + left.error().message);
   // What was known before still holds.
-  if (is_known_) return schedule();
+  if (is_known_) {
+    end_.ask_failed(now_ms());
+    return schedule();
+  }
   if (!settings_.stop_before) return;
   if (!std::exchange(has_complained_, true))
     handlers_.say(

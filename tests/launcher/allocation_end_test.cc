@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace ivy {
 namespace {
 
@@ -94,6 +96,26 @@ TEST(AllocationEndTest, IsAskedAgainAndMayMove) {
   EXPECT_FALSE(without.end.next_ms().has_value());
 }
 
+// A controller that is being restarted: what was known holds, and is asked for again.
+TEST(AllocationEndTest, IsAskedAgainAfterAFailure) {
+  Clock clock(100);
+  clock.end.learned(kEnd, 0);
+  ASSERT_EQ(clock.end.due(450'000), EndStep::kAsk);
+  clock.end.ask_failed(455'000);
+  clock.now_ms = 455'000;
+  EXPECT_EQ(clock.run(895, kEnd + 60'000), "ask@677 ask@818 ask@889");
+  EXPECT_EQ(clock.run(1060, kEnd + 60'000), "ask@949 notice@960 stop@1045");
+
+  Clock late(100);
+  late.end.learned(kEnd, 860'000);
+  ASSERT_EQ(late.end.due(894'000), EndStep::kAsk);
+  late.end.ask_failed(899'000);
+  EXPECT_EQ(late.end.next_ms(), 900'000) << "nothing is put off";
+  late.end.due(900'000);
+  late.end.ask_failed(901'000);
+  EXPECT_EQ(late.run(1000), "stop@985") << "the ranks are ending";
+}
+
 TEST(AllocationEndTest, WithoutTheFlagOnlyTheEndIsKept) {
   Clock clock(std::nullopt);
   EXPECT_FALSE(clock.end.learned(kEnd, 0));
@@ -133,6 +155,49 @@ TEST(AllocationEndTest, OneNoticeWhoeverSendsIt) {
   EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 895), kNotice) << "somebody's kill -USR1";
 }
 
+// Whenever Slurm sends its own, and by however many ways: the ranks have had theirs.
+TEST(AllocationEndTest, SlurmsSignalAfterOursIsNoSecondNotice) {
+  struct Heard {
+    SignalSource source;
+    std::int64_t at_s;
+    SignalMeaning as_term, as_usr1;
+  };
+  const std::vector<Heard> cases[] = {
+      {{kStep, 880, kKnown, kKnown}},
+      {{kLauncher, 820, kKnown, kKnown}},
+      // Each host of the step says it, and so does the step's own carrier.
+      {{kStep, 705, kKnown, kKnown}, {kStep, 706, kKnown, kKnown}, {kStep, 707, kKnown, kKnown}},
+      {{kLauncher, 880, kKnown, kKnown}, {kStep, 881, kKnown, kKnown}, {kStep, 882, kKnown, kKnown}},
+      // Twice from one side means it twice.
+      {{kStep, 710, kKnown, kKnown}, {kStep, 800, kTimeIsUp, kNotice}},
+      {{kLauncher, 710, kKnown, kKnown},
+       {kLauncher, 720, kTimeIsUp, kNotice},
+       {kStep, 721, kKnown, kKnown}},
+  };
+  for (const std::vector<Heard>& deliveries : cases) {
+    for (const int signal : {SIGTERM, SIGUSR1}) {
+      Clock clock(300, signal);
+      clock.end.learned(kEnd, 690'000);
+      ASSERT_EQ(clock.run(701), "notice@700");
+      for (const Heard& heard : deliveries)
+        EXPECT_EQ(clock.hear(signal, heard.source, heard.at_s),
+                  signal == SIGTERM ? heard.as_term : heard.as_usr1)
+            << signal << " at " << heard.at_s;
+    }
+  }
+  // Slurm's TERM where ours was another: the ranks have had their time.
+  Clock other(300, SIGUSR1);
+  other.end.learned(kEnd, 690'000);
+  ASSERT_EQ(other.run(701), "notice@700");
+  EXPECT_EQ(other.hear(SIGTERM, kLauncher, 880), kTimeIsUp);
+  EXPECT_EQ(other.hear(SIGTERM, kStep, 881), kKnown);
+  // A notice long before the end was somebody's wish, and so is the TERM behind it.
+  Clock early(120, SIGUSR1);
+  early.end.learned(kEnd, 0);
+  EXPECT_EQ(early.hear(SIGUSR1, kLauncher, 100), kNotice);
+  EXPECT_EQ(early.hear(SIGTERM, kLauncher, 110), kInterrupt);
+}
+
 TEST(AllocationEndTest, OtherSignalsArePassedOnOnce) {
   Clock clock(std::nullopt);
   EXPECT_EQ(clock.hear(SIGUSR1, kLauncher, 10), kPassOn);
@@ -154,14 +219,14 @@ TEST(AllocationEndTest, TermIsANoticeOnlyBeforeTheEnd) {
   EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 814), kInterrupt);
   EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 830), kNotice) << "--signal=B:TERM@120, early";
   EXPECT_EQ(clock.run(884), "ask@830");
-  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 885), kInterrupt) << "scancel";
+  EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 885), kTimeIsUp) << "or scancel: requeue() asks";
   EXPECT_EQ(clock.hear(SIGTERM, kLauncher, 995), kTimeIsUp);
 
   Clock timer(120);
   timer.end.learned(kEnd, 870'000);
   EXPECT_EQ(timer.run(881), "notice@880");
   EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 885), kKnown);
-  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 886), kInterrupt);
+  EXPECT_EQ(timer.hear(SIGTERM, kLauncher, 886), kTimeIsUp);
 
   Clock cancelled(std::nullopt);
   EXPECT_EQ(cancelled.hear(SIGTERM, kStep, 100), kInterrupt);
