@@ -1,7 +1,4 @@
-// Joining and leaving, forks, mismatches, aborts, timeouts, groups and asynchronous work.
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Joining and leaving, mismatches, aborts, timeouts, groups and asynchronous work.
 #include <algorithm>
 #include <fstream>
 #include <thread>
@@ -66,23 +63,6 @@ TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
   }));
 }
 
-TEST(LifeTest, ForkedChildGetsAClearError) {
-  expect_well(run_world(one_host(2), [](int) {
-    const World world;
-    ASSERT_TRUE(world);
-    const pid_t child = fork();
-    if (child == 0) {
-      const bool is_clear = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
-                            std::string(ivy_last_error()).find("fork") != std::string::npos;
-      _exit(is_clear ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
-  }));
-}
-
 TEST(LifeTest, InitNamesTheRanksThatDoNotCome) {
   expect_well(run_world(one_host(4), [](int rank) {
     if (rank == 1 || rank == 3) return;
@@ -144,6 +124,14 @@ std::vector<Mismatch> mismatches() {
   const auto all_gather = [](ivy_comm* comm, float* send, float* receive) {
     return ivy_all_gather(comm, send, receive, 4, IVY_F32, nullptr);
   };
+  const auto coalesced = [](std::size_t first, std::size_t second) {
+    return [=](ivy_comm* comm, float* send, float* receive) {
+      const void* const from[] = {send, send + first};
+      void* const to[] = {receive, receive + first};
+      const std::size_t counts[] = {first, second};
+      return ivy_all_reduce_coalesced(comm, 2, from, to, counts, IVY_F32, IVY_SUM, nullptr);
+    };
+  };
   return {
       {"operation", all_reduce(4, IVY_F32, IVY_SUM), all_gather, {"all_reduce", "all_gather"}},
       {"dtype", all_reduce(4, IVY_F32, IVY_SUM), all_reduce(4, IVY_I32, IVY_SUM), {"f32", "i32"}},
@@ -158,6 +146,8 @@ std::vector<Mismatch> mismatches() {
        {"sum", "max"}},
       {"root", broadcast(0), broadcast(1), {"rank 0", "rank 1"}},
       {"order", all_reduce(4, IVY_F32, IVY_SUM), barrier, {"all_reduce", "barrier"}},
+      {"parts", coalesced(3, 5), coalesced(4, 4), {"counts #", "8 in all"}},
+      {"parts_and_whole", coalesced(3, 5), all_reduce(8, IVY_F32, IVY_SUM), {"counts #", "of 8"}},
   };
 }
 
