@@ -17,7 +17,7 @@ thread_local std::string text_of_last;
 thread_local Failure failure_of_last;
 
 std::atomic<bool> is_forked_child{false};
-std::atomic<bool> has_communicators{false};
+std::atomic<int> worlds{0};
 
 }  // namespace
 
@@ -54,23 +54,23 @@ std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms) {
 
 void watch_forks() {
   static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    if (has_communicators.load()) is_forked_child.store(true);
+    if (worlds.load() > 0) is_forked_child.store(true);
   });
   static_cast<void>(registered);
 }
 
-void note_communicators() {
-  has_communicators.store(true);
-  is_forked_child.store(false);
+void note_world_begins() { worlds.fetch_add(1); }
+void note_world_ends() { worlds.fetch_sub(1); }
+
+int check_process() {
+  if (!is_forked_child.load(std::memory_order_relaxed)) return IVY_OK;
+  return fail(IVY_FAILED_PRECONDITION,
+              "this process was forked from a worker: it has no place in the job; call fork before "
+              "ivy_init, or start the child with exec");
 }
 
 int check_comm(const ivy_comm* comm) {
-  if (is_forked_child.load(std::memory_order_relaxed)) {
-    return fail(
-        IVY_FAILED_PRECONDITION,
-        "this process was forked from a worker: it has no place in the job; call fork before "
-        "ivy_init, or start the child with exec");
-  }
+  if (const int code = check_process(); code != IVY_OK) return code;
   if (comm == nullptr || comm->communicator == nullptr) {
     return invalid("the communicator is NULL or finalized");
   }
@@ -105,15 +105,19 @@ int check_root(const ivy_comm* comm, int root) {
 }
 
 int check_buffer(const void* buffer, std::size_t count, const char* name) {
+  if (buffer == IVY_IN_PLACE) {
+    return invalid(std::string(name) + " is IVY_IN_PLACE, which means nothing there");
+  }
   if (buffer != nullptr || count == 0) return IVY_OK;
   return invalid(std::string(name) + " is NULL with a count of " + std::to_string(count));
 }
 
+std::size_t most_elements(int dtype) {
+  return std::numeric_limits<std::size_t>::max() / 4 / element_bytes(static_cast<Dtype>(dtype));
+}
+
 int check_count(std::size_t count, int dtype, std::size_t blocks) {
-  const std::size_t most = std::numeric_limits<std::size_t>::max() / 4;
-  const std::size_t each =
-      element_bytes(static_cast<Dtype>(dtype)) * std::max<std::size_t>(1, blocks);
-  if (count <= most / each) return IVY_OK;
+  if (count <= most_elements(dtype) / std::max<std::size_t>(1, blocks)) return IVY_OK;
   return invalid("a count of " + std::to_string(count) + " elements is too large");
 }
 

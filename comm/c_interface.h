@@ -58,17 +58,22 @@ int guarded(Body body) noexcept {
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
 
-// A child of fork() has no communicators: its threads, sockets and seats are the parent's.
+// A child of fork() has no communicators: its threads, sockets and seats are the parent's. Who
+// forks before the first world or after the last has a child that may have its own.
 void watch_forks();
-void note_communicators();
+void note_world_begins();
+void note_world_ends();
+int check_process();
 
 int check_comm(const ivy_comm* comm);
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);
 int check_root(const ivy_comm* comm, int root);
+// Of one that may stand for another (IVY_IN_PLACE): what it stands for.
 int check_buffer(const void* buffer, std::size_t count, const char* name);
 // Total bytes must be countable.
+std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
 CallOptions options_of(const ivy_call* call);

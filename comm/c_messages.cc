@@ -128,6 +128,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
 
 int ivy_work_message(ivy_work* work, ivy_message* message) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr || message == nullptr) return invalid("work or message is NULL");
     const std::optional<Outcome> outcome = work->work->test();
     if (work->message == nullptr || work->message->is_send || !outcome || outcome->code != IVY_OK) {

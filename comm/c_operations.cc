@@ -25,6 +25,27 @@ Blocks even_blocks(std::int32_t size, std::size_t bytes) {
   return Blocks::even(static_cast<std::size_t>(size), bytes);
 }
 
+// An array of counts, one for each rank, and one of displacements where it is given: no sum of them
+// may wrap around. `which`: "", "send_" or "recv_". `total` are all elements.
+int check_counts(const ivy_comm* comm, const std::string& which, const std::size_t* counts,
+                 const std::size_t* displacements, int dtype, std::size_t& total) {
+  if (counts == nullptr) return invalid(which + "counts is NULL");
+  const std::size_t most = most_elements(dtype);
+  const auto is_too_large = [&](const char* array, std::size_t rank, std::size_t value) {
+    return invalid(which + array + "[" + std::to_string(rank) + "] is " + std::to_string(value) +
+                   ", which is too large");
+  };
+  total = 0;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm->communicator->size()); ++rank) {
+    if (counts[rank] > most - total) return is_too_large("counts", rank, counts[rank]);
+    total += counts[rank];
+    if (displacements != nullptr && displacements[rank] > most - counts[rank]) {
+      return is_too_large("displacements", rank, displacements[rank]);
+    }
+  }
+  return IVY_OK;
+}
+
 std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
                                  const std::size_t* displacements, std::size_t element) {
   std::vector<Block> blocks(static_cast<std::size_t>(size));
@@ -75,6 +96,25 @@ int scatter_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed
   operation.receive = recv;
   operation.counts = std::move(counts);
   return finish(comm, call, comm->communicator->on_device(std::move(operation), options_of(call)));
+}
+
+int check_parts(std::size_t parts, const void* const* send, void* const* recv,
+                const std::size_t* counts, int dtype) {
+  if (parts == 0) return IVY_OK;
+  if (send == nullptr) return invalid("send is NULL");
+  if (recv == nullptr) return invalid("recv is NULL");
+  if (counts == nullptr) return invalid("counts is NULL");
+  for (std::size_t part = 0; part < parts; ++part) {
+    const std::string place = "[" + std::to_string(part) + "]";
+    if (counts[part] > most_elements(dtype) / parts) {
+      return invalid("counts" + place + " is " + std::to_string(counts[part]) +
+                     ", which is too large");
+    }
+    IVY_CHECKED(check_buffer(recv[part], counts[part], ("recv" + place).c_str()));
+    const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
+    IVY_CHECKED(check_buffer(input, counts[part], ("send" + place).c_str()));
+  }
+  return IVY_OK;
 }
 
 // All parts are in one place.
@@ -137,9 +177,9 @@ int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, i
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     IVY_CHECKED(check_count(count, dtype, 1));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
     if (placed.is_device) {
@@ -165,9 +205,9 @@ int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int d
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(count, dtype, 1));
     const bool is_root = comm->communicator->rank() == root;
+    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
-    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
     Placed placed;
     IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
     if (placed.is_device) {
@@ -243,13 +283,11 @@ int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t*
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
-    if (counts == nullptr) return invalid("counts is NULL");
+    std::size_t total = 0;
+    IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
     const std::int32_t size = comm->communicator->size();
     const auto rank = static_cast<std::size_t>(comm->communicator->rank());
     std::vector<Block> blocks = uneven_blocks(size, counts, displacements, size_of(dtype));
-    std::size_t total = 0;
-    for (std::int32_t i = 0; i < size; ++i) total += counts[i];
-    IVY_CHECKED(check_count(total, dtype, 1));
     IVY_CHECKED(check_buffer(recv, total, "recv"));
     if (send == IVY_IN_PLACE) send = static_cast<char*>(or_nothing(recv)) + blocks[rank].offset;
     IVY_CHECKED(check_buffer(send, counts[rank], "send"));
@@ -274,9 +312,9 @@ int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t coun
     IVY_CHECKED(check_reduction(dtype, op));
     const auto size = static_cast<std::size_t>(comm->communicator->size());
     IVY_CHECKED(check_count(count, dtype, size));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
     OperationShape shape = shape_for(Operation::kReduceScatter, dtype, count);
     shape.op = static_cast<ReduceOp>(op);
     Placed placed;
@@ -297,14 +335,15 @@ int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const siz
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
-    if (counts == nullptr) return invalid("counts is NULL");
+    std::size_t total = 0;
+    IVY_CHECKED(check_counts(comm, "", counts, nullptr, dtype, total));
     const auto size = static_cast<std::size_t>(comm->communicator->size());
     Ranges ranges = consecutive({counts, size});
-    const std::size_t total = ranges.total();
-    IVY_CHECKED(check_count(total, dtype, 1));
-    if (send == IVY_IN_PLACE) send = recv;
+    const bool is_in_place = send == IVY_IN_PLACE;
+    IVY_CHECKED(
+        check_buffer(recv, is_in_place ? total : counts[comm->communicator->rank()], "recv"));
+    if (is_in_place) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
-    IVY_CHECKED(check_buffer(recv, counts[comm->communicator->rank()], "recv"));
     OperationShape shape =
         shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
     shape.op = static_cast<ReduceOp>(op);
@@ -354,7 +393,9 @@ int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv
     const bool is_root = comm->communicator->rank() == root;
     std::vector<Block> blocks;
     if (is_root) {
-      if (counts == nullptr) return invalid("counts is NULL at the root");
+      std::size_t total = 0;
+      IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
+      IVY_CHECKED(check_buffer(recv, total, "recv"));
       blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
     }
     if (send == IVY_IN_PLACE) {
@@ -405,7 +446,9 @@ int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
     const bool is_root = comm->communicator->rank() == root;
     std::vector<Block> blocks;
     if (is_root) {
-      if (counts == nullptr) return invalid("counts is NULL at the root");
+      std::size_t total = 0;
+      IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
+      IVY_CHECKED(check_buffer(send, total, "send"));
       blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
     }
     if (recv == IVY_IN_PLACE) {
@@ -429,9 +472,9 @@ int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, i
     IVY_CHECKED(check_type(dtype));
     const std::int32_t size = comm->communicator->size();
     IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
     const Blocks blocks = even_blocks(size, count * size_of(dtype));
     const OperationShape shape = shape_for(Operation::kAllToAll, dtype, count);
     Placed placed;
@@ -457,7 +500,12 @@ int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_type(dtype));
     if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
-    if (send_counts == nullptr || recv_counts == nullptr) return invalid("a counts array is NULL");
+    std::size_t sent = 0;
+    IVY_CHECKED(check_counts(comm, "send_", send_counts, send_displacements, dtype, sent));
+    std::size_t received = 0;
+    IVY_CHECKED(check_counts(comm, "recv_", recv_counts, recv_displacements, dtype, received));
+    IVY_CHECKED(check_buffer(send, sent, "send"));
+    IVY_CHECKED(check_buffer(recv, received, "recv"));
     const std::int32_t size = comm->communicator->size();
     const OperationShape shape = shape_for(Operation::kAllToAllV, dtype, 0);
     std::vector<Block> from = uneven_blocks(size, send_counts, send_displacements, size_of(dtype));
@@ -482,9 +530,9 @@ int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dty
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
     IVY_CHECKED(check_count(count, dtype, 1));
+    IVY_CHECKED(check_buffer(recv, count, "recv"));
     if (send == IVY_IN_PLACE) send = recv;
     IVY_CHECKED(check_buffer(send, count, "send"));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
     Placed placed;
     IVY_CHECKED(find_place(call, {send, recv}, placed));
     if (placed.is_device) {
@@ -507,18 +555,12 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     IVY_CHECKED(check_reduction(dtype, op));
-    if (parts != 0 && (recv == nullptr || counts == nullptr || send == nullptr)) {
-      return invalid("an array is NULL");
-    }
+    IVY_CHECKED(check_parts(parts, send, recv, counts, dtype));
     std::vector<const void*> from;
     std::vector<void*> to;
     std::vector<std::size_t> list;
     for (std::size_t part = 0; part < parts; ++part) {
-      IVY_CHECKED(check_count(counts[part], dtype, parts));
-      const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
-      IVY_CHECKED(check_buffer(input, counts[part], "send"));
-      IVY_CHECKED(check_buffer(recv[part], counts[part], "recv"));
-      from.push_back(input);
+      from.push_back(send[part] == IVY_IN_PLACE ? recv[part] : send[part]);
       to.push_back(recv[part]);
       list.push_back(counts[part]);
     }
@@ -529,10 +571,12 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
       for (std::size_t part = 0; part < parts; ++part) {
         all.push_back({from[part], to[part], list[part]});
       }
+      nccl::DeviceOperation operation =
+          reduction(Operation::kAllReduce, std::move(all), dtype, op, -1, placed, call);
+      operation.shape.has_parts = true;
+      operation.shape.count = counts_fingerprint(list);
       return finish(comm, call,
-                    comm->communicator->on_device(reduction(Operation::kAllReduce, std::move(all),
-                                                            dtype, op, -1, placed, call),
-                                                  options_of(call)));
+                    comm->communicator->on_device(std::move(operation), options_of(call)));
     }
     return finish(comm, call,
                   comm->communicator->all_reduce_coalesced(

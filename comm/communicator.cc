@@ -395,7 +395,8 @@ Called Communicator::all_reduce_coalesced(std::vector<const void*> send, std::ve
                                           const CallOptions& options) {
   std::size_t total = 0;
   for (const std::size_t count : counts) total += count;
-  OperationShape shape = shaped(Operation::kAllReduce, dtype, total);
+  OperationShape shape = shaped(Operation::kAllReduce, dtype, counts_fingerprint(counts));
+  shape.has_parts = true;
   shape.op = op;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options,

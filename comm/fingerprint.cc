@@ -9,8 +9,8 @@ constexpr unsigned kHashBits = 24;
 constexpr std::uint64_t kHashMask = (std::uint64_t{1} << kHashBits) - 1;
 constexpr std::uint64_t kSumMax = (std::uint64_t{1} << (64 - kHashBits)) - 1;
 
-bool has_uneven_counts(Operation operation) {
-  switch (operation) {
+bool has_uneven_counts(const OperationShape& shape) {
+  switch (shape.operation) {
     case Operation::kAllGatherV:
     case Operation::kReduceScatterV:
     case Operation::kGatherV:
@@ -18,7 +18,7 @@ bool has_uneven_counts(Operation operation) {
     case Operation::kAllToAllV:
       return true;
     default:
-      return false;
+      return shape.has_parts;
   }
 }
 
@@ -72,7 +72,7 @@ bool has_data(Operation operation) {
 
 std::uint64_t elements_of(const OperationShape& shape) {
   if (!has_data(shape.operation)) return 0;
-  return has_uneven_counts(shape.operation) ? shape.count >> kHashBits : shape.count;
+  return has_uneven_counts(shape) ? shape.count >> kHashBits : shape.count;
 }
 
 Fingerprint fingerprint_of(const OperationShape& shape) {
@@ -80,6 +80,7 @@ Fingerprint fingerprint_of(const OperationShape& shape) {
   fingerprint.words[0] =
       static_cast<std::uint64_t>(shape.operation) | static_cast<std::uint64_t>(shape.dtype) << 8 |
       static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.place) << 24 |
+      static_cast<std::uint64_t>(shape.has_parts) << 31 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
   fingerprint.words[1] = shape.count;
   return fingerprint;
@@ -90,7 +91,8 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
   shape.operation = static_cast<Operation>(fingerprint.words[0] & 0xff);
   shape.dtype = static_cast<Dtype>(fingerprint.words[0] >> 8 & 0xff);
   shape.op = static_cast<ReduceOp>(fingerprint.words[0] >> 16 & 0xff);
-  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 0xff);
+  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 0x7f);
+  shape.has_parts = (fingerprint.words[0] >> 31 & 1) != 0;
   shape.root = static_cast<std::int32_t>(fingerprint.words[0] >> 32);
   shape.count = fingerprint.words[1];
   return shape;
@@ -106,7 +108,7 @@ std::string describe(const OperationShape& shape) {
   std::string text(comm_status::name_of(shape.operation));
   if (reduces(shape.operation)) text += "(" + name_of(shape.op) + ")";
   if (!has_data(shape.operation)) return text;
-  if (has_uneven_counts(shape.operation)) {
+  if (has_uneven_counts(shape)) {
     text += " of " + name_of(shape.dtype);
     if (shape.count != 0) {
       text += " (counts #" + std::to_string(shape.count & kHashMask) + ", " +

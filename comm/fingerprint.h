@@ -1,6 +1,7 @@
 // What an operation is, in two words that ranks compare before they touch each other's data: a
 // mismatch is found at once and shown with both sides. Nothing is hashed away except the counts of
-// the *_v operations, whose sum is kept, so that the words can be turned back into text.
+// the *_v operations and of several parts, whose sum is kept, so that the words can be turned back
+// into text.
 //
 // Pure; thread: any.
 #pragma once
@@ -25,7 +26,9 @@ struct OperationShape {
   Dtype dtype = Dtype::kU8;
   ReduceOp op = ReduceOp::kSum;  // Meaningless for operations that do not reduce.
   std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
-  std::uint64_t count = 0;       // Elements of one rank; of *_v: counts_fingerprint(), or 0.
+  // Elements of one rank; of *_v and of several parts: counts_fingerprint(), or 0.
+  std::uint64_t count = 0;
+  bool has_parts = false;  // Several all_reduces as one.
   Place place = Place::kHost;
 
   bool operator==(const OperationShape&) const = default;
@@ -43,7 +46,7 @@ bool is_possible(const Fingerprint& fingerprint);
 
 bool reduces(Operation operation);
 bool has_data(Operation operation);
-// Of the call, as far as the shape tells them: of *_v all ranks' together, or 0.
+// Of the call, as far as the shape tells them: of *_v all ranks' together, or 0; of parts, all.
 std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".

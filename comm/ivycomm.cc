@@ -73,6 +73,7 @@ int ivy_abi_version(void) { return IVY_ABI_VERSION; }
 
 int ivy_init(const ivy_options* options, ivy_comm** world) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (world == nullptr) return invalid("world is NULL");
     if (options != nullptr && options->struct_bytes < sizeof(ivy_options)) {
       return invalid("ivy_options.struct_bytes is not set to sizeof(ivy_options)");
@@ -105,7 +106,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     made->job = std::move(job).value();
     made->communicator = std::move(communicator).value();
     made->world = made.get();
-    note_communicators();
+    note_world_begins();
     *world = made.release();
     return static_cast<int>(IVY_OK);
   });
@@ -124,6 +125,7 @@ int ivy_finalize(ivy_comm* world) {
     world->communicator.reset();
     registered_memory::unregister_all(world);
     delete world;
+    note_world_ends();
     return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
   });
 }
@@ -228,6 +230,8 @@ int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
 
 int ivy_mem_free(void* memory) {
   return guarded([&] {
+    // A child's freeing would empty the memory file under its parent.
+    IVY_CHECKED(check_process());
     if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
     return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");
   });
@@ -237,6 +241,7 @@ int ivy_mem_free(void* memory) {
 
 int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     const std::optional<Outcome> outcome = work->work->wait(std::chrono::milliseconds(timeout_ms));
     if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation still runs");
@@ -246,6 +251,7 @@ int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
 
 int ivy_work_test(ivy_work* work, int* done) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr || done == nullptr) return invalid("work or done is NULL");
     const std::optional<Outcome> outcome = work->work->test();
     *done = outcome ? 1 : 0;
@@ -256,6 +262,7 @@ int ivy_work_test(ivy_work* work, int* done) {
 
 int ivy_work_abort(ivy_work* work) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr) return invalid("work is NULL");
     if (!work->work->test()) work->communicator->abort("an operation was aborted");
     return static_cast<int>(IVY_OK);
@@ -264,6 +271,7 @@ int ivy_work_abort(ivy_work* work) {
 
 int ivy_work_timing(ivy_work* work, double* queued, double* ran) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr || queued == nullptr || ran == nullptr) return invalid("a pointer is NULL");
     const WorkTiming timing = work->work->timing();
     *queued = timing.queued.count();
@@ -274,6 +282,7 @@ int ivy_work_timing(ivy_work* work, double* queued, double* ran) {
 
 int ivy_work_free(ivy_work* work) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
     if (work == nullptr) return static_cast<int>(IVY_OK);
     work->work->wait(std::chrono::milliseconds(-1));
     delete work;

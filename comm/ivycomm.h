@@ -24,7 +24,9 @@
  * memory. What is left is ivy_finalize. InvalidArgument (seen before anything was sent) breaks
  * nothing.
  *
- * Fork: a child has no communicators; every call there returns IVY_FAILED_PRECONDITION.
+ * Fork: while there is a world, a child has no communicators: every call there returns
+ * IVY_FAILED_PRECONDITION and changes nothing. Only what asks without doing anything
+ * (ivy_comm_rank, ivy_last_error, ...) still answers, and ivy_bytes_free frees.
  */
 #pragma once
 

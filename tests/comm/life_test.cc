@@ -1,9 +1,6 @@
-// Joining and leaving, forks, mismatches, aborts, timeouts, groups and asynchronous work.
-#include <signal.h>
+// Joining and leaving, mismatches, aborts, timeouts, groups and asynchronous work.
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -67,23 +64,6 @@ TEST_P(WorldsTest, CanBeEnteredAndLeftAgainAndAgain) {
     }
     EXPECT_EQ(ivy::test::LeakGuard::count_descriptors(), descriptors);
     EXPECT_EQ(count_mappings(), 0U);
-  }));
-}
-
-TEST(LifeTest, ForkedChildGetsAClearError) {
-  expect_well(run_world(one_host(2), [](int) {
-    const World world;
-    ASSERT_TRUE(world);
-    const pid_t child = fork();
-    if (child == 0) {
-      const bool is_clear = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
-                            std::string(ivy_last_error()).find("fork") != std::string::npos;
-      _exit(is_clear ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   }));
 }
 
@@ -182,6 +162,14 @@ std::vector<Mismatch> mismatches() {
   const auto all_gather = [](ivy_comm* comm, float* send, float* receive) {
     return ivy_all_gather(comm, send, receive, 4, IVY_F32, nullptr);
   };
+  const auto coalesced = [](std::size_t first, std::size_t second) {
+    return [=](ivy_comm* comm, float* send, float* receive) {
+      const void* const from[] = {send, send + first};
+      void* const to[] = {receive, receive + first};
+      const std::size_t counts[] = {first, second};
+      return ivy_all_reduce_coalesced(comm, 2, from, to, counts, IVY_F32, IVY_SUM, nullptr);
+    };
+  };
   return {
       {"operation", all_reduce(4, IVY_F32, IVY_SUM), all_gather, {"all_reduce", "all_gather"}},
       {"dtype", all_reduce(4, IVY_F32, IVY_SUM), all_reduce(4, IVY_I32, IVY_SUM), {"f32", "i32"}},
@@ -204,6 +192,8 @@ std::vector<Mismatch> mismatches() {
       {"scatter_v", scatter_v(3), scatter_v(7), {"12", "28"}},
       {"reduce_scatter_v", reduce_scatter_v(30), reduce_scatter_v(40), {"30 in all", "40 in all"}},
       {"split_or_group", split, group, {"split", "group"}},
+      {"parts", coalesced(3, 5), coalesced(4, 4), {"counts #", "8 in all"}},
+      {"parts_and_whole", coalesced(3, 5), all_reduce(8, IVY_F32, IVY_SUM), {"counts #", "of 8"}},
   };
 }
 

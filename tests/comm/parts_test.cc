@@ -115,12 +115,16 @@ TEST(FingerprintTest, TurnsBackIntoTheShape) {
       shape.op = ReduceOp::kPremulSum;
       shape.root = root;
       shape.count = (std::uint64_t{1} << 40) + 7;
+      shape.has_parts = root == 0;
+      shape.place = root == 0 ? Place::kHost : Place::kDevice;
       const OperationShape back = shape_of(fingerprint_of(shape));
       EXPECT_EQ(back.operation, operation);
       EXPECT_EQ(back.dtype, shape.dtype);
       EXPECT_EQ(back.op, shape.op);
       EXPECT_EQ(back.root, root);
       EXPECT_EQ(back.count, shape.count);
+      EXPECT_EQ(back.has_parts, shape.has_parts);
+      EXPECT_EQ(back.place, shape.place);
     }
   }
 }

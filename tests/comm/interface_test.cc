@@ -1,0 +1,289 @@
+// The C interface as a whole: which symbols the library shows, and what a forked child may do.
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+std::set<std::string> declared_functions() {
+  std::ifstream file(IVY_COMM_FOLDER "/ivycomm.h");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string header = text.str();
+  static const std::regex declaration(R"(IVY_API[^();]*\b(ivy_\w+)\s*\()");
+  std::set<std::string> names;
+  for (std::sregex_iterator found(header.begin(), header.end(), declaration), end; found != end;
+       ++found) {
+    names.insert((*found)[1].str());
+  }
+  return names;
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + " ";
+  return text;
+}
+
+// ---- What the library shows ---------------------------------------------------------------------
+
+std::string library_path() {
+  Dl_info info = {};
+  dladdr(reinterpret_cast<const void*>(&ivy_version), &info);
+  return info.dli_fname;
+}
+
+// "ivy_init@@IVYCOMM_1", ... of the library.
+std::set<std::string> shown_symbols() {
+  const std::string command = "nm -D --defined-only '" + library_path() + "'";
+  FILE* const pipe = popen(command.c_str(), "r");
+  std::set<std::string> symbols;
+  char line[512];
+  while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) {
+    std::string symbol = line;
+    symbol.erase(symbol.find_last_not_of("\n") + 1);
+    symbols.insert(symbol.substr(symbol.rfind(' ') + 1));
+  }
+  if (pipe != nullptr) pclose(pipe);
+  return symbols;
+}
+
+TEST(InterfaceTest, TheLibraryShowsWhatTheHeaderDeclaresAndNothingElse) {
+  ASSERT_NE(library_path().find("libivycomm.so"), std::string::npos) << library_path();
+  std::set<std::string> expected = {"IVYCOMM_1"};  // The version itself is a symbol.
+  for (const std::string& name : declared_functions()) expected.insert(name + "@@IVYCOMM_1");
+  ASSERT_GT(expected.size(), 40U);
+  std::set<std::string> shown = shown_symbols();
+  shown.erase("IVYCOMM_1@@IVYCOMM_1");
+  shown.insert("IVYCOMM_1");
+  EXPECT_EQ(joined(shown), joined(expected));
+}
+
+// ---- A forked child -----------------------------------------------------------------------------
+
+// What the child inherits.
+struct Inherited {
+  ivy_comm* world = nullptr;
+  ivy_comm* group = nullptr;
+  ivy_work* work = nullptr;     // That runs.
+  ivy_work* receive = nullptr;  // Likewise.
+  void* memory = nullptr;
+};
+
+using Refused = std::pair<const char*, std::function<int()>>;
+
+char bytes[64];
+const std::size_t counts[] = {1, 1};
+
+std::vector<Refused> collective_calls(ivy_comm* c) {
+  static const void* const from[] = {bytes};
+  static void* const to[] = {bytes + 8};
+  char* const b = bytes;
+  char* const o = bytes + 32;
+  return {
+      {"ivy_barrier", [=] { return ivy_barrier(c, nullptr); }},
+      {"ivy_all_reduce", [=] { return ivy_all_reduce(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_all_reduce_coalesced",
+       [=] { return ivy_all_reduce_coalesced(c, 1, from, to, counts, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_reduce", [=] { return ivy_reduce(c, b, o, 1, IVY_U8, IVY_SUM, 0, nullptr); }},
+      {"ivy_scan", [=] { return ivy_scan(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_reduce_scatter",
+       [=] { return ivy_reduce_scatter(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_reduce_scatter_v",
+       [=] { return ivy_reduce_scatter_v(c, b, o, counts, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_broadcast", [=] { return ivy_broadcast(c, b, 1, IVY_U8, 0, nullptr); }},
+      {"ivy_all_gather", [=] { return ivy_all_gather(c, b, o, 1, IVY_U8, nullptr); }},
+      {"ivy_all_gather_v",
+       [=] { return ivy_all_gather_v(c, b, o, counts, nullptr, IVY_U8, nullptr); }},
+      {"ivy_gather", [=] { return ivy_gather(c, b, o, 1, IVY_U8, 0, nullptr); }},
+      {"ivy_gather_v",
+       [=] { return ivy_gather_v(c, b, 1, o, counts, nullptr, IVY_U8, 0, nullptr); }},
+      {"ivy_scatter", [=] { return ivy_scatter(c, b, o, 1, IVY_U8, 0, nullptr); }},
+      {"ivy_scatter_v",
+       [=] { return ivy_scatter_v(c, b, counts, nullptr, o, 1, IVY_U8, 0, nullptr); }},
+      {"ivy_all_to_all", [=] { return ivy_all_to_all(c, b, o, 1, IVY_U8, nullptr); }},
+      {"ivy_all_to_all_v",
+       [=] {
+         return ivy_all_to_all_v(c, b, counts, nullptr, o, counts, nullptr, IVY_U8, nullptr);
+       }},
+      {"ivy_send", [=] { return ivy_send(c, b, 1, IVY_U8, 0, 0, nullptr); }},
+      {"ivy_recv", [=] { return ivy_recv(c, b, 1, IVY_U8, 0, 0, nullptr, nullptr); }},
+      {"ivy_sendrecv",
+       [=] { return ivy_sendrecv(c, b, 1, 0, 0, o, 1, 0, 0, IVY_U8, nullptr, nullptr); }},
+  };
+}
+
+std::vector<Refused> other_calls(const Inherited& all) {
+  ivy_comm* const c = all.world;
+  const auto init = [] {
+    ivy_options options = {};
+    options.struct_bytes = sizeof options;
+    options.init_method = "self://";
+    options.rank = options.world_size = -1;
+    ivy_comm* made = nullptr;
+    return ivy_init(&options, &made);
+  };
+  const auto group = [=] {
+    const std::int32_t ranks[] = {0, 1};
+    ivy_comm* made = nullptr;
+    return ivy_comm_group(c, ranks, 2, &made);
+  };
+  const auto split = [=] {
+    ivy_comm* made = nullptr;
+    return ivy_comm_split(c, 0, 0, &made);
+  };
+  const auto allocate = [=] {
+    void* memory = nullptr;
+    return ivy_mem_alloc(c, 1, &memory);
+  };
+  const auto message = [=] {
+    ivy_message told = {};
+    told.struct_bytes = sizeof told;
+    return ivy_work_message(all.receive, &told);
+  };
+  static int number;
+  static double seconds_of[2];
+  static std::int64_t sum;
+  static void* value;
+  static std::size_t size;
+  return {
+      {"ivy_init", init},
+      {"ivy_finalize", [=] { return ivy_finalize(c); }},
+      {"ivy_comm_group", group},
+      {"ivy_comm_split", split},
+      {"ivy_comm_free", [=] { return ivy_comm_free(all.group); }},
+      {"ivy_comm_abort", [=] { return ivy_comm_abort(c, "by the child"); }},
+      {"ivy_prepare_device", [=] { return ivy_prepare_device(c, -1, nullptr); }},
+      {"ivy_mem_alloc", allocate},
+      {"ivy_mem_free", [=] { return ivy_mem_free(all.memory); }},
+      {"ivy_work_test", [=] { return ivy_work_test(all.work, &number); }},
+      {"ivy_work_wait", [=] { return ivy_work_wait(all.work, IVY_FOREVER); }},
+      {"ivy_work_abort", [=] { return ivy_work_abort(all.work); }},
+      {"ivy_work_timing",
+       [=] { return ivy_work_timing(all.work, &seconds_of[0], &seconds_of[1]); }},
+      {"ivy_work_message", message},
+      {"ivy_work_free", [=] { return ivy_work_free(all.work); }},
+      {"ivy_store_set", [=] { return ivy_store_set(c, "key", "x", 1); }},
+      {"ivy_store_get", [=] { return ivy_store_get(c, "key", 1000, &value, &size); }},
+      {"ivy_store_add", [=] { return ivy_store_add(c, "key", 1, &sum); }},
+      {"ivy_store_remove", [=] { return ivy_store_remove(c, "key", nullptr); }},
+  };
+}
+
+// They ask for nothing that the child lacks.
+std::set<std::string> answering() {
+  return {"ivy_last_error",     "ivy_last_failure",    "ivy_code_name",       "ivy_version",
+          "ivy_abi_version",    "ivy_comm_rank",       "ivy_comm_size",       "ivy_comm_local_rank",
+          "ivy_comm_node_rank", "ivy_comm_local_size", "ivy_comm_node_count", "ivy_comm_world_rank",
+          "ivy_comm_source",    "ivy_comm_name",       "ivy_bytes_free"};
+}
+
+// In the child: how many functions did something else than refuse.
+int count_others(const Inherited& all) {
+  std::vector<Refused> calls = collective_calls(all.world);
+  for (const Refused& call : other_calls(all)) calls.push_back(call);
+  std::set<std::string> seen = answering();
+  int others = 0;
+  for (const auto& [name, call] : calls) {
+    seen.insert(name);
+    std::fprintf(stderr, "in the child: %s\n", name);  // Who hangs is told by the last line.
+    const int code = call();
+    const bool is_clear = std::strstr(ivy_last_error(), "fork") != nullptr;
+    if (code == IVY_FAILED_PRECONDITION && is_clear) continue;
+    std::fprintf(stderr, "%s gives %d: %s\n", name, code, ivy_last_error());
+    ++others;
+  }
+  if (seen != declared_functions()) {
+    std::fprintf(stderr, "only some functions are tried: %s\n", joined(seen).c_str());
+    ++others;
+  }
+  if (ivy_comm_rank(all.world) != 0 || ivy_comm_size(all.world) != 2) ++others;
+  return others;
+}
+
+int end_of_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(static_cast<unsigned>(stretched(seconds(20)).count() / 1000));
+    _exit(body());
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(InterfaceTest, AForkedChildIsRefusedByEveryFunction) {
+  constexpr std::size_t kBytes = 100'000;
+  Shared<std::atomic<bool>> may_come;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    Inherited all;
+    all.world = world;
+    ASSERT_EQ(ivy_comm_split(world, 0, 0, &all.group), IVY_OK) << ivy_last_error();
+    if (rank == 1) {
+      EXPECT_TRUE(ivy::test::eventually([&] { return may_come->load(); }, seconds(40)));
+      EXPECT_EQ(ivy_barrier(all.group, nullptr), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(ivy_send(world, bytes, 1, IVY_U8, 0, 1, nullptr), IVY_OK) << ivy_last_error();
+      return;
+    }
+    const ivy_call meeting = call_for_work(&all.work);
+    ASSERT_EQ(ivy_barrier(all.group, &meeting), IVY_OK) << ivy_last_error();
+    const ivy_call receiving = call_for_work(&all.receive);
+    ASSERT_EQ(ivy_recv(world, bytes, 1, IVY_U8, 1, 1, nullptr, &receiving), IVY_OK);
+    ASSERT_EQ(ivy_mem_alloc(world, kBytes, &all.memory), IVY_OK) << ivy_last_error();
+    std::memset(all.memory, 7, kBytes);
+
+    EXPECT_EQ(end_of_child([&] { return count_others(all); }), 0);
+
+    const auto* const memory = static_cast<const char*>(all.memory);
+    EXPECT_EQ(std::count(memory, memory + kBytes, 7), static_cast<std::ptrdiff_t>(kBytes));
+    *may_come = true;
+    for (ivy_work* const work : {all.work, all.receive}) {
+      EXPECT_EQ(ivy_work_wait(work, -1), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(ivy_work_free(work), IVY_OK);
+    }
+    EXPECT_EQ(ivy_mem_free(all.memory), IVY_OK) << ivy_last_error();
+  }));
+}
+
+TEST(InterfaceTest, AChildForkedAfterFinalizeMayInit) {
+  expect_well(run_world(one_host(2), [](int) {
+    void* memory = nullptr;
+    {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_mem_alloc(world, 1000, &memory), IVY_OK) << ivy_last_error();
+    }
+    std::memset(memory, 7, 1000);
+    const auto body = [&] {
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.init_method = "self://";
+      options.rank = options.world_size = -1;
+      ivy_comm* alone = nullptr;
+      return ivy_mem_free(memory) == IVY_OK && ivy_init(&options, &alone) == IVY_OK &&
+                     ivy_barrier(alone, nullptr) == IVY_OK && ivy_finalize(alone) == IVY_OK
+                 ? 0
+                 : 1;
+    };
+    EXPECT_EQ(end_of_child(body), 0);
+    EXPECT_EQ(static_cast<const char*>(memory)[999], 7);
+    EXPECT_EQ(ivy_mem_free(memory), IVY_OK);
+  }));
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
