@@ -62,8 +62,10 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
 /* `world` and all groups made from it are gone afterwards, whatever is returned. Where the last
  * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
  * gather, scatter, scan, all_to_all_v) it waits for them, within the world's timeout, and returns
- * the error where theirs was another operation or where a rank has died; otherwise it waits for
- * nobody. */
+ * the error where theirs was another operation or where a rank has died. Messages whose sends are
+ * done reach their receivers also afterwards. Sends that are work and not done are seen through
+ * first, while their receivers take of them: one of which nothing was taken for 10 s, or whose
+ * timeout is over, is an error here. Otherwise it waits for nobody. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Cheap questions; they cannot fail on a valid communicator. */
@@ -84,8 +86,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 /* Groups. Every rank of `comm` calls both, in the same order among its other operations.
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
  * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
- * ivy_comm_free: this rank's seat in a group. Waits for nobody; IVY_ABORTED: it is freed, and the
- * last operation was another one than a rank's that came before. */
+ * ivy_comm_free: this rank's seat in a group. Waits for nobody, but sees sends through as
+ * ivy_finalize does; IVY_ABORTED: it is freed, and the last operation was another one than a rank's
+ * that came before. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);

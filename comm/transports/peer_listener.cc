@@ -30,6 +30,8 @@ constexpr std::size_t kNameBytes = 64;
 constexpr std::size_t kChannelBytes = kNameBytes + 3 * 4;
 constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
+// A process that is stopped has a kernel that answers: silence is a firewall or a lost host.
+constexpr milliseconds kConnectTime{10'000};
 // Between two questions whether a wait may go on.
 constexpr milliseconds kAskPause{5};
 
@@ -363,7 +365,8 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
     return give_up(strerror(errno));
   }
-  if (!wait_for(socket, POLLOUT, patience)) return give_up("no answer");
+  const Patience connecting = {std::min(end, steady_clock::now() + kConnectTime), &may_go_on};
+  if (!wait_for(socket, POLLOUT, connecting)) return give_up("no answer");
   int failed = 0;
   socklen_t length = sizeof failed;
   getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);

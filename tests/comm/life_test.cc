@@ -1,6 +1,8 @@
 // Joining and leaving, mismatches, aborts, timeouts, groups and asynchronous work.
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
