@@ -21,7 +21,7 @@ std::vector<std::size_t> counts_of(ivy_comm* comm, std::size_t each, std::size_t
   return counts;
 }
 
-std::vector<Mismatch> mismatches() {
+std::vector<Mismatch> even_mismatches() {
   using F = float*;
   const auto broadcast = [](int root, std::size_t count) {
     return [=](ivy_comm* comm, F send, F) {
@@ -43,7 +43,31 @@ std::vector<Mismatch> mismatches() {
       return ivy_scatter(comm, send, receive, 5, IVY_F32, root, nullptr);
     };
   };
-  const auto gather_v = [](std::size_t last) {
+  return {
+      {"broadcast_root",
+       broadcast(0, 5),
+       broadcast(1, 5),
+       {"5 f32 from rank 0", "5 f32 from rank 1"}},
+      {"broadcast_count", broadcast(0, 5), broadcast(0, 6), {"of 5", "of 6"}},
+      {"reduce_root",
+       reduce(0),
+       reduce(1),
+       {"reduce(sum) of 5 f32 to rank 0", "reduce(sum) of 5 f32 to rank 1"}},
+      {"gather_root",
+       gather(0),
+       gather(1),
+       {"gather of 5 f32 to rank 0", "gather of 5 f32 to rank 1"}},
+      {"scatter_root",
+       scatter(0),
+       scatter(1),
+       {"scatter of 5 f32 from rank 0", "scatter of 5 f32 from rank 1"}},
+      {"broadcast_or_reduce", broadcast(0, 5), reduce(0), {"broadcast", "reduce(sum)"}},
+  };
+}
+
+std::vector<Mismatch> uneven_mismatches() {
+  using F = float*;
+  const auto all_gather_v = [](std::size_t last) {
     return [=](ivy_comm* comm, F send, F receive) {
       const std::vector<std::size_t> counts = counts_of(comm, 3, last);
       return ivy_all_gather_v(comm, send, receive, counts.data(), nullptr, IVY_F32, nullptr);
@@ -58,16 +82,31 @@ std::vector<Mismatch> mismatches() {
                               IVY_F32, nullptr);
     };
   };
-  return {
-      {"broadcast_root", broadcast(0, 5), broadcast(1, 5), {"rank 0", "rank 1", "broadcast"}},
-      {"broadcast_count", broadcast(0, 5), broadcast(0, 6), {"of 5", "of 6"}},
-      {"reduce_root", reduce(0), reduce(1), {"rank 0", "rank 1", "reduce(sum)"}},
-      {"gather_root", gather(0), gather(1), {"rank 0", "rank 1", "gather"}},
-      {"scatter_root", scatter(0), scatter(1), {"rank 0", "rank 1", "scatter"}},
-      {"broadcast_or_reduce", broadcast(0, 5), reduce(0), {"broadcast", "reduce(sum)"}},
-      {"all_gather_v", gather_v(3), gather_v(4), {"all_gatherv", "in all"}},
-      {"all_to_all_v", all_to_all_v(3), all_to_all_v(7), {"12", "28"}},
+  // The root counts on 3 from and for everybody.
+  const auto gather_v = [](std::size_t own) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      return ivy_gather_v(comm, send, own, receive, counts_of(comm, 3, 3).data(), nullptr, IVY_F32,
+                          0, nullptr);
+    };
   };
+  const auto scatter_v = [](std::size_t own) {
+    return [=](ivy_comm* comm, F send, F receive) {
+      return ivy_scatter_v(comm, send, counts_of(comm, 3, 3).data(), nullptr, receive, own, IVY_F32,
+                           0, nullptr);
+    };
+  };
+  return {
+      {"all_gather_v", all_gather_v(3), all_gather_v(4), {"all_gatherv", "in all"}},
+      {"all_to_all_v", all_to_all_v(3), all_to_all_v(7), {"12", "28"}},
+      {"gather_v", gather_v(3), gather_v(7), {" 28 bytes", "expects 12"}},
+      {"scatter_v", scatter_v(3), scatter_v(7), {" 12 bytes", "expects 28"}},
+  };
+}
+
+std::vector<Mismatch> mismatches() {
+  std::vector<Mismatch> all = even_mismatches();
+  for (const Mismatch& mismatch : uneven_mismatches()) all.push_back(mismatch);
+  return all;
 }
 
 class LastOperationTest : public ::testing::TestWithParam<Hosts> {};

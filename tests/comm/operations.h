@@ -30,11 +30,11 @@ inline std::size_t own_count(ivy_comm* comm, std::size_t count) {
   return uneven_counts(comm, count)[static_cast<std::size_t>(ivy_comm_rank(comm))];
 }
 
-inline const std::vector<NamedOperation>& operations() {
+inline std::vector<NamedOperation> plain_operations() {
   using F = float*;
   using C = const ivy_call*;
   using N = std::size_t;
-  static const std::vector<NamedOperation> all = {
+  return {
       {"all_reduce",
        [](ivy_comm* comm, F send, F receive, N count, C how) {
          return ivy_all_reduce(comm, send, receive, count, IVY_F32, IVY_SUM, how);
@@ -63,6 +63,37 @@ inline const std::vector<NamedOperation>& operations() {
        }},
       {"scan", [](ivy_comm* comm, F send, F receive, N count,
                   C how) { return ivy_scan(comm, send, receive, count, IVY_F32, IVY_SUM, how); }},
+      {"barrier", [](ivy_comm* comm, F, F, N, C how) { return ivy_barrier(comm, how); }},
+      {"sendrecv",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         const int size = ivy_comm_size(comm);
+         const int rank = ivy_comm_rank(comm);
+         return ivy_sendrecv(comm, send, count, (rank + 1) % size, 0, receive, count,
+                             (rank + size - 1) % size, 0, IVY_F32, nullptr, how);
+       }},
+      {"split",
+       [](ivy_comm* comm, F, F, N, C) {
+         ivy_comm* group = nullptr;
+         const int code = ivy_comm_split(comm, 0, 0, &group);
+         return code != IVY_OK ? code : ivy_comm_free(group);
+       }},
+      {"group",
+       [](ivy_comm* comm, F, F, N, C) {
+         std::vector<std::int32_t> ranks(static_cast<std::size_t>(ivy_comm_size(comm)));
+         std::iota(ranks.rbegin(), ranks.rend(), 0);
+         ivy_comm* group = nullptr;
+         const int code =
+             ivy_comm_group(comm, ranks.data(), static_cast<std::int32_t>(ranks.size()), &group);
+         return code != IVY_OK ? code : ivy_comm_free(group);
+       }},
+  };
+}
+
+inline std::vector<NamedOperation> variant_operations() {
+  using F = float*;
+  using C = const ivy_call*;
+  using N = std::size_t;
+  return {
       {"all_gather_v",
        [](ivy_comm* comm, F send, F receive, N count, C how) {
          return ivy_all_gather_v(comm, send, receive, uneven_counts(comm, count).data(), nullptr,
@@ -102,30 +133,15 @@ inline const std::vector<NamedOperation>& operations() {
          return ivy_all_reduce_coalesced(comm, 2, from, to, counts, IVY_F32, IVY_SUM, how);
        },
        true},
-      {"barrier", [](ivy_comm* comm, F, F, N, C how) { return ivy_barrier(comm, how); }},
-      {"sendrecv",
-       [](ivy_comm* comm, F send, F receive, N count, C how) {
-         const int size = ivy_comm_size(comm);
-         const int rank = ivy_comm_rank(comm);
-         return ivy_sendrecv(comm, send, count, (rank + 1) % size, 0, receive, count,
-                             (rank + size - 1) % size, 0, IVY_F32, nullptr, how);
-       }},
-      {"split",
-       [](ivy_comm* comm, F, F, N, C) {
-         ivy_comm* group = nullptr;
-         const int code = ivy_comm_split(comm, 0, 0, &group);
-         return code != IVY_OK ? code : ivy_comm_free(group);
-       }},
-      {"group",
-       [](ivy_comm* comm, F, F, N, C) {
-         std::vector<std::int32_t> ranks(static_cast<std::size_t>(ivy_comm_size(comm)));
-         std::iota(ranks.rbegin(), ranks.rend(), 0);
-         ivy_comm* group = nullptr;
-         const int code =
-             ivy_comm_group(comm, ranks.data(), static_cast<std::int32_t>(ranks.size()), &group);
-         return code != IVY_OK ? code : ivy_comm_free(group);
-       }},
   };
+}
+
+inline const std::vector<NamedOperation>& operations() {
+  static const std::vector<NamedOperation> all = [] {
+    std::vector<NamedOperation> both = plain_operations();
+    for (const NamedOperation& variant : variant_operations()) both.push_back(variant);
+    return both;
+  }();
   return all;
 }
 

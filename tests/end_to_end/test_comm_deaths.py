@@ -27,6 +27,15 @@ def heard(done):
             for rank, lines in done.texts_by_rank().items()}
 
 
+def check_told(told, died, victim, way, done):
+    assert told.get("kind") == "RankDied", (told, done)
+    assert told["rank"] == victim and told["pid"] == died["dies"] and told["host"], done
+    assert told["signal" if way != "exit" else "exit_code"] == {"kill": 9, "abort": 6, "exit": 7}[way], done
+    assert told["operation"], done
+    late_ms = (told["at_ns"] - died["at_ns"]) / 1e6
+    assert late_ms < seconds(1) * 1e3, (told, late_ms, done)
+
+
 def check_named(done, victim, ranks, way, where):
     said = heard(done)
     died = [words for words in said[victim] if "dies" in words][0]
@@ -34,13 +43,8 @@ def check_named(done, victim, ranks, way, where):
         if rank == victim:
             continue
         told = said[rank][-1]
-        assert told.get("kind") == "RankDied", (rank, done)
-        assert told["rank"] == victim and told["pid"] == died["dies"] and told["host"], done
-        assert told["signal" if way != "exit" else "exit_code"] == {"kill": 9, "abort": 6, "exit": 7}[way], done
-        assert told["operation"], done
+        check_told(told, died, victim, way, done)
         assert where == "init" or told["sequence"] > 0, done
-        late_ms = (told["at_ns"] - died["at_ns"]) / 1e6
-        assert late_ms < seconds(1) * 1e3, (rank, late_ms, done)
 
 
 @pytest.mark.parametrize("flags", [ONE, HOSTS, EACH], ids=["one", "hosts", "each"])
@@ -50,6 +54,31 @@ def check_named(done, victim, ranks, way, where):
 def test_a_death_is_named_to_every_survivor(local, flags, where, way):
     done = local.run(*flags, *CALM, local.script("comm_deaths.py"), where, way, limit=LIMIT)
     check_named(done, {ONE: 2, HOSTS: 3, EACH: 2}[flags], {ONE: 3, HOSTS: 4, EACH: 3}[flags], way, where)
+
+
+# What a rank is in while it waits for the victim. scatter sends sizes ahead.
+WAITED_IN = {
+    "all_reduce": "all_reduce", "all_reduce_large": "all_reduce", "all_reduce_coalesced": "all_reduce",
+    "reduce": "reduce", "broadcast": "broadcast", "all_gather": "all_gather", "gather": "gather",
+    "scatter": "broadcast", "reduce_scatter": "reduce_scatter", "reduce_scatter_v": "reduce_scatterv",
+    "all_to_all": "all_to_all", "all_to_all_v": "all_to_allv", "scan": "scan", "barrier": "barrier",
+    "work": "all_gather", "split": "split", "group": "group", "recv": "recv", "recv_from_any": "recv",
+    "irecv": "recv", "sendrecv": "recv"}
+
+
+@pytest.mark.parametrize("flags, way", [(ONE, "kill"), (HOSTS, "exit"), (EACH, "abort")], ids=["one", "hosts", "each"])
+def test_a_death_is_named_in_every_operation(local, flags, way):
+    done = local.run(*flags, *CALM, local.script("comm_waiting_deaths.py"), way, limit=LIMIT)
+    said = heard(done)
+    victim = max(said)
+    died = [words for words in said[victim] if "dies" in words][0]
+    for rank in range(victim):
+        assert sorted(told["where"] for told in said[rank]) == sorted(WAITED_IN), (rank, done)
+        for told in said[rank]:
+            check_told(told, died, victim, way, done)
+            # All tell what the first one that saw it was in: who has left reduce or gather waits in a barrier.
+            may_be_further = told["where"] in ("reduce", "gather") and told["operation"] == "barrier"
+            assert may_be_further or told["operation"] == WAITED_IN[told["where"]], (rank, told, done)
 
 
 # Far above what it takes (tests/bench/deaths.py --abort): the machine may be busy with something else.
