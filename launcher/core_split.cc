@@ -16,17 +16,29 @@ CoreList processors_of(const Cores& cores) {
   return all;
 }
 
-// Workers by the node that is theirs, each node's in order.
+// Workers by the node that is theirs, each node's in order. One that has none goes, in turn, where
+// most cores are left for it: with so many more workers on a small node nobody gets less than need
+// be.
 std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Cores>& nodes,
                                                         const std::vector<int>& near_nodes) {
-  std::vector<int> numbers;
-  for (const auto& [node, cores] : nodes) numbers.push_back(node);
-  std::map<int, std::vector<std::size_t>> workers;
-  for (std::size_t i = 0; i < near_nodes.size(); ++i) {
-    const bool is_known = nodes.contains(near_nodes[i]);
-    workers[is_known ? near_nodes[i] : numbers[i * numbers.size() / near_nodes.size()]].push_back(
-        i);
+  std::map<int, std::size_t> counts;
+  std::size_t homeless = 0;
+  for (const int node : near_nodes) ++(nodes.contains(node) ? counts[node] : homeless);
+  std::vector<int> dealt;
+  for (; homeless > 0; --homeless) {
+    const auto roomiest =
+        std::max_element(nodes.begin(), nodes.end(), [&counts](const auto& one, const auto& other) {
+          return one.second.size() * (counts[other.first] + 1) <
+                 other.second.size() * (counts[one.first] + 1);
+        });
+    ++counts[roomiest->first];
+    dealt.push_back(roomiest->first);
   }
+  std::sort(dealt.begin(), dealt.end());
+  std::map<int, std::vector<std::size_t>> workers;
+  auto next = dealt.begin();
+  for (std::size_t i = 0; i < near_nodes.size(); ++i)
+    workers[nodes.contains(near_nodes[i]) ? near_nodes[i] : *next++].push_back(i);
   return workers;
 }
 

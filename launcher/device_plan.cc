@@ -166,6 +166,25 @@ void check_shortage(DevicePlanner& planner) {
   }
 }
 
+// CUDA enumerates one instance for a process, whatever its mask names.
+void check_instances(DevicePlanner& planner) {
+  std::vector<std::string> names;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const auto is_wrong = [&](const PlannedWorker& worker) {
+      std::vector<int> devices;
+      for (const int place : worker.devices)
+        devices.push_back(host.devices[static_cast<std::size_t>(place)]);
+      return devices.size() > 1 && has_instances(planner.facts(host), devices);
+    };
+    if (std::any_of(host.workers.begin(), host.workers.end(), is_wrong)) names.push_back(host.name);
+  }
+  if (names.empty()) return;
+  const std::string each = std::to_string(devices_per_worker(planner.options));
+  planner.refuse("IVY-P021", "--gpus_per_proc " + each + ": accelerators there are MIG instances",
+                 fold_host_names(names), "CUDA lets a process use one instance only",
+                 "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)");
+}
+
 void check_masks(DevicePlanner& planner) {
   std::map<std::string, std::vector<const PlannedHost*>> wrong;
   for (const PlannedHost& host : planner.plan.hosts) {
@@ -409,6 +428,7 @@ void plan_devices(const Options& options, const std::vector<HostAnswer>& answers
   DevicePlanner planner{options, answers, plan, refusals};
   assign_devices(planner);
   check_masks(planner);
+  check_instances(planner);
   if (refusals.empty()) check_shortage(planner);
   check_views(planner);
   say_visibility(planner);

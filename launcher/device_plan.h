@@ -19,7 +19,7 @@ int device_places(const Options& options, const std::vector<HostAnswer>& answers
                   std::size_t index);
 
 // Fills what plan.h says is filled here, for hosts whose workers are placed and numbered. Refuses
-// (IVY-P011, P017) and warns (P011, P017, P018).
+// (IVY-P011, P017, P021) and warns (P011, P017, P018).
 void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
                   std::vector<Diagnostic>& refusals);
 

@@ -219,28 +219,36 @@ int run_job(ivy::JobRequest request, char* const* argv) {
   _exit(exit_code);
 }
 
-// The Slurm allocation that we are in; its hosts are the job's, unless others are meant. One of
-// several tasks of a step says nothing unless it is the first.
+// One of several tasks of a step would start the whole job again; it says nothing unless it is the
+// first.
+ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* const* argv) {
+  if (!allocation.step || allocation.step->tasks <= 1) return {};
+  if (allocation.step->task > 0) _exit(ivy::kExitUsage);
+  std::vector<std::string> arguments{"ivyrun"};
+  for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
+    arguments.emplace_back(*argument);
+  return ivy::started_as_tasks(allocation, arguments);
+}
+
+// The Slurm allocation that we are in; its hosts are the job's, unless others are meant.
 ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Environment& caller,
                                                                 char* const* argv,
                                                                 ivy::Options& options) {
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
-  if (passes_over && !wants_end) return std::optional<ivy::SlurmAllocation>{};
-  const std::optional<ivy::SlurmAllocation> found = IVY_TRY(ivy::read_allocation(caller));
+  ivy::Result<std::optional<ivy::SlurmAllocation>> read = ivy::read_allocation(caller);
+  // Who needs nothing of the allocation may be in a broken one.
+  if (!read.ok() && (!passes_over || wants_end)) return read.error();
+  const std::optional<ivy::SlurmAllocation> found =
+      read.ok() ? std::move(read).value() : std::nullopt;
   if (!found && wants_end)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
                           " is for Slurm jobs, and this is none (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
+  if (found) IVY_CHECK(is_started_once(*found, argv));
+  if (passes_over && !wants_end) return std::optional<ivy::SlurmAllocation>{};
   if (!found || passes_over) return found;
-  if (found->step && found->step->tasks > 1) {
-    if (found->step->task > 0) _exit(ivy::kExitUsage);
-    std::vector<std::string> arguments{"ivyrun"};
-    for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
-      arguments.emplace_back(*argument);
-    return ivy::started_as_tasks(*found, arguments);
-  }
   const auto is_here = [](const std::string& name) {
     ivy::Host host;
     host.name = name;

@@ -54,6 +54,7 @@ constexpr EnvEntry kTable[] = {
     {"SLURM_PROCID", kSet, "JAX, Lightning, MPI libraries"},
     {"SLURM_LOCALID", kSet, "JAX, Lightning"},
     {"SLURM_NODEID", kSet, "Lightning"},
+    {"SLURM_NNODES", kSet, "scripts, MPI libraries"},
     {"SLURM_GTIDS", kSet, "MPI libraries"},
     {"SLURM_NTASKS", kSet, "JAX, Lightning"},
     {"SLURM_NPROCS", kSet, "MPI libraries"},

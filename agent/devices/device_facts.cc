@@ -10,8 +10,8 @@ namespace {
 
 // More cores than a machine has, and what fits into a frame.
 constexpr std::size_t kMaxCores = 4096;
-// Processes on one device that are worth a name.
-constexpr std::size_t kMaxUsers = 16;
+// Processes on one device of which is told.
+constexpr std::size_t kMaxUsers = 64;
 
 struct Masks {
   const Environment& environment;

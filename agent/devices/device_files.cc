@@ -93,6 +93,21 @@ BusDevice read_bus_device(const std::string& root, const std::string& bdf,
 
 // ---- NVIDIA -------------------------------------------------------------------------------------
 
+// A process needs the files of the GPU instance and of the compute instance.
+NodeState slice_state(const std::string& root, const std::string& gpu_instance,
+                      const std::string& compute_instance) {
+  NodeState state = NodeState::kUsable;
+  for (const std::string& directory : {gpu_instance, compute_instance}) {
+    const std::string number = value_after(small_file(directory + "/access"), "DeviceFileMinor");
+    const NodeState one = is_all_digits(number)
+                              ? node_state(root + "/dev/nvidia-caps/nvidia-cap" + number)
+                              : NodeState::kAbsent;
+    if (one == NodeState::kForbidden) return one;
+    if (one == NodeState::kAbsent) state = one;
+  }
+  return state;
+}
+
 std::vector<MigSlice> read_slices(const std::string& root, int minor) {
   std::vector<MigSlice> slices;
   const std::string mig =
@@ -106,6 +121,7 @@ std::vector<MigSlice> read_slices(const std::string& root, int minor) {
       MigSlice slice;
       slice.gpu_instance = gpu_instance;
       slice.compute_instance = compute_instance;
+      slice.node = slice_state(root, mig + "/" + name, mig + "/" + name + "/" + part);
       slices.push_back(std::move(slice));
     }
   }
@@ -163,6 +179,25 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
   return text;
 }
 
+// Who has memory of it, or a queue on it. kfd has a directory for each process that has opened it.
+void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevice& device) {
+  const std::string processes = root + "/sys/class/kfd/kfd/proc";
+  for (const std::string& name : names_in(processes)) {
+    const int pid = number_behind(name, "");
+    if (pid <= 0) continue;
+    const std::string process = processes + "/" + name;
+    const std::string memory = first_line(process + "/vram_" + gpu_id);
+    const std::uint64_t bytes = std::strtoull(memory.c_str(), nullptr, 10);
+    const std::vector<std::string> queues = names_in(process + "/queues");
+    const bool has_queue = std::any_of(queues.begin(), queues.end(), [&](const std::string& queue) {
+      return first_line(process + "/queues/" + queue + "/gpuid") == gpu_id;
+    });
+    if (bytes == 0 && !has_queue) continue;
+    device.users.push_back(pid);
+    device.used_bytes += bytes;
+  }
+}
+
 std::vector<AmdDevice> read_amd(const std::string& root) {
   const std::string nodes = root + "/sys/class/kfd/kfd/topology/nodes";
   std::vector<std::string> names = names_in(nodes);
@@ -186,6 +221,7 @@ std::vector<AmdDevice> read_amd(const std::string& root) {
     const bool is_usable = node_state(render) == NodeState::kUsable &&
                            node_state(root + "/dev/kfd") == NodeState::kUsable;
     device.node = is_usable ? NodeState::kUsable : NodeState::kForbidden;
+    read_amd_users(root, first_line(nodes + "/" + name + "/gpu_id"), device);
     found.push_back(std::move(device));
   }
   return found;
@@ -201,13 +237,15 @@ DeviceFiles read_device_files(const std::string& root) {
   for (const std::string& name : names_in(root + "/proc/driver/nvidia/gpus"))
     files.driver.push_back(read_driver_device(root, name));
   files.amd = read_amd(root);
+  // A sandbox may hide /sys and /proc and show these.
+  files.nvidia_nodes = usable_nvidia_nodes(root);
+  files.has_dxg = access((root + "/dev/dxg").c_str(), R_OK | W_OK) == 0;
   if (on_bus.empty() && files.driver.empty() && files.amd.empty()) return files;
   const std::vector<NetworkDevice> interfaces = network_devices(root);
   for (const std::string& name : on_bus)
     files.nvidia.push_back(read_bus_device(root, name, interfaces));
   for (const AmdDevice& device : files.amd)
     files.amd_bus.push_back(read_bus_device(root, device.bdf, interfaces));
-  files.nvidia_nodes = usable_nvidia_nodes(root);
   return files;
 }
 

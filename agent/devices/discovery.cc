@@ -74,7 +74,8 @@ void Discovery::complete(const Hello& hello, const Event& answer,
 void Discovery::describe(const Hello& hello, Done done) {
   const auto request = std::make_shared<Request>();
   request->files = read_device_files(root_);
-  request->needs_nvml = !request->files.driver.empty() || request->files.nvidia_nodes > 0;
+  const DeviceFiles& files = request->files;
+  request->needs_nvml = !files.driver.empty() || files.nvidia_nodes > 0 || files.has_dxg;
   request->reads_cores = hello.read_cores();
   request->masks = masks_of(hello);
   request->root = root_;

@@ -112,13 +112,33 @@ std::vector<Gpu> gpus_of_nvml(const DeviceFiles& files, const NvmlAnswer& nvml) 
   return gpus;
 }
 
-std::vector<Gpu> gpus_of_files(const DeviceFiles& files) {
+// As for GPUs: where none of the instances' files is there, nobody has taken them away.
+std::vector<MigSlice> usable_slices(const DeviceFiles& files, const DriverDevice& device) {
+  const auto can_be_opened = [](const MigSlice& slice) { return slice.node == NodeState::kUsable; };
+  const bool any_usable =
+      std::any_of(files.driver.begin(), files.driver.end(), [&](const DriverDevice& other) {
+        return std::any_of(other.slices.begin(), other.slices.end(), can_be_opened);
+      });
+  std::vector<MigSlice> usable;
+  for (const MigSlice& slice : device.slices)
+    if (can_be_opened(slice) || (slice.node == NodeState::kAbsent && !any_usable))
+      usable.push_back(slice);
+  return usable;
+}
+
+std::vector<Gpu> gpus_of_files(const DeviceFiles& files, FoundDevices& found) {
   std::vector<Gpu> gpus;
+  std::size_t hidden = 0;
   for (const DriverDevice& device : files.driver) {
     if (!is_usable(files, device)) continue;
-    gpus.push_back(
-        {device.bdf, device.uuid, device.model, !device.slices.empty(), device.slices, {}, 0});
+    std::vector<MigSlice> slices = usable_slices(files, device);
+    hidden += device.slices.size() - slices.size();
+    if (slices.empty() && !device.slices.empty()) continue;
+    gpus.push_back({device.bdf, device.uuid, device.model, !slices.empty(), slices, {}, 0});
   }
+  if (hidden > 0)
+    add_note(found.notes, counted(hidden, "MIG instance") +
+                              " may not be used here: files in /dev/nvidia-caps cannot be opened");
   if (!gpus.empty() || !files.driver.empty()) return gpus;
   // A container may show device files without the driver's list. Then the bus gives the addresses,
   // if it agrees about the number.
@@ -165,7 +185,8 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
 }
 
 void add_nvidia(const DeviceFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
-  const std::vector<Gpu> gpus = nvml.is_here ? gpus_of_nvml(files, nvml) : gpus_of_files(files);
+  const std::vector<Gpu> gpus =
+      nvml.is_here ? gpus_of_nvml(files, nvml) : gpus_of_files(files, found);
   for (std::size_t i = 0; i < gpus.size(); ++i)
     add_gpu(gpus[i], static_cast<int>(i), on_bus(files.nvidia, gpus[i].bdf), found);
   note_unusable(files, found);
@@ -193,6 +214,8 @@ void add_amd(const DeviceFiles& files, FoundDevices& found) {
     device.gpu = index++;
     device.bdf = amd.bdf;
     device.uuid = amd.uuid;
+    device.users = amd.users;
+    device.used_bytes = amd.used_bytes;
     if (const BusDevice* bus = on_bus(files.amd_bus, amd.bdf)) {
       device.numa_node = bus->numa_node;
       device.cores = bus->cores;

@@ -17,6 +17,7 @@ struct MigSlice {
   int gpu_instance = 0;
   int compute_instance = 0;
   std::string uuid;
+  NodeState node = NodeState::kAbsent;  // Its files in /dev/nvidia-caps.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
 };
@@ -45,6 +46,8 @@ struct AmdDevice {
   std::string bdf;
   std::string uuid;  // "GPU-1234567890abcdef", ROCm's form; empty where the driver has none.
   NodeState node = NodeState::kAbsent;
+  std::vector<int> users;
+  std::uint64_t used_bytes = 0;
 };
 
 // All that files tell.
@@ -54,6 +57,7 @@ struct DeviceFiles {
   std::vector<AmdDevice> amd;        // In the order of the topology, which is ROCm's.
   std::vector<BusDevice> amd_bus;
   int nvidia_nodes = 0;  // Usable files /dev/nvidia<N>.
+  bool has_dxg = false;  // /dev/dxg, by which NVIDIA's libraries work in WSL.
 };
 
 // One device as NVML knows it.

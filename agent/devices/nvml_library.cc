@@ -15,6 +15,7 @@ namespace {
 
 using Status = int;
 constexpr Status kSuccess = 0;
+constexpr Status kInsufficientSize = 7;
 constexpr unsigned long long kNotAvailable = ~0ULL;
 
 struct DeviceTag;
@@ -39,7 +40,9 @@ struct ProcessInfo {  // Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
 
 constexpr unsigned kMaxDevices = 64;
 constexpr unsigned kMaxSlices = 16;
-constexpr unsigned kMaxProcesses = 16;
+constexpr std::size_t kUsualProcesses = 16;
+// More than a device can serve.
+constexpr std::size_t kMaxProcesses = 4096;
 constexpr unsigned kTextBytes = 96;
 
 class Library {
@@ -126,11 +129,17 @@ std::string text_of(GetText get, Device device) {
 template <class Place>
 void add_users(const Library& nvml, Device device, Place& place) {
   if (nvml.processes == nullptr) return;
-  std::array<ProcessInfo, kMaxProcesses> infos{};
-  unsigned count = kMaxProcesses;
-  // With more processes than room it only says how many: one that is shared so much need not be
-  // told in detail, and without rights for others' processes the list is empty.
-  if (nvml.processes(device, &count, infos.data()) != kSuccess || count > kMaxProcesses) return;
+  std::vector<ProcessInfo> infos(kUsualProcesses);
+  auto count = static_cast<unsigned>(infos.size());
+  Status status = nvml.processes(device, &count, infos.data());
+  // Without room for all it says only how many there are; a few may come in the meantime.
+  if (status == kInsufficientSize) {
+    infos.resize(std::min(count + kUsualProcesses, kMaxProcesses));
+    count = static_cast<unsigned>(infos.size());
+    status = nvml.processes(device, &count, infos.data());
+  }
+  // Without rights for others' processes the list is empty.
+  if (status != kSuccess || count > infos.size()) return;
   for (unsigned i = 0; i < count; ++i) {
     place.users.push_back(static_cast<int>(infos[i].pid));
     if (infos[i].used_bytes != kNotAvailable) place.used_bytes += infos[i].used_bytes;

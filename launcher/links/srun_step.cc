@@ -11,6 +11,7 @@
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/own_interfaces.h"
+#include "launcher/links/this_host.h"
 #include "proto/build.h"
 #include "proto/log.h"
 
@@ -151,7 +152,7 @@ void SrunStep::learn_version() {
     self->begin_when_known();
   };
   auto child = SrunChild::start(loop_, {"srun", "--version"},
-                                srun_environment(environment_of(environ), false), handlers);
+                                srun_environment(environment_of(environ), true), handlers);
   if (!child.ok()) {
     Error error = child.error();
     error.fix = "srun must be on the PATH where ivyrun is started; or --transport ssh";
@@ -271,8 +272,11 @@ Result<void> SrunStep::start_srun() {
   handlers.ended = [self = shared_from_this()](const ExitStatus& status) {
     self->srun_ended(status);
   };
+  const std::string& first = request.hosts.front();
+  const bool is_here_alone =
+      request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
   srun_ = IVY_TRY(SrunChild::start(
-      loop_, command, srun_environment(environment_of(environ), places_.size() > 1), handlers));
+      loop_, command, srun_environment(environment_of(environ), is_here_alone), handlers));
   srun_->write(order_);
   return {};
 }
@@ -344,11 +348,10 @@ void SrunStep::take_error(const std::string& line) {
   said_ += line + "\n";
   if (said_.size() > kSaidKeptBytes) said_.erase(0, said_.size() - kSaidKeptBytes);
   if (is_waiting_for_resources(line)) {
-    progress("srun waits: another step of this Slurm job holds what it needs");
+    const std::string why = why_srun_waits(line);
+    progress("srun waits: " + (why.empty() ? line : why));
     return context_.note("step waits",
-                         "note: srun waits until another step of this Slurm job gives up what it "
-                         "holds (start that one with srun --overlap): " +
-                             line);
+                         "note: srun waits" + (why.empty() ? "" : ", " + why) + ": " + line);
   }
   if (const std::optional<HostWords> words = parse_host_words(line)) {
     Place* const place = place_of(words->node);

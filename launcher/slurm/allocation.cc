@@ -94,6 +94,23 @@ Result<void> read_cpus(const Reader& reader, SlurmAllocation& out) {
   return {};
 }
 
+// "2", "a100:1,h100:1"; "cpu=4,gres/gpu:a100=2", where other kinds stand beside.
+int gpus_in(std::string_view text) {
+  const bool has_kinds = text.find("gpu") != text.npos;
+  int total = 0;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    if (has_kinds && part.find("gpu") == part.npos) continue;
+    const std::size_t sign = part.find_last_of(":=");
+    const std::string_view number = sign == part.npos ? part : part.substr(sign + 1);
+    int count = 1;
+    std::from_chars(number.data(), number.data() + number.size(), count);
+    total += count;
+  }
+  return total;
+}
+
 void read_gpus(const Reader& reader, SlurmAllocation& out) {
   constexpr std::pair<const char*, const char*> kAsked[] = {
       {"SLURM_GPUS_PER_TASK", "--gpus-per-task"},
@@ -109,11 +126,20 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
   // Newer Slurm says it as a kind of trackable resource, and how it will bind in another.
   const std::string per_task = reader.text("SLURM_TRES_PER_TASK");
   const std::string bind = reader.text("SLURM_TRES_BIND");
-  out.gpus_per_task =
-      reader.find("SLURM_GPUS_PER_TASK") != nullptr || per_task.find("gpu") != std::string::npos ||
-      bind.find("per_task") != std::string::npos || bind.find("single") != std::string::npos;
-  if (out.gpus_asked.empty() && per_task.find("gpu") != std::string::npos)
-    out.gpus_asked = "--tres-per-task " + per_task;
+  const bool has_per_task = per_task.find("gpu") != std::string::npos;
+  if (reader.find("SLURM_GPUS_PER_TASK") != nullptr || has_per_task ||
+      bind.find("gpu:per_task") != std::string::npos) {
+    out.gpus_bound_by = "--gpus-per-task";
+  } else if (bind.find("gpu:single") != std::string::npos) {
+    out.gpus_bound_by = "--gpu-bind=single";
+  }
+  if (out.gpus_asked.empty() && has_per_task) out.gpus_asked = "--tres-per-task " + per_task;
+  const std::string* each = reader.find("SLURM_GPUS_PER_TASK");
+  const std::string* tasks = reader.find("SLURM_TASKS_PER_NODE");
+  if (tasks == nullptr || (each == nullptr && !has_per_task)) return;
+  const Result<std::vector<int>> counts = parse_node_counts(*tasks);
+  if (!counts.ok() || counts->size() != out.hosts.size()) return;
+  for (const int count : *counts) out.gpus.push_back(count * gpus_in(each ? *each : per_task));
 }
 
 Result<void> read_place(const Reader& reader, SlurmAllocation& out) {
@@ -140,6 +166,13 @@ Result<void> read_place(const Reader& reader, SlurmAllocation& out) {
 std::string SlurmAllocation::name() const {
   if (array_job_id.empty()) return "Slurm job " + job_id;
   return "Slurm job " + job_id + " (" + array_job_id + "_" + array_task_id + ")";
+}
+
+std::optional<int> SlurmAllocation::gpus_of(std::string_view host) const {
+  const auto at = std::find(hosts.begin(), hosts.end(), host);
+  // What one host has was asked for on each.
+  if (gpus.empty() || at == hosts.end()) return gpus_here;
+  return gpus[static_cast<std::size_t>(at - hosts.begin())];
 }
 
 Result<std::optional<SlurmAllocation>> read_allocation(const Environment& environment) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/env.h"
@@ -28,16 +29,20 @@ struct SlurmAllocation {
   std::string nodelist;            // SLURM_JOB_NODELIST as Slurm wrote it.
   std::vector<std::string> hosts;  // In Slurm's order; each once, at least one.
   std::vector<int> cpus;           // SLURM_JOB_CPUS_PER_NODE, per host; empty: not said.
+  std::vector<int> gpus;           // Per host, where --gpus-per-task says it; empty: not said.
   std::string node_name;           // SLURMD_NODENAME: the node we are on; empty in salloc's shell.
   std::optional<int> node_id;      // Its index in hosts; none: not one of them, or not said.
   std::optional<int> gpus_here;    // SLURM_GPUS_ON_NODE
-  std::string gpus_asked;      // "--gpus-per-node 4", as it was asked for; empty: not, or not said.
-  bool gpus_per_task = false;  // Slurm binds each task of a step to its own devices.
+  std::string gpus_asked;  // "--gpus-per-node 4", as it was asked for; empty: not, or not said.
+  // By what Slurm gives each task of a step its own devices: "--gpus-per-task"; empty: it does not.
+  std::string gpus_bound_by;
   std::optional<std::int64_t> end_unix_s;  // SLURM_JOB_END_TIME, from Slurm 23.02 on.
   std::optional<SlurmStep> step;
 
   // "Slurm job 1234", "Slurm job 1234 (7_2)".
   std::string name() const;
+  // How many devices the job has on that host. Nothing: not said.
+  std::optional<int> gpus_of(std::string_view host) const;
 };
 
 // Nothing: no variable says that we are in an allocation. InvalidArgument: they say so, but what

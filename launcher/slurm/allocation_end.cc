@@ -152,8 +152,7 @@ bool AllocationEnd::is_repetition(Delivery& delivery, SignalSource source, std::
   if (heard_ms && source == SignalSource::kStep && now_ms - *heard_ms <= kSameStep.count())
     return true;
   const auto has_come = [](const std::optional<std::int64_t>& at_ms) { return at_ms.has_value(); };
-  const bool has_begun =
-      std::any_of(delivery.heard_ms.begin(), delivery.heard_ms.end(), has_come);
+  const bool has_begun = std::any_of(delivery.heard_ms.begin(), delivery.heard_ms.end(), has_come);
   // Slurm's own may be as far from ours as --signal and --stop-before-end are.
   const bool may_repeat = delivery.is_notice || now_ms - delivery.began_ms <= kWindowMs;
   if (has_begun && !heard_ms && may_repeat) {

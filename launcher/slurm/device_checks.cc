@@ -14,21 +14,58 @@ std::string asked_text(const SlurmAllocation& allocation) {
   return allocation.name();
 }
 
-Diagnostic hidden_devices(const SlurmAllocation& allocation, const PlannedHost& host,
-                          std::size_t visible) {
-  Diagnostic refusal;
-  refusal.id = "IVY-P019";
-  refusal.what = std::to_string(host.workers.size()) + " workers, but --gpus-per-task leaves " +
-                 std::to_string(visible) + (visible == 1 ? " device" : " devices") + " visible";
-  refusal.where = host.name;
-  refusal.cause = asked_text(allocation) +
-                  ": Slurm shows each task of a step its own devices and hides the others";
-  refusal.fix =
-      "ask for --gpus-per-node N with --ntasks-per-node 1, without --gpus-per-task: ivyrun gives "
-      "each worker its device\nor --nproc-per-node " +
-      std::to_string(visible);
-  refusal.exit_code = kExitRefused;
-  return refusal;
+struct Hidden {
+  std::vector<std::string>
+      names;  // Hosts where a task of ours sees not all that the job has there.
+  const PlannedHost* too_few = nullptr;  // One of them with more workers than it shows devices.
+  std::size_t visible = 0;               // There, else on the first of them.
+  int allocated = 0;
+};
+
+Hidden hidden_devices(const SlurmAllocation& allocation, const std::vector<HostAnswer>& answers,
+                      const JobPlan& plan) {
+  Hidden hidden;
+  if (allocation.gpus_bound_by.empty()) return hidden;
+  for (const PlannedHost& host : plan.hosts) {
+    const std::size_t visible = answers[host.host_index].facts.accelerators();
+    const int allocated = allocation.gpus_of(host.name).value_or(0);
+    if (visible == 0 || static_cast<int>(visible) >= allocated) continue;
+    hidden.names.push_back(host.name);
+    const bool is_too_few = hidden.too_few == nullptr && visible < host.workers.size();
+    if (is_too_few) hidden.too_few = &host;
+    if (!is_too_few && hidden.names.size() > 1) continue;
+    hidden.visible = visible;
+    hidden.allocated = allocated;
+  }
+  return hidden;
+}
+
+Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
+  const std::string visible = std::to_string(hidden.visible);
+  const std::string& binding = allocation.gpus_bound_by;
+  Diagnostic text;
+  text.severity = Severity::kWarning;
+  text.id = "IVY-P019";
+  text.what = binding + " leaves " + visible + " of " + std::to_string(hidden.allocated) +
+              " devices visible";
+  text.where = fold_host_names(hidden.names);
+  text.cause = asked_text(allocation) +
+               ": Slurm shows each task of a step its own devices and hides the others";
+  text.fix = "ask for --gpus-per-node N with --ntasks-per-node 1, without " + binding +
+             ": ivyrun gives each worker its device";
+  return text;
+}
+
+// A shortage stops the job, unless sharing is wanted.
+Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
+  text.severity = Severity::kError;
+  text.what = std::to_string(hidden.too_few->workers.size()) + " workers, but " + text.what;
+  // One host says it for all: they were asked for alike.
+  text.where = hidden.too_few->name;
+  text.fix += "\nor --nproc-per-node " + std::to_string(hidden.visible) +
+              "\nor --oversubscribe: workers share what is visible";
+  text.exit_code = kExitRefused;
+  return text;
 }
 
 }  // namespace
@@ -37,16 +74,14 @@ void check_allocated_devices(const Options& options, const std::vector<HostAnswe
                              JobPlan& plan, std::vector<Diagnostic>& refusals) {
   if (!options.allocation) return;
   const SlurmAllocation& allocation = *options.allocation;
+  const Hidden hidden = hidden_devices(allocation, answers, plan);
+  if (hidden.too_few != nullptr && !options.oversubscribe)
+    return refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
+  if (!hidden.names.empty()) plan.warnings.push_back(text_of(hidden, allocation));
   const bool has_devices = !allocation.gpus_asked.empty() || allocation.gpus_here.value_or(0) > 0;
   std::vector<std::string> without;
-  for (const PlannedHost& host : plan.hosts) {
-    const std::size_t visible = answers[host.host_index].facts.accelerators();
-    if (visible == 0) without.push_back(host.name);
-    if (!allocation.gpus_per_task || visible == 0 || visible >= host.workers.size()) continue;
-    // One host says it for all: they were asked for alike.
-    refusals.push_back(hidden_devices(allocation, host, visible));
-    return;
-  }
+  for (const PlannedHost& host : plan.hosts)
+    if (answers[host.host_index].facts.accelerators() == 0) without.push_back(host.name);
   if (!has_devices || without.empty()) return;
   Diagnostic warning;
   warning.severity = Severity::kWarning;

@@ -8,8 +8,9 @@
 
 namespace ivy {
 
-// Refuses workers that would share the few devices which --gpus-per-task leaves visible, and warns
-// where the job was given devices and a host shows none. Nothing outside an allocation.
+// Refuses workers that would share the few devices which --gpus-per-task leaves visible (without
+// --oversubscribe), and warns where it hides some from workers that have enough, and where the job
+// was given devices and a host shows none. Nothing outside an allocation.
 void check_allocated_devices(const Options& options, const std::vector<HostAnswer>& answers,
                              JobPlan& plan, std::vector<Diagnostic>& refusals);
 

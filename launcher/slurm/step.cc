@@ -214,6 +214,8 @@ constexpr KnownFailure kKnownFailures[] = {
     {"nvalid job id", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
     {"already complete", "the allocation is over: start ivyrun inside a new sbatch or salloc"},
     {"CANCELLED", "the step or the whole job was cancelled (scancel, time limit, preemption)"},
+    {"equired node not available",
+     "scontrol show node tells why; in a new sbatch or salloc Slurm takes other hosts"},
     {"odes are busy", "another step holds the hosts: end it, or start it with srun --overlap"},
     {"emory", "another step holds the memory: start it with srun --overlap or a smaller --mem"},
     {"unge", "munged has to run on this host (systemctl status munge), with the cluster's key"},
@@ -259,11 +261,11 @@ std::vector<std::string> srun_command(const StepRequest& request) {
 
 bool is_hidden_from_srun(std::string_view name) { return matches_any(kHidden, name); }
 
-Environment srun_environment(const Environment& caller, bool several_hosts) {
+Environment srun_environment(const Environment& caller, bool is_here_alone) {
   Environment kept;
   for (const EnvVariable& variable : caller) {
     if (is_hidden_from_srun(variable.name)) continue;
-    if (several_hosts && matches_any(kVisibleDevices, variable.name)) continue;
+    if (!is_here_alone && matches_any(kVisibleDevices, variable.name)) continue;
     kept.push_back(variable);
   }
   return kept;
@@ -325,6 +327,13 @@ std::optional<HostWords> parse_host_words(std::string_view line) {
 bool is_waiting_for_resources(std::string_view line) {
   return line.find("step creation temporarily disabled") != std::string_view::npos ||
          line.find("step creation still disabled") != std::string_view::npos;
+}
+
+std::string why_srun_waits(std::string_view line) {
+  const bool is_held = line.find("odes are busy") != std::string_view::npos;
+  return is_held ? "another step of this Slurm job holds what it needs (start that one with srun "
+                   "--overlap)"
+                 : "";
 }
 
 bool is_srun_noise(std::string_view line) {

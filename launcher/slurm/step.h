@@ -36,8 +36,8 @@ struct StepRequest {
 std::vector<std::string> srun_command(const StepRequest& request);
 
 // What srun is given of the caller's environment: not what it would read as an option of this step,
-// nor, with several hosts, which accelerators are visible on this one.
-Environment srun_environment(const Environment& caller, bool several_hosts);
+// nor, unless the step has this host alone, which accelerators are visible here.
+Environment srun_environment(const Environment& caller, bool is_here_alone);
 // Left out for srun's sake alone: workers get it back (SLURM_CPUS_PER_TASK and the like).
 bool is_hidden_from_srun(std::string_view name);
 
@@ -88,6 +88,9 @@ struct HostWords {
 std::optional<HostWords> parse_host_words(std::string_view line);
 // srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".
 bool is_waiting_for_resources(std::string_view line);
+// Why, in our words where its own do not say what to do; empty: they say enough, as that the job's
+// prolog still runs.
+std::string why_srun_waits(std::string_view line);
 // Of no use to anybody: that this cluster binds no processors, which nobody has asked for; what a
 // munged could do that is not there.
 bool is_srun_noise(std::string_view line);

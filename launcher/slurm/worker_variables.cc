@@ -19,6 +19,7 @@ Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host) {
     ranks += (ranks.empty() ? "" : ",") + std::to_string(worker.rank);
   const std::string world = std::to_string(plan.world_size);
   const std::string per_node = node_counts_text(counts);
+  const std::string num_nodes = std::to_string(plan.hosts.size());
   Environment variables = {
       {"SLURM_NODEID", std::to_string(host.node_rank)},
       {"SLURM_GTIDS", ranks},
@@ -26,7 +27,8 @@ Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host) {
       {"SLURM_NPROCS", world},
       {"SLURM_TASKS_PER_NODE", per_node},
       {"SLURM_STEP_NODELIST", nodelist_text(names)},
-      {"SLURM_STEP_NUM_NODES", std::to_string(plan.hosts.size())},
+      {"SLURM_NNODES", num_nodes},
+      {"SLURM_STEP_NUM_NODES", num_nodes},
       {"SLURM_STEP_NUM_TASKS", world},
       {"SLURM_STEP_TASKS_PER_NODE", per_node},
   };

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "agent/devices/core_files.h"
 #include "tests/support/device_tree.h"
 
@@ -101,6 +103,50 @@ TEST(DeviceFilesTest, InstancesTakeTheirGpusPlace) {
   EXPECT_EQ(found.devices[2].uuid, "MIG-GPU-a/10/0");
 }
 
+// As a sandbox shows them that hides /proc and /sys.
+TEST(DeviceFilesTest, AFileInDevIsEnough) {
+  DeviceTree tree;
+  tree.write("/dev/nvidia0");
+  tree.write("/dev/nvidiactl");
+  const DeviceFiles files = read_device_files(tree.root());
+  EXPECT_EQ(files.nvidia_nodes, 1);
+  EXPECT_FALSE(files.has_dxg);
+  const FoundDevices found = combine_findings(files, NvmlAnswer{});
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.vendor, "nvidia");
+  DeviceTree windows;
+  windows.write("/dev/dxg");
+  EXPECT_TRUE(read_device_files(windows.root()).has_dxg);
+}
+
+// A container that was given one of seven.
+TEST(DeviceFilesTest, InstancesWhoseFilesMayBeUsed) {
+  DeviceTree tree;
+  tree.nvidia(0, "0000:01:00.0", "GPU-a");
+  const std::string mig = "/proc/driver/nvidia/capabilities/gpu0/mig/gi";
+  for (int instance = 0; instance < 7; ++instance) {
+    const std::string place = mig + std::to_string(instance);
+    const auto access = [](int minor) {
+      return "DeviceFileMinor: " + std::to_string(minor) + "\nDeviceFileMode: 292\n";
+    };
+    tree.write(place + "/access", access(10 + instance));
+    tree.write(place + "/ci0/access", access(20 + instance));
+  }
+  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "nobody has made the files yet";
+  tree.write("/dev/nvidia-caps/nvidia-cap1");
+  EXPECT_EQ(found_in(tree).devices.size(), 7u) << "the administrator's";
+  tree.write("/dev/nvidia-caps/nvidia-cap13");
+  tree.write("/dev/nvidia-caps/nvidia-cap23");
+  tree.write("/dev/nvidia-caps/nvidia-cap24");  // Not its GPU instance's.
+  tree.link("/dev/nvidia-caps/nvidia-cap15", "nvidia-cap15");
+  tree.write("/dev/nvidia-caps/nvidia-cap25");
+  const FoundDevices found = found_in(tree);
+  ASSERT_EQ(found.devices.size(), 1u);
+  EXPECT_EQ(found.devices[0].uuid, "MIG-GPU-a/3/0");
+  ASSERT_EQ(found.notes.size(), 1u);
+  EXPECT_EQ(found.notes[0].find("6 MIG instances may not be used here"), 0u);
+}
+
 TEST(DeviceFilesTest, AmdByTheTopology) {
   DeviceTree tree;
   const std::string nodes = "/sys/class/kfd/kfd/topology/nodes/";
@@ -111,6 +157,7 @@ TEST(DeviceFilesTest, AmdByTheTopology) {
                "cpu_cores_count 0\nsimd_count 304\nvendor_id 4098\nlocation_id " + location +
                    "\ndomain 0\ndrm_render_minor " + std::to_string(render) +
                    "\nunique_id 2102120316588785664\n");
+    tree.write(nodes + node + "/gpu_id", location + "\n");
   };
   add("10", "50688", 129);
   add("2", "49408", 128);
@@ -122,6 +169,17 @@ TEST(DeviceFilesTest, AmdByTheTopology) {
   EXPECT_EQ(found.devices[0].bdf, "0000:c1:00.0") << "node 2 before node 10";
   EXPECT_EQ(found.devices[1].bdf, "0000:c6:00.0");
   EXPECT_EQ(found.devices[0].uuid, "GPU-1d2c3b4a59680000");
+  EXPECT_TRUE(found.devices[0].users.empty());
+  const std::string processes = "/sys/class/kfd/kfd/proc/";
+  tree.write(processes + "411/vram_49408", "4096\n");
+  tree.write(processes + "411/vram_50688", "0\n");
+  tree.write(processes + "412/vram_49408", "0\n");
+  tree.write(processes + "412/queues/0/gpuid", "49408\n");
+  found = found_in(tree);
+  std::sort(found.devices[0].users.begin(), found.devices[0].users.end());
+  EXPECT_EQ(found.devices[0].users, (std::vector<int>{411, 412}));
+  EXPECT_EQ(found.devices[0].used_bytes, 4096u);
+  EXPECT_TRUE(found.devices[1].users.empty());
   std::filesystem::remove(tree.root() + "/dev/dri/renderD128");
   found = found_in(tree);
   EXPECT_EQ(found.devices.size(), 1u);

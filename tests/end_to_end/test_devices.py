@@ -136,6 +136,30 @@ def test_devices_in_use_are_named(local, tree):
     assert "accelerator 3 is in use by pid 4711 (12.0 GiB)" in done.own_text(), done
 
 
+def test_a_device_of_many_processes_is_in_use(local, tree):
+    """More than NVML is asked for at first."""
+    host = trees.eight_gpus(tree)
+    host.nvml[4:4] = [f"user {pid} {1 << 30}" for pid in range(4711, 4731)]
+    done = local.run("/bin/true", env=host.environment())
+    assert "accelerator 3 is in use by pid 4711 and 19 more (20.0 GiB)" in done.own_text(), done
+
+
+@pytest.mark.parametrize("file", ["nvidia0", "dxg"])
+def test_what_is_seen_in_dev_alone(local, tree, file):
+    """A sandbox that hides /proc and /sys; WSL."""
+    host = trees.Tree(tree)
+    host.write(f"dev/{file}")
+    host.nvml = [f"gpu {trees.A100[0][0]} {trees.UUIDS[0]} 0 0 NVIDIA A100-SXM4-40GB"]
+    done = local.run("--label", "rank", *SHOW, env=host.environment())
+    assert of_all(done, "IVY_DEVICE_UUID") == [trees.UUIDS[0]]
+
+
+def test_several_instances_for_one_worker_are_refused(local, tree):
+    done = local.run("--gpus_per_proc", "2", "/bin/true", env=trees.with_instances(tree).environment())
+    assert done.code == 122 and "IVY-P021" in done.own_text(), done
+    assert "a process use one instance only" in done.own_text(), done
+
+
 # ---- Masks -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("mask, uuids, own", [

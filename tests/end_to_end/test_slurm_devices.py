@@ -5,6 +5,7 @@ the hosts that have them.
 """
 
 import os
+import re
 
 import pytest
 
@@ -82,6 +83,36 @@ def test_gpus_for_each_task_hide_the_others(slurm, tree):
     assert done.code == 122, done
     assert "--gpus-per-task" in done.err_text and "--gpus-per-node" in done.err_text, done
     assert "--ntasks-per-node" in done.err_text, done
+
+
+def test_gpus_that_are_idle_are_said(slurm, tree):
+    """Without a number of workers there is one, for the one GPU that Slurm shows."""
+    script = slurm.launcher.file("say.sh", f"#!/bin/sh\n{SAY}\n", 0o755)
+    options = ["-N", "1", "-n", "4", "--gpus-per-task=1"]
+    done = slurm.batch(options, f"{tree}IVYRUN --label rank {script}").finish()
+    assert done.code == 0 and "--gpus-per-task leaves 1 of 4 devices visible" in done.err_text, done
+    assert done.texts_by_rank() == {0: ["0 0 0/1 on 0: 0 of 0"]}, done
+    # The shell of salloc hears less of it.
+    root = re.search("IVY_DEVICE_ROOT=(.*)", tree)[1]
+    done = slurm.run(options, "/bin/true", env={"IVY_DEVICE_ROOT": root})
+    assert done.code == 0 and "--gpus-per-task leaves 1 of 4 devices visible" in done.err_text, done
+
+
+def test_workers_that_share_what_nobody_hides(slurm, tree):
+    """Torch's scripts on fewer GPUs."""
+    job = slurm.batch(["-N", "1", "-n", "1", "--gpus-per-task=2"], f"{tree}IVYRUN --nproc_per_node 4 /bin/true")
+    done = job.finish()
+    assert done.code == 0 and "4 workers share 2 accelerators" in done.err_text, done
+    assert "--gpus-per-task leaves" not in done.err_text, done
+
+
+def test_the_mask_of_another_host_stays_there(slurm):
+    """A step of one host which is not this one."""
+    # Of those that Slurm does not set itself.
+    words = ["/bin/sh", "-c", "echo $(hostname) mask=$HIP_VISIBLE_DEVICES"]
+    for host, mask in ("node2", ""), ("node1", "3"):
+        done = slurm.run(["-w", host], "--label", "rank", *words, env={"HIP_VISIBLE_DEVICES": "3"})
+        assert done.code == 0 and done.texts_by_rank()[0] == [f"{host} mask={mask}"], done
 
 
 def test_more_workers_than_gpus(slurm, tree):

@@ -1,11 +1,15 @@
 """The same ends of an allocation where Slurm finds a step's processes by cgroup: its signals go to the step's tasks
 alone, not to the whole tree below them (test_slurm_ends.py)."""
 
+import time
+
 import pytest
 
 from slurm_jobs import Slurm, running_on
+from launching import seconds
 from test_slurm_ends import (test_ranks_are_told_and_the_job_is_put_back,  # noqa: F401
-                             test_slurms_own_signal_is_a_notice, test_what_is_cancelled_is_not_put_back)
+                             test_slurms_own_signal_is_a_notice, test_slurms_term_comes_behind_ours,
+                             test_what_is_cancelled_is_not_put_back)
 
 
 @pytest.fixture(scope="module")
@@ -18,3 +22,23 @@ def running_slurm(testbed):
 def slurm(hosts, running_slurm):
     with Slurm(hosts.as_user("ivyuser"), "cgroup") as made:
         yield made
+
+
+def test_a_notice_is_for_ranks_alone(slurm):
+    """Not for what they have started: a data loader that dies of it would be a failure."""
+    worker = slurm.launcher.file("parent.py", f"""
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: print("the rank has heard", flush=True))
+child = subprocess.Popen([sys.executable, "{slurm.launcher.script("signals.py")}"])
+while not os.path.exists("go"): time.sleep(0.05)
+child.kill()
+""")
+    job = slurm.batch(["-N", "2"], f"exec IVYRUN --preempt-signal USR1 {worker}")
+    job.wait_for("ready", count=2)
+    assert slurm.command("scancel", "--signal=USR1", str(job.number)).code == 0
+    job.wait_for("the rank has heard", count=2)
+    time.sleep(seconds(0.5))
+    slurm.launcher.file("go")
+    done = job.finish()
+    assert done.code == 75 and "got SIGUSR1" not in done.err_text, done
+    assert done.err_text.count("the rank has heard") == 2, done

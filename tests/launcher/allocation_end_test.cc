@@ -167,7 +167,9 @@ TEST(AllocationEndTest, SlurmsSignalAfterOursIsNoSecondNotice) {
       {{kLauncher, 820, kKnown, kKnown}},
       // Each host of the step says it, and so does the step's own carrier.
       {{kStep, 705, kKnown, kKnown}, {kStep, 706, kKnown, kKnown}, {kStep, 707, kKnown, kKnown}},
-      {{kLauncher, 880, kKnown, kKnown}, {kStep, 881, kKnown, kKnown}, {kStep, 882, kKnown, kKnown}},
+      {{kLauncher, 880, kKnown, kKnown},
+       {kStep, 881, kKnown, kKnown},
+       {kStep, 882, kKnown, kKnown}},
       // Twice from one side means it twice.
       {{kStep, 710, kKnown, kKnown}, {kStep, 800, kTimeIsUp, kNotice}},
       {{kLauncher, 710, kKnown, kKnown},

@@ -105,18 +105,21 @@ TEST(AllocationTest, ReadsWhatGpusWereAskedFor) {
   struct Case {
     Environment variables;
     const char* asked;
-    bool per_task;
+    const char* bound_by;
   };
   const Case cases[] = {
-      {{}, "", false},
-      {{{"SLURM_GPUS_PER_NODE", "4"}}, "--gpus-per-node 4", false},
-      {{{"SLURM_GPUS", "8"}}, "--gpus 8", false},
+      {{}, "", ""},
+      {{{"SLURM_GPUS_PER_NODE", "4"}}, "--gpus-per-node 4", ""},
+      {{{"SLURM_GPUS", "8"}}, "--gpus 8", ""},
       {{{"SLURM_GPUS_PER_TASK", "1"}, {"SLURM_TRES_PER_TASK", "gres:gpu:1"}},
        "--gpus-per-task 1",
-       true},
-      {{{"SLURM_TRES_PER_TASK", "gres/gpu:1"}}, "--tres-per-task gres/gpu:1", true},
-      {{{"SLURM_TRES_BIND", "gres/gpu:per_task:1"}}, "", true},
-      {{{"SLURM_TRES_BIND", "gres/gpu:closest"}}, "", false},
+       "--gpus-per-task"},
+      {{{"SLURM_TRES_PER_TASK", "gres/gpu:1"}}, "--tres-per-task gres/gpu:1", "--gpus-per-task"},
+      {{{"SLURM_TRES_PER_TASK", "cpu=2"}}, "", ""},
+      {{{"SLURM_TRES_BIND", "gres/gpu:per_task:1"}}, "", "--gpus-per-task"},
+      {{{"SLURM_TRES_BIND", "gres/gpu:single:1"}}, "", "--gpu-bind=single"},
+      {{{"SLURM_TRES_BIND", "gres/nic:single:1"}}, "", ""},
+      {{{"SLURM_TRES_BIND", "gres/gpu:closest"}}, "", ""},
   };
   for (const Case& c : cases) {
     Environment environment = batch_with("SLURM_GPUS_ON_NODE", "4");
@@ -124,9 +127,32 @@ TEST(AllocationTest, ReadsWhatGpusWereAskedFor) {
       set_variable(environment, variable.name, variable.value);
     const SlurmAllocation found = read(environment);
     EXPECT_EQ(found.gpus_asked, c.asked);
-    EXPECT_EQ(found.gpus_per_task, c.per_task) << c.asked;
+    EXPECT_EQ(found.gpus_bound_by, c.bound_by) << c.asked;
     EXPECT_EQ(found.gpus_here, 4);
   }
+}
+
+// The shell of salloc has no SLURM_GPUS_ON_NODE, and hosts may have more tasks or fewer.
+TEST(AllocationTest, CountsGpusOfTasks) {
+  const std::tuple<const char*, const char*, std::vector<int>> cases[] = {
+      {"SLURM_GPUS_PER_TASK", "1", {4, 4, 1}},
+      {"SLURM_GPUS_PER_TASK", "a100:2", {8, 8, 2}},
+      {"SLURM_GPUS_PER_TASK", "a100:1,h100:1", {8, 8, 2}},
+      {"SLURM_TRES_PER_TASK", "cpu=8,gres/gpu=2", {8, 8, 2}},
+      {"SLURM_TRES_PER_TASK", "gres/nic:3,gres/gpu:a100:1", {4, 4, 1}},
+      {"SLURM_GPUS_PER_NODE", "2", {}},
+  };
+  for (const auto& [name, value, expected] : cases) {
+    Environment environment = batch_with("SLURM_TASKS_PER_NODE", "4(x2),1");
+    set_variable(environment, name, value);
+    EXPECT_EQ(read(environment).gpus, expected) << name << "=" << value;
+  }
+  Environment environment = batch_with("SLURM_TASKS_PER_NODE", "4(x2),1");
+  set_variable(environment, "SLURM_GPUS_ON_NODE", "4");
+  EXPECT_EQ(read(environment).gpus_of("n03"), 4);
+  set_variable(environment, "SLURM_GPUS_PER_TASK", "1");
+  EXPECT_EQ(read(environment).gpus_of("n03"), 1);
+  EXPECT_EQ(read(batch()).gpus_of("n03"), std::nullopt);
 }
 
 TEST(AllocationTest, RefusesWhatCannotBe) {

@@ -72,6 +72,28 @@ TEST(CoreSplitTest, OnALargeMachine) {
     EXPECT_EQ(shown(split_cores(large_machine(), test.unit, test.near_nodes)), test.expected);
 }
 
+// What a control group leaves of a machine: two cores of one node, fourteen of the other.
+TEST(CoreSplitTest, NodesOfDifferentSizes) {
+  std::vector<CoreFacts> cores = plain_machine(16);
+  for (std::size_t core = 0; core < cores.size(); ++core)
+    cores[core].set_numa_node(core < 2 ? 0 : 1);
+  for (int workers = 1; workers <= 16; ++workers) {
+    const std::vector<CoreShare> shares = split_cores(
+        cores, BindChoice::kCore, std::vector<int>(static_cast<std::size_t>(workers), -1));
+    CoreList all;
+    for (const CoreShare& share : shares) {
+      EXPECT_EQ(share.sharers, 1) << workers;
+      EXPECT_GE(share.processors.size(), workers <= 8 ? 2U : 1U) << workers;
+      all = joined_cores(all, share.processors);
+    }
+    // Few workers have more of the large node than the small one could add.
+    EXPECT_EQ(all.size(), workers < 7 ? 14U : 16U) << workers;
+  }
+  EXPECT_EQ(shown(split_cores(cores, BindChoice::kCore, {1, -1, -1, 0})),
+            "2-5@1 | 6-10@1 | 11-15@1 | 0-1@0")
+      << "workers near a device count, too";
+}
+
 TEST(CoreSplitTest, WhereNothingIsKnownButProcessors) {
   using enum BindChoice;
   EXPECT_EQ(shown(split_cores(plain_machine(5), kCore, {-1, -1})), "0-1 | 2-4");

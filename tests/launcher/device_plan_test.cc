@@ -211,6 +211,19 @@ TEST(DevicePlanTest, SlurmsShareIsSaidOnceForAllHosts) {
   EXPECT_NE(warning.fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
+TEST(DevicePlanTest, AWorkerHasOneInstance) {
+  Paper paper(4, 2);
+  paper.answers[1].facts.mutable_devices(3)->set_is_mig(true);
+  paper.options.gpus_per_proc = 2;
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.id, "IVY-P021");
+  EXPECT_EQ(refusal.what, "--gpus_per_proc 2: accelerators there are MIG instances");
+  EXPECT_EQ(refusal.where, "n1");
+  paper.options.gpus_per_proc = 1;
+  paper.plan();
+  EXPECT_TRUE(paper.refusals.empty());
+}
+
 TEST(DevicePlanTest, DevicesInUseStandInThePlanLine) {
   Paper paper(2, 2);
   Accelerator& device = *paper.answers[1].facts.mutable_devices(1);

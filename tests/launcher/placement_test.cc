@@ -125,30 +125,63 @@ Planned two_hosts(int workers, std::uint32_t devices) {
   return made;
 }
 
-TEST(DeviceChecksTest, NamesGpusPerTask) {
-  Planned made = two_hosts(4, 1);
+// What is said of hosts that show so many of four devices.
+Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated,
+                const std::string& bound_by, std::vector<Diagnostic>& refusals,
+                bool oversubscribe = false) {
+  Planned made = two_hosts(workers, visible);
+  made.options.oversubscribe = oversubscribe;
   made.options.allocation->gpus_asked = "--gpus-per-task 1";
-  made.options.allocation->gpus_per_task = true;
-  std::vector<Diagnostic> refusals;
+  made.options.allocation->gpus_bound_by = bound_by;
+  made.options.allocation->gpus_here = allocated;
   check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  return made;
+}
+
+TEST(DeviceChecksTest, NamesGpusPerTask) {
+  std::vector<Diagnostic> refusals;
+  checked(4, 1, 4, "--gpus-per-task", refusals);
   ASSERT_EQ(refusals.size(), 1U);
-  EXPECT_EQ(refusals[0].what, "4 workers, but --gpus-per-task leaves 1 device visible");
+  EXPECT_EQ(refusals[0].what, "4 workers, but --gpus-per-task leaves 1 of 4 devices visible");
+  EXPECT_EQ(refusals[0].where, "n1");
+  EXPECT_EQ(refusals[0].severity, Severity::kError);
   EXPECT_NE(refusals[0].fix.find("--gpus-per-node N with --ntasks-per-node 1"), std::string::npos);
+  EXPECT_NE(refusals[0].fix.find("--nproc-per-node 1\n"), std::string::npos);
+  refusals.clear();
+  checked(4, 1, 4, "--gpu-bind=single", refusals);
+  ASSERT_EQ(refusals.size(), 1U);
+  EXPECT_NE(refusals[0].fix.find("without --gpu-bind=single"), std::string::npos);
+}
+
+// One worker for each device that is seen: three idle ones would go unnoticed.
+TEST(DeviceChecksTest, WarnsOfIdleDevices) {
+  for (const auto& [workers, oversubscribe] : {std::pair{1, false}, {4, true}}) {
+    std::vector<Diagnostic> refusals;
+    const Planned made = checked(workers, 1, 4, "--gpus-per-task", refusals, oversubscribe);
+    EXPECT_TRUE(refusals.empty());
+    ASSERT_EQ(made.plan.warnings.size(), 1U);
+    EXPECT_EQ(made.plan.warnings[0].what, "--gpus-per-task leaves 1 of 4 devices visible");
+    EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
+    EXPECT_EQ(made.plan.warnings[0].severity, Severity::kWarning);
+  }
 }
 
 TEST(DeviceChecksTest, LetsTheRestPass) {
-  for (const auto& [workers, devices, per_task] :
-       {std::tuple{4, 4U, true}, {4, 2U, false}, {1, 1U, true}, {1, 0U, false}}) {
-    Planned made = two_hosts(workers, devices);
-    made.options.allocation->gpus_per_task = per_task;
+  const std::string per_task = "--gpus-per-task";
+  for (const auto& [workers, visible, allocated, bound_by] : {std::tuple{4, 4U, 4, per_task},
+                                                              {4, 2U, 2, per_task},
+                                                              {4, 2U, 4, std::string()},
+                                                              {1, 1U, 1, per_task}}) {
     std::vector<Diagnostic> refusals;
-    check_allocated_devices(made.options, made.answers, made.plan, refusals);
-    EXPECT_TRUE(refusals.empty()) << workers << " " << devices;
+    const Planned made = checked(workers, visible, allocated, bound_by, refusals);
+    EXPECT_TRUE(refusals.empty()) << workers << " " << visible;
     EXPECT_TRUE(made.plan.warnings.empty());
   }
+  std::vector<Diagnostic> refusals;
+  checked(4, 1, {}, per_task, refusals);
+  EXPECT_TRUE(refusals.empty()) << "who knows whether any is hidden";
   Planned outside = two_hosts(4, 1);
   outside.options.allocation.reset();
-  std::vector<Diagnostic> refusals;
   check_allocated_devices(outside.options, outside.answers, outside.plan, refusals);
   EXPECT_TRUE(refusals.empty());
 }
@@ -175,9 +208,10 @@ std::string line(const Environment& environment) {
 
 TEST(SlurmVariablesTest, SayWhatIsTrueOfThisJob) {
   Planned made = two_hosts(2, 0);
-  EXPECT_EQ(line(slurm_host_variables(made.plan, made.plan.hosts[1])),
-            "NODEID=1 GTIDS=2,3 NTASKS=4 NPROCS=4 TASKS_PER_NODE=2(x2) STEP_NODELIST=n[1-2] "
-            "STEP_NUM_NODES=2 STEP_NUM_TASKS=4 STEP_TASKS_PER_NODE=2(x2) NTASKS_PER_NODE=2");
+  EXPECT_EQ(
+      line(slurm_host_variables(made.plan, made.plan.hosts[1])),
+      "NODEID=1 GTIDS=2,3 NTASKS=4 NPROCS=4 TASKS_PER_NODE=2(x2) STEP_NODELIST=n[1-2] NNODES=2 "
+      "STEP_NUM_NODES=2 STEP_NUM_TASKS=4 STEP_TASKS_PER_NODE=2(x2) NTASKS_PER_NODE=2");
   EXPECT_EQ(line(slurm_rank_variables(made.plan.hosts[1].workers[0])), "PROCID=2 LOCALID=0");
 
   made.plan.hosts[0].workers.resize(1);

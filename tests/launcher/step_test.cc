@@ -91,7 +91,7 @@ TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
     caller.push_back({name, "1"});
     EXPECT_TRUE(is_hidden_from_srun(name)) << name;
   }
-  EXPECT_TRUE(srun_environment(caller, true).empty());
+  EXPECT_TRUE(srun_environment(caller, false).empty());
   const Environment kept = {{"SLURM_JOB_ID", "7"},
                             {"SLURM_JOBID", "7"},
                             {"SLURM_CONF", "/x"},
@@ -100,13 +100,13 @@ TEST(SrunEnvironment, LosesWhatWouldBeAnOptionOfTheStep) {
                             {"SLURM_GPUS_ON_NODE", "4"},
                             {"PATH", "/bin"},
                             {"HOME", "/h"}};
-  EXPECT_EQ(srun_environment(kept, true), kept);
+  EXPECT_EQ(srun_environment(kept, false), kept);
 }
 
 TEST(SrunEnvironment, DevicesOfThisHostAreNotThoseOfOthers) {
   const Environment caller = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "0"}};
-  EXPECT_TRUE(srun_environment(caller, true).empty());
-  EXPECT_EQ(srun_environment(caller, false), caller);
+  EXPECT_TRUE(srun_environment(caller, false).empty());
+  EXPECT_EQ(srun_environment(caller, true), caller);
 }
 
 TEST(StepScript, QuotesWhatItIsGiven) {
@@ -194,6 +194,9 @@ TEST(SrunWords, WhatTheFailureSays) {
        "CANCELLED AT", "cancelled"},
       {"srun: error: Unable to contact slurm controller (connect failure)\n", "slurm controller",
        "slurmctld"},
+      {"srun: error: Unable to create step for job 9: Required node not available (down, drained "
+       "or reserved)\n",
+       "(down, drained or reserved)", "scontrol show node"},
       {"", "srun has ended (exit 1)", ""},
   };
   for (const auto& each : cases) {
@@ -208,6 +211,13 @@ TEST(SrunWords, WaitingAndNoise) {
       "srun: Job 5 step creation temporarily disabled, retrying (Requested nodes are busy)"));
   EXPECT_TRUE(is_waiting_for_resources("srun: Job 5 step creation still disabled, retrying (x)"));
   EXPECT_FALSE(is_waiting_for_resources("srun: Step created for job 5"));
+  EXPECT_NE(why_srun_waits("srun: Job 5 step creation temporarily disabled, retrying (Requested "
+                           "nodes are busy)")
+                .find("--overlap"),
+            std::string::npos);
+  EXPECT_EQ(why_srun_waits("srun: Job 5 step creation temporarily disabled, retrying (Job prolog "
+                           "is still running)"),
+            "");
   EXPECT_TRUE(is_srun_noise("srun: cluster configuration lacks support for cpu binding"));
 }
 
