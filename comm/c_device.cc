@@ -91,9 +91,9 @@ extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* ca
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     if (device < 0) {
-      const ivy::Result<const nccl::Driver*> driver = nccl::Driver::load();
-      // Where there is none, all ranks hear of it when they meet.
-      device = driver.ok() ? (*driver)->current_device() : 0;
+      // Where none is in use this thread has chosen no device.
+      const nccl::Driver* const driver = nccl::Driver::in_use();
+      device = driver != nullptr ? driver->current_device() : 0;
     }
     return finish(comm, call, comm->communicator->prepare_device(device, options_of(call)));
   });

@@ -184,6 +184,7 @@ Outcome Communicator::finish_messages() {
 
 Communicator::~Communicator() {
   if (queue_.is_busy()) abort("the communicator was ended while operations ran");
+  static_cast<void>(end_device());  // Its watcher uses what goes next.
   if (mesh_ != nullptr && job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
   // Its thread may be about to break this communicator, and asks for messages_ meanwhile.
   std::unique_ptr<PointToPoint> messages;
@@ -231,7 +232,10 @@ Called Communicator::run_any(const OperationShape& shape, const CallOptions& opt
 
 template <class Body>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
-  if (is_broken_.load(std::memory_order_relaxed)) return broken(*failure());
+  if (is_broken_.load(std::memory_order_relaxed)) {
+    device_->is_told = true;
+    return broken(*failure());
+  }
   // Another rank of this host knows more: what it found ends this operation before it begins.
   if (local_ != nullptr && local_->is_broken()) {
     if (const std::optional<Failure> found = local_->failure()) return broken(*found);
@@ -296,6 +300,9 @@ Outcome Communicator::broken(const Failure& found) {
 }
 
 Outcome Communicator::part() {
+  if (!queue_.is_busy()) {
+    if (const Outcome ended = end_device(); ended.code != 0) return ended;
+  }
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   const Outcome sent = finish_messages();
   if (sent.code != 0) return sent;
@@ -311,6 +318,9 @@ Outcome Communicator::part() {
 }
 
 Outcome Communicator::leave() {
+  if (!queue_.is_busy()) {
+    if (const Outcome ended = end_device(); ended.code != 0) return ended;
+  }
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   const Outcome sent = finish_messages();
   if (sent.code != 0) return sent;
@@ -690,7 +700,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
   const bool is_member = place != ranks.end();
   // The group's first rank stands for it: all colours of a split differ.
   std::unique_ptr<nccl::DeviceCommunicator> device =
-      IVY_TRY(split_device(is_member ? ranks.front() : -1, self));
+      IVY_TRY(split_device(is_member ? ranks.front() : -1, self, name));
   if (!is_member) return std::unique_ptr<Communicator>();
   LocalPart part = make_local_part(job_, name, seats, self, std::move(segment));
   auto child = std::make_unique<Communicator>(

@@ -130,12 +130,13 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
 
-  // Before its end: where the last operation was one that this rank could leave before the others
-  // came (a broadcast, say), waits until they have, and fails where theirs was another.
+  // Before its end: waits for what was left on the device's streams; and where the last operation
+  // was one that this rank could leave before the others came (a broadcast, say), until they have,
+  // and fails where theirs was another.
   Outcome part();
   // The same of a group, of which any rank may end its seat at any time: compares the last
-  // operation with those who have called theirs, and waits for nobody. So whoever ends its seat
-  // last is told.
+  // operation with those who have called theirs, and waits for no other rank. So whoever ends its
+  // seat last is told.
   Outcome leave();
 
   // Breaks it here and on every other rank, unless it is broken already.
@@ -186,7 +187,9 @@ class Communicator {
   nccl::DeviceCommunicator& device_communicator();
   Result<nccl::Stream> stream_behind(nccl::Stream stream, int device);
   Result<std::unique_ptr<nccl::DeviceCommunicator>> split_device(std::int32_t color,
-                                                                 std::int32_t key);
+                                                                 std::int32_t key,
+                                                                 const std::string& name);
+  Outcome end_device();
   void adopt_device(std::unique_ptr<nccl::DeviceCommunicator> device);
 
   Job& job_;

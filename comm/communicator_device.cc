@@ -72,6 +72,7 @@ nccl::DeviceCommunicatorOptions Communicator::device_options() {
   options.store = size() > 1 ? job_.store() : nullptr;
   for (const Seat& seat : seats_) {
     options.rank_names.push_back(name_of_rank(seat.world_rank, seat.host_name, seat.pid));
+    options.world_ranks.push_back(seat.world_rank);
     options.spans_hosts = options.spans_hosts || seat.host_name != seats_.front().host_name;
   }
   options.rank = rank_;
@@ -104,7 +105,22 @@ void Communicator::break_device() {
   if (text.find(*taint) == std::string::npos) set_text(*failure_, text + "; " + *taint);
 }
 
+// Before the end of this seat: what was enqueued is done, or the failure that nobody was told of.
+Outcome Communicator::end_device() {
+  nccl::DeviceCommunicator* device = nullptr;
+  {
+    const std::lock_guard lock(device_->mutex);
+    device = device_->nccl.get();
+  }
+  if (device == nullptr) return {};
+  if (const std::optional<Failure> failure = device->end()) return Outcome(*failure);
+  const bool is_news = device->has_lost() && !device_->is_told.exchange(true);
+  const std::optional<Failure> found = is_news ? failure() : std::nullopt;
+  return found && found->kind != FailureKind::kAborted ? Outcome(*found) : Outcome();
+}
+
 bool Communicator::fail_on_device(Failure failure, const OperationCall& call) {
+  device_->is_told = true;
   if (failure.sequence == 0) failure.sequence = call.sequence;
   if (failure.operation[0] == '\0') {
     set_operation(failure, comm_status::name_of(call.shape.operation));
@@ -122,6 +138,7 @@ Result<nccl::Stream> Communicator::stream_behind(nccl::Stream stream, int device
   IVY_CHECK(current.result());
   const std::lock_guard lock(device_->mutex);
   if (device_->stream == nullptr) device_->stream = IVY_TRY(driver->make_stream());
+  device_->stream_device = device;
   const nccl::Event event = IVY_TRY(driver->make_event());
   Result<void> ordered = driver->record(event, stream);
   if (ordered.ok()) ordered = driver->wait(device_->stream, event);
@@ -188,8 +205,8 @@ Called Communicator::prepare_device(int device, const CallOptions& options) {
 
 // Collective over this communicator: where it has NCCL, its groups get theirs from it. `color` < 0:
 // this rank is in no group.
-Result<std::unique_ptr<nccl::DeviceCommunicator>> Communicator::split_device(std::int32_t color,
-                                                                             std::int32_t key) {
+Result<std::unique_ptr<nccl::DeviceCommunicator>> Communicator::split_device(
+    std::int32_t color, std::int32_t key, const std::string& name) {
   std::unique_ptr<nccl::DeviceCommunicator> child;
   {
     const std::lock_guard lock(device_->mutex);
@@ -200,8 +217,8 @@ Result<std::unique_ptr<nccl::DeviceCommunicator>> Communicator::split_device(std
   shape.place = Place::kDevice;
   const Called called = run_any(shape, {}, [&](const OperationCall& call) {
     if (!meet(call)) return false;
-    const std::optional<Failure> failure =
-        device_communicator().split(std::max(color, nccl::kNoColor), key, call.deadline, child);
+    const std::optional<Failure> failure = device_communicator().split(
+        std::max(color, nccl::kNoColor), key, name, call.deadline, child);
     return !failure || fail_on_device(*failure, call);
   });
   if (called.outcome.code == 0) return child;

@@ -3,11 +3,13 @@
 // Thread: any; the mutex guards what is named under it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "comm/nccl/apart.h"
 #include "comm/nccl/communicator.h"
 #include "comm/transports/alarm.h"
 
@@ -17,7 +19,10 @@ struct DeviceSide {
   DeviceSide() = default;
   ~DeviceSide() {
     nccl.reset();
-    if (stream != nullptr && !nccl::is_tainted()) nccl::Driver::in_use()->free_stream(stream);
+    if (stream == nullptr || nccl::is_tainted()) return;
+    const nccl::Driver* const driver = nccl::Driver::in_use();
+    const nccl::Driver::Current current(*driver, stream_device);
+    driver->free_stream(stream);
   }
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
@@ -27,8 +32,12 @@ struct DeviceSide {
 
   std::optional<std::chrono::steady_clock::time_point> left_at;  // First seen; also its mutex's.
 
+  // Has a call returned why this is broken?
+  std::atomic<bool> is_told{false};
+
   std::mutex mutex;
   nccl::Stream stream = nullptr;  // For asynchronous operations.
+  int stream_device = 0;
   // Made and used in the communicator's turn; the pointer is read under `mutex` elsewhere.
   std::unique_ptr<nccl::DeviceCommunicator> nccl;
 };

@@ -491,6 +491,11 @@ void Job::report(const Failure& failure, const std::string& communicator) {
     case FailureKind::kTransport:
       report.kind = control::ReportKind::kTransportLost;
       break;
+    case FailureKind::kOther:
+      // What all ranks are refused, each hears from rank 0's word in the store.
+      if (failure.code == IVY_FAILED_PRECONDITION) return;
+      report.kind = control::ReportKind::kInternal;
+      break;
     default:
       return;  // The supervisor knows of deaths before we do.
   }

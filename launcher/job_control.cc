@@ -247,11 +247,11 @@ JobEvidence::Handlers Job::evidence_handlers() {
   handlers.watchdog_abort = [this] {
     WatchdogAbort answer = WatchdogAbort::kNo;
     for (const WorkerRecord& worker : workers_) {
-      if (!worker.ended || worker.end.status.signal != SIGABRT) continue;
+      if (!worker.ended || worker.end.status.success()) continue;
       WorkerEnd end = worker.end;
       end.stderr_tail = output_->stderr_tail(end.rank);
       if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
-      if (worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
+      if (was_abort(end.status) && worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
     }
     return answer;
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <span>
 #include <string_view>
 
 namespace ivy {
@@ -26,6 +27,18 @@ constexpr std::array<std::string_view, 6> kWatchdogTexts = {
     "To avoid data inconsistency, we are taking the entire process down",
     "To avoid data inconsistency, we are tearing down the process",
     "Some NCCL operations have failed or timed out"};
+
+// What JAX's client of its coordination service says before it ends the process, by an abort or,
+// depending on how it was built, by exit code 1. The second is that of older versions.
+constexpr std::array<std::string_view, 2> kCoordinationTexts = {
+    "the JAX distributed service detected fatal errors",
+    "the coordinator detected missing heartbeats"};
+
+bool says_one_of(const WorkerEnd& end, std::span<const std::string_view> texts) {
+  return std::any_of(texts.begin(), texts.end(), [&end](std::string_view text) {
+    return end.stderr_tail.find(text) != std::string::npos;
+  });
+}
 
 Weight weight(const WorkerEnd& end) {
   if (end.out_of_memory) return Weight::kOutOfMemory;
@@ -170,11 +183,14 @@ std::string copy_traceback(std::string_view tail, std::size_t at, std::string_vi
 
 }  // namespace
 
+// A shell between us and the program passes the signal on as a code.
+bool was_abort(const ExitStatus& status) { return status.shell_code() == 128 + SIGABRT; }
+
 bool was_aborted_by_watchdog(const WorkerEnd& end) {
-  if (end.status.signal != SIGABRT) return false;
-  return std::any_of(kWatchdogTexts.begin(), kWatchdogTexts.end(), [&end](std::string_view text) {
-    return end.stderr_tail.find(text) != std::string::npos;
-  });
+  const bool is_abort = was_abort(end.status);
+  if (is_abort && says_one_of(end, kWatchdogTexts)) return true;
+  const bool may_be_jax = is_abort || (end.status.signal == 0 && end.status.code == 1);
+  return may_be_jax && says_one_of(end, kCoordinationTexts);
 }
 
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end) {

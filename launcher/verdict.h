@@ -60,13 +60,15 @@ struct Outcome {
 };
 
 // A signal or an out-of-memory kill beats an exit code within the clocks' error; an exit after the
-// stop order is a victim's; a collective library's watchdog abort (SIGABRT with its text in the
-// tail) is a symptom and loses to any other cause.
+// stop order is a victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134,
+// with its text in the tail) is a symptom and loses to any other cause.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
 // A collective library's watchdog ended it, by its words: a symptom of what another rank did or
 // left.
 bool was_aborted_by_watchdog(const WorkerEnd& end);
+// By SIGABRT, or by a shell that says so: its words may still be on their way.
+bool was_abort(const ExitStatus& status);
 
 // The last Python traceback in a standard error tail, without a decorator's help; empty if none.
 std::string last_traceback(const std::string& stderr_tail);

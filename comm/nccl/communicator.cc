@@ -29,10 +29,10 @@ constexpr milliseconds kAskNccl{1};
 
 // An error of NCCL is a hint: for so long the alarm is asked who died.
 constexpr milliseconds kVerdictTime{200};
+// Of NCCL's own words; a failure's text has 512 bytes.
+constexpr std::size_t kWordsMax = 160;
 // An abort waits so long for a call that puts something on a stream; those do not block.
 constexpr milliseconds kCallPatience{50};
-
-std::atomic<bool> tainted{false};
 
 class Pause {
  public:
@@ -61,20 +61,13 @@ bool shows_times() {
 
 }  // namespace
 
-bool is_tainted() { return tainted.load(); }
-
 DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
     : options_(std::move(options)), driver_(Driver::in_use()) {}
 
 DeviceCommunicator::~DeviceCommunicator() {
-  {
-    const std::lock_guard lock(pending_mutex_);
-    is_ending_ = true;
-    has_news_.notify_all();
-  }
-  if (watcher_.joinable()) watcher_.join();
-  if (handle_ != nullptr && (is_broken_ || !finalize())) break_with();
-  if (driver_ == nullptr || tainted) return;
+  static_cast<void>(end());
+  if (driver_ == nullptr || device_ < 0 || is_tainted()) return;
+  const Driver::Current current(*driver_, device_);
   for (const Pending& pending : pending_) driver_->free_event(pending.event);
   for (const Event event : free_events_) driver_->free_event(event);
 }
@@ -92,6 +85,14 @@ Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what)
   Failure failure = make_failure(FailureKind::kTransport, text);
   set_host(failure, options_.host);
   return failure;
+}
+
+// What NCCL warned of last.
+std::string DeviceCommunicator::last_words(Handle handle) const {
+  std::string words = own_nccl_warning();
+  const char* const last = library_->functions().get_last_error(handle);
+  if (words.empty() && last != nullptr) words = last;
+  return words.empty() ? "" : "; NCCL says: " + words.substr(0, kWordsMax);
 }
 
 Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::string& why) const {
@@ -146,7 +147,8 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
       if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
         return timeout_failure(what, "no end after " + seconds_text(now - deadline.since()) +
-                                         "; NCCL_DEBUG=INFO tells how far it came");
+                                         "; NCCL_DEBUG=INFO tells how far it came" +
+                                         last_words(handle));
       }
     }
     pause.rest(kLongestSleep);
@@ -206,30 +208,66 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   options.key = options_.key;
   options.store = options_.store;
   options.rank_names = options_.rank_names;
+  options.world_ranks = options_.world_ranks;
   options.spans_hosts = options_.spans_hosts;
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
   deadline.since();
   options.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
-  options.make_id = [this]() -> Result<UniqueId> {
-    UniqueId id = {};
-    const Status status = library_->functions().get_unique_id(&id);
-    if (status != kSuccess) return Error{Code::kInternal, library_->name_of_error(status)};
-    return id;
-  };
+  options.make_id = [this, &deadline](UniqueId& id) { return make_id(deadline, id); };
   return options;
+}
+
+// A call that may never return. `call` and `late` own what they touch.
+std::optional<Failure> DeviceCommunicator::call(const std::string& what, Deadline& deadline,
+                                                std::function<void()> call,
+                                                std::function<void()> late) {
+  ApartCall apart;
+  apart.call = std::move(call);
+  apart.late = std::move(late);
+  apart.what = "NCCL of communicator " + options_.name + ": " + what;
+  deadline.since();
+  apart.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
+  apart.trouble = [this] { return look_for_trouble(false); };
+  return call_apart(std::move(apart));
+}
+
+std::optional<Failure> DeviceCommunicator::find_facts(int device, Deadline& deadline,
+                                                      RankFacts& facts) {
+  const auto found = std::make_shared<RankFacts>();
+  const std::int32_t rank = options_.world_ranks[static_cast<std::size_t>(options_.rank)];
+  std::optional<Failure> failure =
+      call("loading the driver and NCCL", deadline,
+           [found, rank, host = options_.host, device] { *found = own_facts(rank, host, device); });
+  if (!failure) facts = *found;
+  return failure;
+}
+
+std::optional<Failure> DeviceCommunicator::make_id(Deadline& deadline, UniqueId& id) {
+  const auto making = std::make_shared<Making>();
+  making->ids.resize(1);
+  std::optional<Failure> failure =
+      call("making the unique id", deadline, [making, library = library_] {
+        making->status = library->functions().get_unique_id(making->ids.data());
+      });
+  if (failure) return failure;
+  id = making->ids[0];
+  if (making->status == kSuccess) return std::nullopt;
+  return make_failure(FailureKind::kOther,
+                      "NCCL of communicator " + options_.name +
+                          ": make the unique id: " + library_->name_of_error(making->status));
 }
 
 std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadline) {
   if (device_ >= 0) return std::nullopt;
-  if (is_tainted()) {
-    return make_failure(FailureKind::kOther,
-                        "an abort of NCCL has never returned in this process: end it");
+  if (const std::optional<std::string> why = taint()) {
+    return make_failure(FailureKind::kOther, *why);
   }
   const auto began = steady_clock::now();
   ReadyOptions options = ready_options(deadline);
-  say_begun(options);
-  const RankFacts facts = own_facts(options_.rank, options_.host, device);
+  say_phase(options, Phase::kBegun);
+  RankFacts facts;
+  if (std::optional<Failure> failure = find_facts(device, deadline, facts)) return failure;
   const auto known = steady_clock::now();
   if (facts.trouble.empty()) {
     library_ = *Library::load();
@@ -242,19 +280,14 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   if (ready.is_shared) {
     is_shared_ = true;
   } else {
-    const Driver::Current current(*driver_, device);
-    if (!current.result().ok()) {
-      return make_failure(FailureKind::kOther, current.result().error().message);
-    }
-    if (std::optional<Failure> failure = connect(ready.ids, deadline)) {
+    say_phase(options, Phase::kInit);
+    if (std::optional<Failure> failure = connect(ready.ids, device, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
-        const std::string warning = own_nccl_warning();
-        set_text(*failure, failure->text + who_is_not_done(options) +
-                               (warning.empty() ? "" : "; NCCL says: " + warning));
+        set_text(*failure, failure->text + who_is_not_done(options));
       }
       return failure;
     }
-    say_done(options);
+    say_phase(options, Phase::kDone);
   }
   device_ = device;
   if (shows_times()) show_times(began, known, met);
@@ -273,47 +306,77 @@ void DeviceCommunicator::show_times(steady_clock::time_point began, steady_clock
   std::fputs(line.c_str(), stderr);
 }
 
-std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids,
-                                                   Deadline& deadline) {
-  const Functions& nccl = library_->functions();
-  const auto size = static_cast<int>(options_.rank_names.size());
-  Config config;
-  if (library_->version() >= kNamedFrom) config.set_name(options_.name.c_str());
-  Handle made = nullptr;
-  Status status = kSuccess;
-  if (ids.size() > 1) {
-    std::vector<UniqueId> all = ids;
-    status = nccl.init_rank_scalable(&made, size, options_.rank, static_cast<int>(all.size()),
-                                     all.data(), &config);
-  } else {
-    status = nccl.init_rank_config(&made, size, ids.at(0), options_.rank, &config);
-  }
-  {
-    const std::lock_guard lock(handle_mutex_);
-    handle_ = made;
-  }
-  if (status != kSuccess && status != kInProgress) return nccl_failure(status, "init");
-  return await_nccl(made, deadline, "init");
+std::shared_ptr<DeviceCommunicator::Making> DeviceCommunicator::begin_making(
+    const std::string& name) {
+  auto making = std::make_shared<Making>();
+  making->name = name;
+  if (library_->version() >= kNamedFrom) making->config.set_name(making->name.c_str());
+  const std::lock_guard lock(handle_mutex_);
+  makings_.push_back(making);
+  return making;
 }
 
-std::optional<Failure> DeviceCommunicator::split(int color, int key, Deadline& deadline,
+std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
+                                                   Deadline& deadline) {
+  chosen_ = device;
+  const std::shared_ptr<Making> making = begin_making(options_.name);
+  making->ids = ids;
+  const auto size = static_cast<int>(options_.rank_names.size());
+  const auto current = std::make_shared<Result<void>>();
+  const auto init = [making, current, nccl = &library_->functions(), driver = driver_, device, size,
+                     rank = options_.rank] {
+    const Driver::Current chosen(*driver, device);
+    *current = chosen.result();
+    if (!current->ok()) return;
+    Making& out = *making;
+    out.status =
+        out.ids.size() > 1
+            ? nccl->init_rank_scalable(&out.handle, size, rank, static_cast<int>(out.ids.size()),
+                                       out.ids.data(), &out.config)
+            : nccl->init_rank_config(&out.handle, size, out.ids.at(0), rank, &out.config);
+  };
+  // Nobody else knows of a handle that comes too late.
+  const auto late = [making, abort = library_->functions().abort] {
+    if (making->handle != nullptr) abort(making->handle);
+  };
+  if (std::optional<Failure> failure = call("init", deadline, init, late)) return failure;
+  if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
+  {
+    const std::lock_guard lock(handle_mutex_);
+    handle_ = making->handle;
+  }
+  if (making->status != kSuccess && making->status != kInProgress) {
+    return nccl_failure(making->status, "init");
+  }
+  return await_nccl(handle_, deadline, "init");
+}
+
+std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::string& name,
+                                                 Deadline& deadline,
                                                  std::unique_ptr<DeviceCommunicator>& child) {
   child = nullptr;
   const Functions& nccl = library_->functions();
   if (nccl.split == nullptr) return std::nullopt;
   const Driver::Current current(*driver_, device_);
-  Config config;
-  Handle made = nullptr;
-  const Status status = nccl.split(handle_, color, key, &made, &config);
+  const std::shared_ptr<Making> making = begin_making(name);
+  const Status status = nccl.split(handle_, color, key, &making->handle, &making->config);
   if (status != kSuccess && status != kInProgress) return nccl_failure(status, "split");
   // The child's handle is there once the parent is idle again.
   if (std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) return failure;
-  if (color == kNoColor || made == nullptr) return std::nullopt;
+  {
+    const std::lock_guard lock(handle_mutex_);
+    makings_.pop_back();  // NCCL has written all that it writes.
+  }
+  if (color == kNoColor || making->handle == nullptr) return std::nullopt;
   child = std::make_unique<DeviceCommunicator>(options_);
   child->library_ = library_;
   child->driver_ = driver_;
-  child->handle_ = made;
-  if (std::optional<Failure> failure = child->await_nccl(made, deadline, "split")) return failure;
+  child->chosen_ = device_.load();
+  child->makings_.push_back(making);
+  child->handle_ = making->handle;
+  if (std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
+    return failure;
+  }
   child->device_ = device_.load();
   return std::nullopt;
 }
@@ -395,6 +458,7 @@ std::optional<Failure> DeviceCommunicator::look_at(const Pending& pending) {
 
 // Looks at the oldest only: operations of a communicator end in the order of their calls.
 void DeviceCommunicator::run_watcher() {
+  const Driver::Current current(*driver_, device_);
   std::unique_lock lock(pending_mutex_);
   microseconds sleep = kAskNccl;
   while (true) {
@@ -411,12 +475,16 @@ void DeviceCommunicator::run_watcher() {
     }
     if (failure) {
       options_.found(*failure);
+      lock.lock();
+      has_found_ = true;
+      has_less_.notify_all();
       return;
     }
     lock.lock();
     if (*is_done) {
       free_events_.push_back(pending_.front().event);
       pending_.pop_front();
+      has_less_.notify_all();
       sleep = kAskNccl;
     } else {
       has_news_.wait_for(lock, sleep, [this] { return is_ending_; });
@@ -426,6 +494,33 @@ void DeviceCommunicator::run_watcher() {
 }
 
 // ---- Ending -------------------------------------------------------------------------------------
+
+std::optional<Failure> DeviceCommunicator::end() {
+  {
+    std::unique_lock lock(pending_mutex_);
+    // Each has a deadline, and the watcher looks for everything that may be in its way.
+    has_less_.wait(lock, [this] { return pending_.empty() || has_found_; });
+    is_ending_ = true;
+    has_news_.notify_all();
+  }
+  if (watcher_.joinable()) watcher_.join();
+  if (handle_ == nullptr) return std::nullopt;
+  if (is_broken_ || device_ < 0) {
+    break_with();
+    return std::nullopt;
+  }
+  if (finalize()) return std::nullopt;
+  const std::optional<std::string> why = break_with();
+  return timeout_failure("finalize", "not done " + seconds_text(kFinalizePatience) +
+                                         " after this rank's last operation, so it was aborted; "
+                                         "what other ranks still had to do may be lost" +
+                                         (why ? "; " + *why : ""));
+}
+
+bool DeviceCommunicator::has_lost() {
+  const std::lock_guard lock(pending_mutex_);
+  return !pending_.empty();
+}
 
 bool DeviceCommunicator::finalize() {
   const Driver::Current current(*driver_, device_);
@@ -450,17 +545,18 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   is_broken_ = true;
   const std::unique_lock calls(calls_, kCallPatience);
   const std::lock_guard lock(handle_mutex_);
-  if (handle_ == nullptr) return taint_;
+  if (handle_ == nullptr) return taint();
   struct Attempt {
     std::mutex mutex;
     std::condition_variable has_returned;
     bool is_done = false;
   };
   const auto attempt = std::make_shared<Attempt>();
+  // NCCL's threads, which write to `makings`, are joined by the abort, or never.
   std::thread aborting =
       background_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
-                         driver = driver_, device = device_.load()] {
-        const Driver::Current current(*driver, std::max(0, device));
+                         driver = driver_, device = chosen_.load(), makings = makings_] {
+        const Driver::Current current(*driver, device);
         abort(handle);
         const std::lock_guard done(attempt->mutex);
         attempt->is_done = true;
@@ -470,11 +566,10 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   handle_ = nullptr;
   std::unique_lock waiting(attempt->mutex);
   if (!attempt->has_returned.wait_for(waiting, kAbortPatience, [&] { return attempt->is_done; })) {
-    tainted = true;
-    taint_ = "ncclCommAbort did not return within " + std::to_string(kAbortPatience.count()) +
-             " s: end this process";
+    set_tainted("ncclCommAbort did not return within " + std::to_string(kAbortPatience.count()) +
+                " s: end this process");
   }
-  return taint_;
+  return taint();
 }
 
 }  // namespace ivy::comm::nccl

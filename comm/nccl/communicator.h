@@ -4,9 +4,9 @@
 //
 // Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig without
 // blocking, polled. A communicator that was split from one which had NCCL already gets it by
-// ncclCommSplit. Ending: Finalize, polled, Destroy; where anything failed, ncclCommAbort on a
-// thread of its own, because NCCL may never return from it: after kAbortPatience the process is
-// tainted.
+// ncclCommSplit. Calls that may block are made on threads of their own (apart.h). Ending: what was
+// enqueued, then Finalize, polled, Destroy; where anything failed, ncclCommAbort on a thread of its
+// own too: after kAbortPatience the process is tainted.
 //
 // Thread: one at a time (the communicator's lock), but break_with(): any. Lifetime: ends before
 // what its callbacks refer to.
@@ -27,6 +27,7 @@
 
 #include "comm/failure.h"
 #include "comm/nccl/abi.h"
+#include "comm/nccl/apart.h"
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
@@ -45,7 +46,8 @@ struct DeviceCommunicatorOptions {
   std::string key;                      // Prefix of its keys in the store.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
-  bool spans_hosts = false;             // Pretended ones count.
+  std::vector<std::int32_t> world_ranks;
+  bool spans_hosts = false;  // Pretended ones count.
   std::int32_t rank = 0;
   std::string host;
   std::chrono::nanoseconds timeout{0};  // Of what is enqueued.
@@ -77,8 +79,9 @@ class DeviceCommunicator {
   std::optional<Failure> await_stream(Stream stream, Deadline& deadline);
 
   // Collective over the ranks of this communicator, which has to be prepared. `child` is null on
-  // ranks with kNoColor, and where NCCL cannot split: then the group makes its own.
-  std::optional<Failure> split(int color, int key, Deadline& deadline,
+  // ranks with kNoColor, and where NCCL cannot split: then the group makes its own. `name`: the
+  // child's.
+  std::optional<Failure> split(int color, int key, const std::string& name, Deadline& deadline,
                                std::unique_ptr<DeviceCommunicator>& child);
   // Of a child, before its first use.
   void join(DeviceCommunicatorOptions options);
@@ -87,6 +90,13 @@ class DeviceCommunicator {
   // latest after kAbortPatience. The text: the process is tainted, its device does not come back.
   std::optional<std::string> break_with();
 
+  // Waits until what was enqueued is done, each as long as it may take, then ends NCCL's part. No
+  // operation may be under way. A failure: NCCL had to be aborted. What was found while it waited
+  // is told by `found` as ever. Later calls do nothing.
+  std::optional<Failure> end();
+  // Was something enqueued of which it is not known that it was done?
+  bool has_lost();
+
  private:
   struct Pending {
     Event event = nullptr;
@@ -94,16 +104,31 @@ class DeviceCommunicator {
     std::string what;
     std::chrono::steady_clock::time_point deadline;
   };
+  // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
+  // threads of its own: kept alive by whoever may still let them run.
+  struct Making {
+    Handle handle = nullptr;
+    std::string name;
+    Config config;
+    std::vector<UniqueId> ids;
+    Status status = kSuccess;
+  };
+  std::shared_ptr<Making> begin_making(const std::string& name);
+  std::optional<Failure> find_facts(int device, Deadline& deadline, RankFacts& facts);
+  std::optional<Failure> make_id(Deadline& deadline, UniqueId& id);
+  std::optional<Failure> call(const std::string& what, Deadline& deadline,
+                              std::function<void()> call, std::function<void()> late = {});
   ReadyOptions ready_options(Deadline& deadline);
   void show_times(std::chrono::steady_clock::time_point began,
                   std::chrono::steady_clock::time_point known,
                   std::chrono::steady_clock::time_point met) const;
-  std::optional<Failure> connect(const std::vector<UniqueId>& ids, Deadline& deadline);
+  std::optional<Failure> connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
   std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline, const std::string& what);
   Failure nccl_failure(Status status, const std::string& what) const;
+  std::string last_words(Handle handle) const;
   Failure explained(const Failure& failure);
   Failure timeout_failure(const std::string& what, const std::string& why) const;
   void watch(Pending pending);
@@ -115,24 +140,25 @@ class DeviceCommunicator {
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  std::atomic<int> device_{-1};
+  std::atomic<int> device_{-1};  // Where all is made.
+  std::atomic<int> chosen_{-1};  // From when a handle may be there.
   bool is_shared_ = false;
 
   std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
   std::mutex handle_mutex_;              // Held while the handle is asked or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
-  std::optional<std::string> taint_;  // Guarded by handle_mutex_.
+  // Its own, and those of splits under way. Guarded by handle_mutex_.
+  std::vector<std::shared_ptr<Making>> makings_;
 
   std::mutex pending_mutex_;
   std::condition_variable has_news_;
+  std::condition_variable has_less_;
   std::deque<Pending> pending_;     // Guarded by pending_mutex_.
   std::vector<Event> free_events_;  // Guarded by pending_mutex_.
   bool is_ending_ = false;          // Guarded by pending_mutex_.
+  bool has_found_ = false;  // The watcher has, and looks no more. Guarded by pending_mutex_.
   std::thread watcher_;
 };
-
-// Has an abort not returned in this process?
-bool is_tainted();
 
 }  // namespace ivy::comm::nccl

@@ -128,6 +128,12 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();
+  // It overrides what we ask for.
+  const auto blocking = facts.variables.find("NCCL_COMM_BLOCKING");
+  if (blocking != facts.variables.end() && std::strtol(blocking->second.c_str(), nullptr, 0) == 1) {
+    facts.trouble = "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end";
+    facts.trouble_fix = "unset it";
+  }
   return facts;
 }
 

@@ -29,6 +29,11 @@ std::string name_of(const RankFacts& rank) {
          std::to_string(rank.pid) + ")";
 }
 
+// 13010 -> "13.1"
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 Finding finding_about(const RankFacts& rank, const std::string& text, const std::string& fix) {
@@ -86,6 +91,20 @@ void find_version_skew(const Ranks& ranks, std::vector<Finding>& found) {
     }
     found.push_back(finding_about(
         rank, text, "install one version on all hosts, or set IVY_NCCL_LIB to the same one"));
+  }
+}
+
+// NCCL takes this; kernels or features that only the newer one has may not.
+void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
+  const auto version_of = [](const RankFacts& rank) { return rank.driver_version; };
+  const int usual = most_frequent(ranks, version_of);
+  for (const RankFacts& rank : ranks) {
+    if (rank.driver_version == usual) continue;
+    found.push_back(finding_about(rank,
+                                  "has a driver for CUDA " + cuda_text(rank.driver_version) +
+                                      ", others have one for " + cuda_text(usual),
+                                  "install one driver on all hosts"));
+    found.back().kind = Finding::Kind::kWarning;
   }
 }
 
@@ -320,6 +339,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   // The rest would only say the same in other words.
   if (found.empty()) {
     find_version_skew(ranks, found);
+    find_driver_skew(ranks, found);
     find_shared_devices(ranks, found);
     find_limits(ranks, found);
     find_known_bad(ranks, found);

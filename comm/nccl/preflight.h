@@ -21,7 +21,7 @@ struct Interface {
 };
 
 struct RankFacts {
-  std::int32_t rank = 0;  // In the communicator.
+  std::int32_t rank = 0;  // In the world.
   std::string host;       // Its name, in messages.
   std::int32_t pid = 0;
   std::string machine;  // Boot id: equal where devices and /dev/shm are shared.
@@ -51,7 +51,7 @@ struct Finding {
   // Worst first. Devices that ranks share on purpose: NCCL is not used, everything else is well.
   enum class Kind : std::uint8_t { kError, kSharedDevice, kWarning };
   Kind kind = Kind::kError;
-  std::int32_t rank = -1;  // Whom it is about.
+  std::int32_t rank = -1;  // Whom it is about, in the world.
   std::string text;        // "rank 3 (node2, pid 77): no driver ..."
   std::string fix;
 };

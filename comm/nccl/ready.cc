@@ -62,23 +62,35 @@ bool has_said(const ReadyOptions& options, const std::string& name, std::int32_t
   return is_there.ok() && *is_there;
 }
 
-// "rank 3 (node2, pid 77), which loads driver and NCCL, and 2 more"; `first`: the first of them.
+// How far a rank is that has not come to `missing`.
+std::string progress(const ReadyOptions& options, std::string_view missing, std::int32_t rank) {
+  if (missing == "facts") {
+    return has_said(options, "begun", rank) ? " (it loads the driver and NCCL)"
+                                            : " (it has not begun)";
+  }
+  if (missing == "done") {
+    return has_said(options, "init", rank) ? " (it is in NCCL's init)"
+                                           : " (it has not begun its init)";
+  }
+  return "";
+}
+
+// "rank 3 (node2, pid 77) (it has not begun), ... and 2 more"; `first`: the first one's world rank.
 std::string names_without(const ReadyOptions& options, const std::string& name,
                           std::int32_t& first) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
   std::string names;
   int more = 0;
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
+    const auto index = static_cast<std::size_t>(rank);
     if (rank == options.rank || has_said(options, name, rank)) continue;
-    if (first < 0) first = rank;
+    if (first < 0) first = options.world_ranks[index];
     if (names.size() > kLong) {
       ++more;
       continue;
     }
-    names += (names.empty() ? "" : ", ") + options.rank_names[static_cast<std::size_t>(rank)];
-    if (name != "facts") continue;
-    names += has_said(options, "begun", rank) ? " (it loads the driver and NCCL)"
-                                              : " (it has not begun)";
+    names +=
+        (names.empty() ? "" : ", ") + options.rank_names[index] + progress(options, name, rank);
   }
   if (more > 0) names += " and " + std::to_string(more) + " more";
   return names;
@@ -124,9 +136,8 @@ class Meeting {
     own_ = facts;
     const std::optional<Interface> chosen = interface_of(own_);
     if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
-    // set, not set_once: a lost answer may be asked for again, and the value is the same.
     const Result<void> told =
-        store_.set(key("facts/" + std::to_string(options_.rank)), encode(own_));
+        store_.set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
     if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
     if (options_.rank == 0) {
       decide();
@@ -149,7 +160,7 @@ class Meeting {
   void fail(const Failure& failure) { ready_.failure = failure; }
 
   void say(const std::string& word) {
-    const Result<void> said = store_.set(key(word_key_), word);
+    const Result<void> said = store_.set_once(key(word_key_), word);
     if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
   }
 
@@ -256,9 +267,11 @@ class Meeting {
     if (!await(keys, options_.deadline - kHeadStart)) {
       std::int32_t first = -1;
       const std::string missing = names_without(options_, "reach", first);
-      if (!ready_.failure)
+      if (!ready_.failure) {
         fail(make_failure(FailureKind::kTimeout, prefix() + "interfaces: " + missing +
                                                      " did not say in time whom it reaches"));
+        ready_.failure->rank = first;
+      }
       return {};
     }
     const Result<std::vector<std::string>> said = store_.multi_get(keys);
@@ -287,6 +300,7 @@ class Meeting {
     std::vector<RankFacts> peers;
     for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
     const std::string found = probe(peers);
+    // Read by rank 0 alone.
     const Result<void> told = store_.set(key("reach/" + std::to_string(options_.rank)),
                                          found.empty() ? std::string(" ") : found);
     if (!told.ok()) fail(failure_of(told.error().context(prefix() + "say whom it reaches")));
@@ -324,10 +338,10 @@ class Meeting {
     for (std::int32_t root = 0; root < roots; ++root) {
       keys.push_back(key("id/" + std::to_string(root)));
       if (rank_of_root(root, roots, size()) != options_.rank) continue;
-      const Result<UniqueId> id = options_.make_id();
-      if (!id.ok()) return fail(failure_of(id.error().context(prefix() + "make the unique id")));
+      UniqueId id = {};
+      if (const std::optional<Failure> failure = options_.make_id(id)) return fail(*failure);
       const Result<void> told =
-          store_.set(keys.back(), std::string_view(id->bytes, sizeof id->bytes));
+          store_.set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
       if (!told.ok())
         return fail(failure_of(told.error().context(prefix() + "tell the unique id")));
     }
@@ -362,12 +376,8 @@ Ready get_ready_alone(const ReadyOptions& options, const RankFacts& own) {
     ready.failure = refusal_of(findings, options.communicator);
     return ready;
   }
-  const Result<UniqueId> id = options.make_id();
-  if (id.ok()) {
-    ready.ids.push_back(*id);
-  } else {
-    ready.failure = failure_of(id.error());
-  }
+  ready.ids.resize(1);
+  ready.failure = options.make_id(ready.ids[0]);
   return ready;
 }
 
@@ -385,16 +395,12 @@ std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ra
   return root * each + std::min(root, ranks % roots);
 }
 
-void say_begun(const ReadyOptions& options) {
-  if (options.store != nullptr) {
-    static_cast<void>(options.store->set(key_of(options, "begun", options.rank), "1"));
-  }
-}
-
-void say_done(const ReadyOptions& options) {
-  if (options.store != nullptr) {
-    static_cast<void>(options.store->set(key_of(options, "done", options.rank), "1"));
-  }
+void say_phase(const ReadyOptions& options, Phase phase) {
+  if (options.store == nullptr) return;
+  const char* const name = phase == Phase::kBegun  ? "begun"
+                           : phase == Phase::kInit ? "init"
+                                                   : "done";
+  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1"));
 }
 
 std::string who_is_not_done(const ReadyOptions& options) {

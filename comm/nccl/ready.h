@@ -11,9 +11,11 @@
 //                     (interface_probe.h); " ": nobody
 //   <key>/after_probe rank 0's word then
 //   <key>/id/K        the unique id of root K
+//   <key>/init/R      rank R has the ids and calls NCCL's init
 //   <key>/done/R      rank R's init has ended well
 //
-// All are written once, so a store's leaf fetches each but once for its host.
+// R is a rank of the communicator. What several ranks read is set once (SET_ONCE, which may be
+// repeated with the same value), so that a host's leaf of the store fetches it once for all.
 //
 // Thread: one at a time.
 #pragma once
@@ -38,10 +40,11 @@ struct ReadyOptions {
   std::string key;                      // Prefix of the keys.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
-  bool spans_hosts = false;             // Then this rank listens for its neighbours' probes.
+  std::vector<std::int32_t> world_ranks;
+  bool spans_hosts = false;  // Then this rank listens for its neighbours' probes.
   std::int32_t rank = 0;
   bool can_scale = false;  // This rank's NCCL takes several ids.
-  std::function<Result<UniqueId>()> make_id;
+  std::function<std::optional<Failure>(UniqueId& id)> make_id;
   // Asked every kSlice: why waiting is in vain.
   std::function<std::optional<Failure>()> trouble;
   std::chrono::steady_clock::time_point deadline;
@@ -59,10 +62,11 @@ inline constexpr std::int32_t kRanksPerRoot = 128;
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own);
 
-// Before and after: what others are told of this rank when they wait in vain.
-void say_begun(const ReadyOptions& options);
-void say_done(const ReadyOptions& options);
-// "; not done either: rank 3 (node2, pid 77)"; empty: all others are done, or nobody knows.
+// How far this rank is: what others are told of it when they wait in vain.
+enum class Phase : std::uint8_t { kBegun, kInit, kDone };
+void say_phase(const ReadyOptions& options, Phase phase);
+// "; not done either: rank 3 (node2, pid 77) (it is in NCCL's init)"; empty: all others are done,
+// or nobody knows.
 std::string who_is_not_done(const ReadyOptions& options);
 
 // How many ids a communicator has, and which rank makes number K. Pure. `wanted`: what the user

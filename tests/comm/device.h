@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ivy::comm::test {
@@ -23,6 +25,7 @@ class Device {
     take(synchronize_, "cuStreamSynchronize");
     take(make_stream_, "cuStreamCreate");
     take(set_current_, "cuCtxSetCurrent");
+    take(launch_, "cuLaunchHostFunc");
     int (*init)(unsigned) = nullptr;
     int (*retain)(void**, int) = nullptr;
     take(init, "cuInit");
@@ -38,6 +41,14 @@ class Device {
     return stream;
   }
   int synchronize(void* stream) { return synchronize_(stream); }
+  // The stream goes on after so long.
+  void block(void* stream, std::chrono::milliseconds time) {
+    const auto sleep = [](void* end) {
+      const auto ms = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end));
+      std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    };
+    EXPECT_EQ(launch_(stream, sleep, reinterpret_cast<void*>(time.count())), 0);
+  }
 
   void* allocate(std::size_t bytes) {
     std::uintptr_t pointer = 0;
@@ -72,6 +83,7 @@ class Device {
   int (*synchronize_)(void*) = nullptr;
   int (*make_stream_)(void**, unsigned) = nullptr;
   int (*set_current_)(void*) = nullptr;
+  int (*launch_)(void*, void (*)(void*), void*) = nullptr;
 };
 
 // Bytes on a device.

@@ -306,4 +306,8 @@ std::vector<DeviceCase> device_cases(std::size_t count) {
   };
 }
 
+std::vector<DeviceCase> average_cases(std::size_t count) {
+  return {{IVY_F32, IVY_AVG, count}, {IVY_BF16, IVY_AVG, count}, {IVY_C64, IVY_AVG, count}};
+}
+
 }  // namespace ivy::comm::test

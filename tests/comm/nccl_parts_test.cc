@@ -43,6 +43,7 @@ struct PreflightCase {
   void (*break_it)(std::vector<RankFacts>& ranks);
   std::int32_t rank;
   std::vector<std::string> says;
+  bool is_warning = false;
 };
 
 const PreflightCase kCases[] = {
@@ -109,10 +110,16 @@ const PreflightCase kCases[] = {
      [](auto& ranks) { ranks[3].open_files_limit = 64; },
      3,
      {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
+    {"another driver",
+     [](auto& ranks) { ranks[2].driver_version = 12040; },
+     2,
+     {"rank 2 (node2, pid 102): has a driver for CUDA 12.4, others have one for 13.0"},
+     true},
     {"stack",
      [](auto& ranks) { ranks[0].stack_limit = ~0ULL; },
      0,
-     {"stack limit is unlimited", "ulimit -s"}},
+     {"stack limit is unlimited", "ulimit -s"},
+     true},
 };
 
 TEST(PreflightTest, NamesRankHostCauseAndFix) {
@@ -123,8 +130,7 @@ TEST(PreflightTest, NamesRankHostCauseAndFix) {
     const std::vector<Finding> findings = compare_ranks(ranks);
     ASSERT_FALSE(findings.empty());
     EXPECT_EQ(findings[0].rank, one.rank);
-    EXPECT_EQ(findings[0].kind,
-              one.name == std::string("stack") ? Finding::Kind::kWarning : Finding::Kind::kError);
+    EXPECT_EQ(findings[0].kind, one.is_warning ? Finding::Kind::kWarning : Finding::Kind::kError);
     const std::string all = findings[0].text + "; " + findings[0].fix;
     EXPECT_NE(all.find(ranks[static_cast<std::size_t>(one.rank)].host), std::string::npos) << all;
     for (const std::string& part : one.says) {

@@ -44,6 +44,23 @@ ivy_call call_with_factor(double factor) {
   return call;
 }
 
+// Finalized and never aborted, and every call of the driver had its context.
+void expect_clean_end(World& world) {
+  EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+  EXPECT_EQ(calls_of("ncclCommFinalize"), 1);
+  EXPECT_EQ(calls_of("ncclCommDestroy"), 1);
+  EXPECT_EQ(calls_of("ncclCommAbort"), 0);
+  void* const library = dlopen(kCuda.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  const auto missed = reinterpret_cast<int (*)()>(dlsym(library, "cuda_double_contexts_missed"));
+  EXPECT_EQ(missed(), 0);
+}
+
+std::vector<char> floats(std::size_t count, float value) {
+  const std::vector<float> all(count, value);
+  const char* const bytes = reinterpret_cast<const char*>(all.data());
+  return {bytes, bytes + count * sizeof(float)};
+}
+
 class NcclWorlds : public ::testing::TestWithParam<Hosts> {};
 
 TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
@@ -61,6 +78,22 @@ TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
     EXPECT_GT(calls_of("ncclAllReduce"), 10);
     EXPECT_GT(calls_of("ncclAllGather"), 10);
     EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 ? 1 : 0);
+    expect_clean_end(world);
+  }));
+}
+
+TEST(NcclTest, FloatingPointIsAveragedByNccl) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    const ivy_call how = call_with_factor(1);
+    for (const DeviceCase& one : average_cases(35)) {
+      const int before = calls_of("ncclAllReduce");
+      compare_with_host(world, device, one, &how);
+      EXPECT_GT(calls_of("ncclAllReduce"), before) << one.dtype;
+    }
   }));
 }
 
@@ -135,6 +168,11 @@ TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
     if (three != nullptr) compare_with_host(three, device, {IVY_I32, IVY_SUM, 5}, &how);
     EXPECT_EQ(calls_of("ncclCommSplit"), 2);
     EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 ? 1 : 0);
+    for (const ivy_comm* comm : {static_cast<ivy_comm*>(world), group, three}) {
+      if (comm == nullptr) continue;
+      const std::string name = ivy_comm_name(comm);
+      EXPECT_EQ(calls_of(("name " + name).c_str()), 1) << name;
+    }
   }));
 }
 
@@ -185,6 +223,51 @@ TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
   }));
 }
 
+TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
+    ASSERT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_OK) << ivy_last_error();
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(1000, 1));
+    // Longer than NCCL's own finalize may take.
+    device.block(how.stream, milliseconds(2'300));
+    ASSERT_EQ(ivy_all_reduce(group, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(on.bytes(), floats(1000, 2));
+    expect_clean_end(world);
+  }));
+}
+
+TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    ivy_call how = call_with_timeout(milliseconds(300));
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(1000, 1));
+    device.block(how.stream, milliseconds(1'000));
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("not done on the device in time"),
+              std::string::npos)
+        << ivy_last_error();
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
 TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles();
@@ -209,6 +292,7 @@ TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
       EXPECT_EQ(arrays[i]->bytes(), expected);
       ivy_work_free(work[i]);
     }
+    expect_clean_end(world);
   }));
 }
 
@@ -248,6 +332,10 @@ TEST(NcclTest, SendAndReceiveOfDeviceMemoryAreRefused) {
     EXPECT_NE(std::string(ivy_last_error()).find("one place"), std::string::npos);
   }));
 }
+
+struct Board {
+  std::atomic<std::int64_t> died_ms{0};
+};
 
 // ---- Mistakes -----------------------------------------------------------------------------------
 
@@ -371,6 +459,11 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
        },
        {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
+      {"blocking by force",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_COMM_BLOCKING", "1", 1);
+       },
+       {"rank 1 (", "NCCL_COMM_BLOCKING=1", "unset it"}},
       {"init fails",
        [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
        {"init: unhandled system error: so says the stand-in"},
@@ -383,7 +476,8 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
        },
-       {"NCCL of communicator world: init: no end after", "not done either: rank "},
+       {"NCCL of communicator world: init: no end after", "NCCL says: so says the stand-in",
+        "not done either: rank ", " (it is in NCCL's init)"},
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
@@ -479,30 +573,68 @@ TEST(NcclTest, RanksOnOneGpuAreNamedOrSharedOnPurpose) {
   }
 }
 
-TEST(NcclTest, AMissingRankIsNamed) {
-  expect_well(run_world(one_host(3),
-                        [](int rank) {
-                          use_doubles();
-                          Device device(kCuda, rank);
-                          World world(seconds(20));
-                          if (!world) return;
-                          if (rank == 2) {
-                            std::this_thread::sleep_for(stretched(seconds(3)));
-                            return;
-                          }
-                          const ivy_call how = call_with_timeout(seconds(1));
-                          EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
-                          EXPECT_NE(std::string(ivy_last_error()).find("rank 2"), std::string::npos)
-                              << ivy_last_error();
-                        }),
-              2);
+// In prepare() rank 2 does `before`; the others wait in vain and say so.
+void expect_missing(const std::function<void(ivy_comm*)>& before, const std::string& said) {
+  const Shared<std::atomic<int>> told;
+  expect_well(run_world(one_host(3), [&](int rank) {
+    use_doubles();
+    World world(seconds(20));
+    if (!world) return;
+    const ivy_call how = call_with_timeout(seconds(1));
+    if (rank == 2) {
+      before(world);
+    } else {
+      EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
+      EXPECT_NE(std::string(ivy_last_error()).find(said), std::string::npos) << ivy_last_error();
+      EXPECT_EQ(last_failure().rank, 2) << ivy_last_error();
+    }
+    ++*told;
+    while (*told < 3) std::this_thread::sleep_for(milliseconds(10));
+  }));
+}
+
+TEST(NcclTest, AMissingRankIsNamedWithHowFarItCame) {
+  // It does not call at all: the meeting before the ready barrier misses it.
+  expect_missing([](ivy_comm*) {}, "rank 2");
+  expect_missing(
+      [](ivy_comm* world) {
+        setenv("CUDA_DOUBLE", "hang_call=cuInit", 1);
+        const ivy_call how = call_with_timeout(seconds(1));
+        EXPECT_EQ(ivy_prepare_device(world, 2, &how), IVY_DEADLINE_EXCEEDED);
+      },
+      "ready barrier: rank 2 (");
+}
+
+// World ranks 2 and 3 are a group that NCCL does not split from the world's.
+TEST(NcclTest, RanksOfAGroupAreNamedAsTheWorldDoes) {
+  expect_well(run_world(one_host(4), [](int rank) {
+    use_doubles();
+    World world(seconds(20));
+    if (!world) return;
+    const std::int32_t ranks[] = {2, 3};
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_group(world, ranks, 2, &group), IVY_OK) << ivy_last_error();
+    ivy_comm* other = nullptr;
+    ASSERT_EQ(ivy_comm_group(world, ranks, 2, &other), IVY_OK) << ivy_last_error();
+    if (rank < 2) return;
+    if (rank == 3) setenv("CUDA_DOUBLE", "no_device", 1);
+    EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_FAILED_PRECONDITION);
+    EXPECT_NE(std::string(ivy_last_error()).find(": rank 3 ("), std::string::npos)
+        << ivy_last_error();
+    EXPECT_EQ(last_failure().rank, 3) << ivy_last_error();
+    if (rank == 3) setenv("CUDA_DOUBLE", "hang_call=cuInit", 1);
+    const ivy_call how = call_with_timeout(seconds(1));
+    EXPECT_EQ(ivy_prepare_device(other, rank, &how), IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("ready barrier: rank 3 ("), std::string::npos)
+        << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("(it loads the driver and NCCL)"),
+              std::string::npos)
+        << ivy_last_error();
+    EXPECT_EQ(last_failure().rank, 3) << ivy_last_error();
+  }));
 }
 
 // ---- Deaths and aborts --------------------------------------------------------------------------
-
-struct Board {
-  std::atomic<std::int64_t> died_ms{0};
-};
 
 // Rank 1 is killed in the middle of operations; the others are told, and their streams end.
 void run_until_killed(int rank, bool is_enqueued, Board& board) {
@@ -572,6 +704,104 @@ TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
   }));
 }
 
+// Rank 0 aborts while both ranks are where `script` makes NCCL hang.
+void abort_while(const std::string& script, const std::function<int(ivy_comm*, int)>& hang) {
+  SCOPED_TRACE(script);
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    World world(seconds(40));
+    if (!world) return;
+    if (script.starts_with("hang_split")) {
+      ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    }
+    setenv("NCCL_DOUBLE", script.c_str(), 1);
+    std::thread other;
+    if (rank == 0) {
+      other = std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(200));
+        ivy_comm_abort(world, "enough");
+      });
+    }
+    const auto began = monotonic_ms();
+    EXPECT_EQ(hang(world, rank), IVY_CANCELLED) << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("enough"), std::string::npos) << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+    if (other.joinable()) other.join();
+  }));
+}
+
+int prepare(ivy_comm* comm, int rank) { return ivy_prepare_device(comm, rank, nullptr); }
+
+TEST(NcclTest, AnAbortEndsWhatHangsWhileItIsMade) {
+  abort_while("hang_init", prepare);
+  abort_while("hang_call=ncclGetUniqueId", prepare);
+  abort_while("hang_call=ncclCommInitRankConfig", prepare);
+  abort_while("hang_split", [](ivy_comm* comm, int) {
+    ivy_comm* group = nullptr;
+    return ivy_comm_split(comm, 0, 0, &group);
+  });
+  // Rank 1 never comes: rank 0 is at the ready barrier.
+  abort_while("", [](ivy_comm* comm, int rank) {
+    if (rank == 1) setenv("CUDA_DOUBLE", "hang_call=cuInit", 1);
+    return ivy_prepare_device(comm, rank, nullptr);
+  });
+}
+
+TEST(NcclTest, ADeathEndsAnInitThatHangs) {
+  const Shared<Board> board;
+  expect_well(run_world(one_host(2),
+                        [&](int rank) {
+                          use_doubles(kNccl, "hang_init");
+                          World world(seconds(40));
+                          if (!world) return;
+                          std::thread killer;
+                          if (rank == 1) {
+                            killer = std::thread([&] {
+                              std::this_thread::sleep_for(milliseconds(200));
+                              board->died_ms = monotonic_ms();
+                              kill(getpid(), SIGKILL);
+                            });
+                          }
+                          EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_UNAVAILABLE);
+                          EXPECT_LT(monotonic_ms() - board->died_ms,
+                                    stretched(milliseconds(1000)).count());
+                          EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+                        }),
+              1);
+}
+
+TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
+  struct Hang {
+    const char* variable;
+    const char* script;
+    std::vector<std::string> says;  // By the rank that hangs.
+  };
+  const Hang hangs[] = {
+      {"CUDA_DOUBLE", "hang_call=cuInit", {"rank 0 (", "(it loads the driver and NCCL)"}},
+      {"NCCL_DOUBLE", "hang_call=ncclGetUniqueId", {"the unique id"}},
+      {"NCCL_DOUBLE", "hang_call=ncclCommInitRankConfig", {"init: no "}},
+  };
+  for (const Hang& hang : hangs) {
+    SCOPED_TRACE(hang.script);
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles();
+      World world(seconds(20));
+      if (!world) return;
+      if (rank == 0) setenv(hang.variable, hang.script, 1);
+      const ivy_call how = call_with_timeout(seconds(1));
+      const auto began = monotonic_ms();
+      EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
+      EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+      const std::string text = ivy_last_error();
+      if (rank != 0) return;
+      for (const std::string& part : hang.says) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+      }
+      EXPECT_NE(text.find("has not returned: end this process"), std::string::npos) << text;
+    }));
+  }
+}
+
 TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
   for (const bool is_enqueued : {false, true}) {
     expect_well(run_world(one_host(2), [&](int rank) {
@@ -617,11 +847,13 @@ TEST(NcclTest, AFinalizeThatHangsIsAborted) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "hang_finalize");
     Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
     const auto began = monotonic_ms();
-    {
-      World world(seconds(20));
-      if (world) all_reduce_ones(world, device, 2);
-    }
+    EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("finalize: not done 2 s after"), std::string::npos)
+        << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
     EXPECT_EQ(calls_of("ncclCommAbort"), 1);
   }));

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/ivycomm.h"
@@ -73,6 +74,9 @@ class World {
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
+
+  // Before the end of the scope. The code.
+  int finalize() { return ivy_finalize(std::exchange(comm_, nullptr)); }
 
   explicit operator bool() const { return comm_ != nullptr; }
   operator ivy_comm*() const { return comm_; }

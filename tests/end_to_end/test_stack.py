@@ -207,8 +207,9 @@ def test_what_nccl_warned_of(local):
     assert b"INFO,.\n" in done.out, done
 
 
-def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local):
-    done = local.run("-n", "3", PYTHON, local.script("hangs.py"), "abort", DUMPS)
+@pytest.mark.parametrize("shell", [(), ("bash", "-c", '"$@"; exit $?', "bash")], ids=["alone", "behind_a_shell"])
+def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local, shell):
+    done = local.run("-n", "3", *shell, PYTHON, local.script("hangs.py"), "abort", DUMPS)
     assert done.code == 134, done
     text = done.err_text
     said = text.index("a collective's watchdog has ended a rank, which is a symptom")

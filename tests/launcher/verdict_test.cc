@@ -11,6 +11,13 @@ constexpr std::int64_t kMs = 1'000'000;
 const char* const kWatchdog =
     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(...)\n";
 
+const char* const kJax =
+    "F0511 07:38:29.1 77 client.h:77] Terminating process because the JAX distributed service "
+    "detected fatal errors. This most likely indicates that another task died\n";
+const char* const kOldJax =
+    "F external/xla/client.h:75] Terminating process because the coordinator detected missing "
+    "heartbeats. This most likely indicates that another task died\n";
+
 WorkerEnd code(int rank, int value, std::int64_t at_ms) {
   WorkerEnd end;
   end.rank = rank;
@@ -33,6 +40,16 @@ WorkerEnd out_of_memory(int rank, std::int64_t at_ms) {
 WorkerEnd watchdog(int rank, std::int64_t at_ms) {
   WorkerEnd end = killed(rank, SIGABRT, at_ms);
   end.stderr_tail = kWatchdog;
+  return end;
+}
+// A shell stood between: it exits with 128 + SIGABRT.
+WorkerEnd watchdog_behind_shell(int rank, std::int64_t at_ms) {
+  WorkerEnd end = code(rank, 134, at_ms);
+  end.stderr_tail = kWatchdog;
+  return end;
+}
+WorkerEnd saying(WorkerEnd end, const char* text) {
+  end.stderr_tail = text;
   return end;
 }
 WorkerEnd victim(WorkerEnd end) {
@@ -75,6 +92,16 @@ TEST(VerdictTest, NamesTheFirstCauseAmongWorkers) {
       {"watchdog loses to a later code", {watchdog(0, 10), code(1, 9, 500)}, 9, 1},
       {"watchdog loses to a later signal", {watchdog(0, 10), killed(1, SIGKILL, 500)}, 137, 1},
       {"only watchdogs", {watchdog(1, 20), watchdog(0, 30)}, 134, 1},
+      {"watchdog behind a shell", {watchdog_behind_shell(0, 10), code(1, 9, 500)}, 9, 1},
+      {"134 without watchdog text", {code(0, 134, 10), code(1, 9, 500)}, 134, 0},
+      {"watchdog's words but another code",
+       {saying(code(0, 3, 10), kWatchdog), code(1, 9, 500)},
+       3,
+       0},
+      {"JAX's abort", {saying(killed(0, SIGABRT, 10), kJax), code(1, 9, 500)}, 9, 1},
+      {"JAX's quiet end", {saying(code(0, 1, 10), kJax), code(1, 9, 500)}, 9, 1},
+      {"an older JAX's abort", {saying(killed(0, SIGABRT, 10), kOldJax), code(1, 9, 500)}, 9, 1},
+      {"JAX's words but another code", {saying(code(0, 7, 10), kJax), code(1, 9, 500)}, 7, 0},
       {"abort without watchdog text", {killed(0, SIGABRT, 10), code(1, 1, 500)}, 134, 0},
       {"victims after", {code(0, 3, 10), victim(killed(1, SIGTERM, 11))}, 3, 0},
       {"victim's clock is early", {victim(killed(1, SIGKILL, 5)), code(0, 3, 10)}, 3, 0},

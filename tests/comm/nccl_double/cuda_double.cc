@@ -4,8 +4,12 @@
 // after the other. Nothing of this is an accelerator, and no figure that it gives means anything.
 //
 // CUDA_DOUBLE in the environment, separated by commas:
-//   no_device    cuInit finds no device
-//   devices=N    how many there are (64)
+//   no_device         cuInit finds no device
+//   devices=N         how many there are (64)
+//   hang_call=cuInit  it never returns
+// Streams and events are made, used and freed with a current context only, as the driver may ask.
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -88,6 +92,13 @@ struct Memory {
 std::atomic<bool> is_initialized{false};
 char contexts[kDevicesMax];  // A context is the address of its device's byte.
 thread_local void* current = nullptr;
+std::atomic<int> calls_without_context{0};
+
+bool has_context() {
+  if (current == nullptr) ++calls_without_context;
+  return current != nullptr;
+}
+
 std::mutex memory_mutex;
 std::map<std::uintptr_t, Memory>& memory() {
   static auto* const all = new std::map<std::uintptr_t, Memory>();
@@ -122,6 +133,7 @@ Result copy(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, void* str
 }  // namespace
 
 DOUBLE_API Result cuInit(unsigned) {
+  while (is_told("hang_call=cuInit")) pause();
   if (is_told("no_device")) return kNoDevice;
   is_initialized = true;
   return 0;
@@ -229,23 +241,27 @@ DOUBLE_API Result cuMemcpyDtoDAsync_v2(std::uintptr_t to, std::uintptr_t from, s
 }
 
 DOUBLE_API Result cuStreamCreate(void** stream, unsigned) {
+  if (!has_context()) return kInvalidContext;
   *stream = new StreamThread();
   return 0;
 }
 
-DOUBLE_API Result cuStreamDestroy_v2(void*) { return 0; }
+DOUBLE_API Result cuStreamDestroy_v2(void*) { return has_context() ? 0 : kInvalidContext; }
 
 DOUBLE_API Result cuEventCreate(void** event, unsigned) {
+  if (!has_context()) return kInvalidContext;
   *event = new SharedEvent(std::make_shared<EventState>());
   return 0;
 }
 
 DOUBLE_API Result cuEventDestroy_v2(void* event) {
+  if (!has_context()) return kInvalidContext;
   delete static_cast<SharedEvent*>(event);
   return 0;
 }
 
 DOUBLE_API Result cuEventRecord(void* event, void* stream) {
+  if (!has_context()) return kInvalidContext;
   const SharedEvent state = *static_cast<SharedEvent*>(event);
   std::uint64_t number = 0;
   {
@@ -261,12 +277,14 @@ DOUBLE_API Result cuEventRecord(void* event, void* stream) {
 }
 
 DOUBLE_API Result cuEventQuery(void* event) {
+  if (!has_context()) return kInvalidContext;
   EventState& state = **static_cast<SharedEvent*>(event);
   const std::lock_guard lock(state.mutex);
   return state.ended == state.recorded ? 0 : kNotReady;
 }
 
 DOUBLE_API Result cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  if (!has_context()) return kInvalidContext;
   const SharedEvent state = *static_cast<SharedEvent*>(event);
   const std::uint64_t number = state->recorded;
   stream_of(stream).push([state, number] {
@@ -297,6 +315,9 @@ DOUBLE_API Result cuGetErrorString(Result status, const char** text) {
   *text = status == kNoDevice ? "no CUDA-capable device is detected" : "error of the stand-in";
   return 0;
 }
+
+// How many calls wanted a current context in vain.
+DOUBLE_API int cuda_double_contexts_missed() { return calls_without_context; }
 
 // For the stand-in of NCCL, which refuses memory that is not a device's.
 DOUBLE_API int cuda_double_owns(const void* pointer, std::size_t bytes) {

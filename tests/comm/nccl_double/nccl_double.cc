@@ -7,14 +7,20 @@
 //   hang_init        init never ends, and warns in NCCL_DEBUG_FILE (of which it knows %p)
 //   fail_init        init ends with "unhandled system error"
 //   fail_id          ncclGetUniqueId does
+//   hang_call=NAME   that function never returns; of those that tests count (nccl_double_count)
+//   hang_split       a split never ends
 //   hang_abort       ncclCommAbort never returns
 //   hang_finalize    finalize never ends
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
+// A new communicator is written to where the caller wants it also when its making ends, by a thread
+// and even if it was aborted, as NCCL does it; so a place on the caller's stack is refused.
 // NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
 // NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
 // ncclCommAbort.
+#include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
@@ -59,6 +65,10 @@ struct Config {
   unsigned magic;
   unsigned version;
   int blocking;
+  int some_numbers[3];
+  const char* net_name;
+  int more_numbers[2];
+  const char* name;
 };
 
 const char* told(const char* word) {
@@ -72,9 +82,21 @@ std::map<std::string, int>& counts() {
   static auto* const all = new std::map<std::string, int>();
   return *all;
 }
-void count(const char* call) {
+void count(const std::string& call) {
+  while (told(("hang_call=" + call).c_str()) != nullptr) pause();
   const std::lock_guard lock(counts_mutex);
   ++counts()[call];
+}
+
+bool is_on_own_stack(const void* pointer) {
+  pthread_attr_t attributes;
+  void* begin = nullptr;
+  std::size_t bytes = 0;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &begin, &bytes);
+  pthread_attr_destroy(&attributes);
+  const auto* const place = static_cast<const char*>(pointer);
+  return place >= begin && place < static_cast<const char*>(begin) + bytes;
 }
 
 struct MadeOp {
@@ -102,6 +124,7 @@ struct Call {
 struct ncclComm {
   int rank = 0;
   int size = 1;
+  std::vector<std::string> ids;
   std::unique_ptr<Board> board;
   std::atomic<Status> state{kInProgress};
   std::map<int, MadeOp> ops;
@@ -275,30 +298,48 @@ void warn(const char* text) {
                       << "\n";
 }
 
-void begin_init(ncclComm* comm) {
-  comm->push([comm] {
-    if (told("hang_init") != nullptr) {
-      warn("the stand-in hangs");
-      return comm->hang();
-    }
-    if (told("fail_init") != nullptr) {
-      comm->state = kSystemError;
-      return;
-    }
-    comm->state = comm->board->attach() ? 0 : kSystemError;
-  });
+// Do all ranks hold the same ids in the same order?
+bool are_ids_equal(ncclComm& comm) {
+  const std::vector<std::string>& own = comm.ids;
+  std::size_t hash = 0;
+  for (const std::string& id : own) hash = hash * 31 + std::hash<std::string>()(id);
+  bool is_equal = true;
+  comm.board->show(reinterpret_cast<const char*>(&hash), sizeof hash,
+                   [&](int, std::size_t, const char* data, std::size_t) {
+                     is_equal = is_equal && std::memcmp(data, &hash, sizeof hash) == 0;
+                   });
+  return is_equal;
 }
 
-Status make(ncclComm** out, int size, const char* path, int rank, const Config* config) {
+Status carry_out_init(ncclComm* comm) {
+  if (told("hang_init") != nullptr) {
+    warn("the stand-in hangs");
+    comm->hang();
+    return kInProgress;
+  }
+  if (told("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
+  return are_ids_equal(*comm) ? 0 : kInvalidArgument;
+}
+
+Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int rank,
+            const Config* config) {
   if (config == nullptr || config->magic != 0xcafebeef || config->size < 24)
     return kInvalidArgument;
   if (config->blocking != 0 || size < 1 || rank < 0 || rank >= size) return kInvalidArgument;
+  if (is_on_own_stack(out)) return kInvalidArgument;
+  if (config->size >= sizeof(Config) && config->name != nullptr)
+    count("name " + std::string(config->name));
   auto* const comm = new ncclComm();
   comm->rank = rank;
   comm->size = size;
-  comm->board = std::make_unique<Board>(path, rank, size);
+  comm->ids = ids;
+  comm->board = std::make_unique<Board>(ids[0], rank, size);
   *out = comm;
-  begin_init(comm);
+  comm->push([comm, out] {
+    const Status status = carry_out_init(comm);
+    *out = comm;
+    comm->state = status;
+  });
   return kInProgress;
 }
 
@@ -341,7 +382,7 @@ DOUBLE_API Status ncclGetUniqueId(UniqueId* id) {
 DOUBLE_API Status ncclCommInitRankConfig(ncclComm** comm, int size, UniqueId id, int rank,
                                          Config* config) {
   count("ncclCommInitRankConfig");
-  return make(comm, size, id.bytes, rank, config);
+  return make(comm, size, {id.bytes}, rank, config);
 }
 
 DOUBLE_API Status ncclCommGetAsyncError(ncclComm* comm, Status* status) {
@@ -403,17 +444,34 @@ DOUBLE_API Status ncclCommInitRankScalable(ncclComm** comm, int size, int rank, 
                                            UniqueId* all, Config* config) {
   count("ncclCommInitRankScalable");
   if (ids < 1) return kInvalidArgument;
+  std::vector<std::string> files;
+  for (int id = 0; id < ids; ++id) {
+    files.emplace_back(all[id].bytes);
+    // The first rank of each run of ranks, the first of which are one longer, is a root.
+    const int root = size / ids * id + std::min(id, size % ids);
+    const std::lock_guard lock(files_mutex);
+    if (own_files().contains(files.back()) != (root == rank)) return kInvalidArgument;
+  }
+  if (std::set<std::string>(files.begin(), files.end()).size() != files.size())
+    return kInvalidArgument;
   // Here one root serves all.
   for (int other = 1; other < ids; ++other) unlink(all[other].bytes);
-  return make(comm, size, all[0].bytes, rank, config);
+  return make(comm, size, files, rank, config);
 }
 
 DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** child,
                                 Config* config) {
   count("ncclCommSplit");
   if (comm->state != 0) return kInvalidUsage;
-  const Config how = *config;
+  if (is_on_own_stack(child)) return kInvalidArgument;
+  Config how = {};
+  std::memcpy(&how, config, std::min(sizeof how, config->size));
   comm->push([comm, color, key, child, how] {
+    if (told("hang_split") != nullptr) {
+      comm->hang();
+      *child = nullptr;
+      return;
+    }
     struct Choice {
       int color;
       int key;
@@ -438,7 +496,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
       if (one.key < key || (one.key == key && rank < comm->rank)) ++place;
     }
     if (color < 0 || leader != comm->rank) unlink(file.c_str());
-    if (color >= 0) make(child, size, all[static_cast<std::size_t>(leader)].file, place, &how);
+    if (color >= 0) make(child, size, {all[static_cast<std::size_t>(leader)].file}, place, &how);
     comm->state = 0;
   });
   return kInProgress;

@@ -1,0 +1,35 @@
+// Calls into the driver and NCCL that may never return: each is made on a thread of its own, so
+// that its caller can give up. A thread that was given up stays, and with it whatever its call
+// holds: as long as one does, the process is tainted and may not begin with NCCL again.
+//
+// Thread: any.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "comm/failure.h"
+
+namespace ivy::comm::nccl {
+
+struct ApartCall {
+  // Both own all that they touch: they may run when who asked has long gone.
+  std::function<void()> call;
+  std::function<void()> late;  // After `call`, where it was given up. May be empty.
+  std::string what;            // "cuInit", in the words of a failure.
+  std::chrono::steady_clock::time_point deadline;
+  std::function<std::optional<Failure>()> trouble;  // Why waiting is in vain.
+};
+
+// Nothing: the call has returned. Else it was given up.
+std::optional<Failure> call_apart(ApartCall apart);
+
+// What has never returned, and what to do; nothing: all is well.
+std::optional<std::string> taint();
+inline bool is_tainted() { return taint().has_value(); }
+// An abort has not returned in time: for good.
+void set_tainted(const std::string& why);
+
+}  // namespace ivy::comm::nccl
