@@ -292,8 +292,8 @@ def kind_by_name(name):
     return _BY_NAME[name]
 
 
-def adopt(x):
-    """(kind, array): scalars, lists and anything else with an array in it become NumPy's."""
+def kind_of(x):
+    """(kind, array) of an array or of what has one inside; None for all else."""
     for kind in _KINDS:
         if kind.owns(x):
             return kind, x
@@ -302,6 +302,14 @@ def adopt(x):
         for kind in _KINDS:
             if kind.owns(inner):
                 return kind, inner
+    return None
+
+
+def adopt(x):
+    """(kind, array): scalars, lists and anything else with an array in it become NumPy's."""
+    found = kind_of(x)
+    if found is not None:
+        return found
     try:
         import numpy
     except ImportError:

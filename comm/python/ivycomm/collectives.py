@@ -7,7 +7,8 @@ operations do, and the stream has the result. Functions leave `x` alone; those w
 into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
 returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
 seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
-as `src` and `dst` are ranks of the group. Every rank of the group makes the same calls in the same order.
+as `src` and `dst` are ranks of the group. all_reduce and broadcast also take tuples, lists and dicts of arrays
+(trees), without `out`: the result has the same form; arrays of one type are reduced as one operation. Every rank of the group makes the same calls in the same order.
 
 Errors: TypeError and ValueError before anything is sent; Mismatch on every rank when the ranks disagree
 about operation, type, count or root; RankDied, HostLost, Timeout, Aborted. After one of the latter the
@@ -109,7 +110,19 @@ def _written(kind, array, x):
 
 # ---- Reductions ----------------------------------------------------------------------------------
 
-def all_reduce(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+def _tree(x, out=None):
+    """The module of trees, where x is one."""
+    if not isinstance(x, (dict, list, tuple)):
+        return None
+    from . import trees
+    if not trees.is_tree(x):
+        return None
+    if out is not None:
+        raise TypeError("out is for one array; a tree is reduced and broadcast in place by the trailing underscore")
+    return trees
+
+
+def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
     """result[i] = op over all ranks of x[i]; bitwise the same everywhere. Shape: that of x.
 
     op: "sum", "mean" (integers: towards zero), "product", "min", "max", "band", "bor", "bxor", or
@@ -118,6 +131,8 @@ def all_reduce(x, op="sum", *, group=None, out=None, async_op=False, timeout=Non
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if trees := _tree(x, out):
+        return trees.all_reduce(x, op, group, async_op, timeout, factor, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape).joined()
     return start(load().ivy_all_reduce, (group.handle, with_.send, with_.recv, with_.output.count,
                                          with_.output.dtype, op),
@@ -129,6 +144,8 @@ def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if trees := _tree(x):
+        return trees.all_reduce(x, op, group, async_op, timeout, factor, in_place=True)
     kind, array, memory = _in_place(x)
     return start(load().ivy_all_reduce, (group.handle, IN_PLACE, memory.pointer, memory.count,
                                          memory.dtype, op),
@@ -141,18 +158,39 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
     if not group.is_member:
         return _nothing(async_op)
     parts = [_Operands(x, None, lambda shape: shape) for x in xs]
-    if not parts:
+    return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
+                         lambda: [part.result for part in parts], async_op, timeout, factor)
+
+
+def all_reduce_coalesced_(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """all_reduce_coalesced in place; returns the list of the same arrays."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    xs = list(xs)
+    parts = [_in_place(x) for x in xs]
+
+    def finish():
+        for kind, array, _ in parts:
+            kind.changed(array)
+        return xs
+
+    return _reduce_parts([IN_PLACE] * len(parts), [memory for _, _, memory in parts], (xs, parts), op, group, finish,
+                         async_op, timeout, factor)
+
+
+def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, factor):
+    if not outputs:
         return Work.done([]) if async_op else []
-    if len({part.input.dtype for part in parts}) != 1:
-        raise TypeError("the arrays have different types: " + ", ".join(str(p.array.dtype) for p in parts))
-    pointers = c_void_p * len(parts)
-    send = pointers(*(part.send for part in parts))
-    recv = pointers(*(part.recv for part in parts))
-    counts = _counts([part.input.count for part in parts])
+    if len({output.dtype for output in outputs}) != 1:
+        raise TypeError("the arrays have different types: " + ", ".join(str(output.owner.dtype) for output in outputs))
+    pointers = c_void_p * len(outputs)
+    send, recv = pointers(*sends), pointers(*(output.pointer for output in outputs))
+    counts = _counts([output.count for output in outputs])
+    # The memories first: they say whether there is a stream.
     return start(load().ivy_all_reduce_coalesced,
-                 (group.handle, len(parts), send, recv, counts, parts[0].input.dtype, op),
-                 (parts, send, recv, counts), lambda _work: [part.result for part in parts],
-                 async_op, timeout, factor)
+                 (group.handle, len(outputs), send, recv, counts, outputs[0].dtype, op),
+                 (*outputs, keep, send, recv, counts), lambda _work: result(), async_op, timeout, factor)
 
 
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
@@ -235,6 +273,21 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
                  (with_.keep, counts), with_.finish(), async_op, timeout, factor)
 
 
+def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, timeout=None, factor=1.0):
+    """reduce_scatter in place; returns the first rows of x, as many as this rank's part has.
+
+    They hold the result; what is in the other rows afterwards is not defined.
+    """
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    rows, counts = _row_counts(_shape(array), split, group, "reduce_scatter_")
+    function = load().ivy_reduce_scatter if split is None else load().ivy_reduce_scatter_v
+    return start(function, (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, op),
+                 (x, memory, counts), _written(kind, array, array[:rows[group.rank]]), async_op, timeout, factor)
+
+
 def _row_elements(shape):
     each = 1
     for length in shape[1:]:
@@ -257,6 +310,13 @@ def _rows(shape, split, group, name):
     return rows
 
 
+def _row_counts(shape, split, group, name):
+    """(rows of each rank, what the C interface wants: elements of one rank where all are equal, else the array)."""
+    rows = _rows(shape, split, group, name)
+    each = _row_elements(shape)
+    return rows, rows[0] * each if split is None else _counts([n * each for n in rows])
+
+
 # ---- Moving data ----------------------------------------------------------------------------------
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
@@ -265,6 +325,8 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     if not group.is_member:
         return _nothing(async_op)
     _root(group, src)
+    if trees := _tree(x, out):
+        return trees.broadcast(x, src, group, async_op, timeout, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape)
     if group.rank == src and with_.input.pointer != with_.output.pointer:
         with_.kind.copy(with_.output, with_.input)
@@ -277,6 +339,8 @@ def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if trees := _tree(x):
+        return trees.broadcast(x, _root(group, src), group, async_op, timeout, in_place=True)
     kind, array, memory = _in_place(x)
     return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype,
                                         _root(group, src)),
@@ -335,6 +399,21 @@ def _all_gather_uneven(kind, array, axis, group, out, async_op, timeout):
                  (with_.keep, counts), with_.finish(turn_back) if axis else with_.finish(), async_op, timeout)
 
 
+def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
+    """all_gather in place: x is divided along axis 0, this rank's part stands where it belongs. Returns x.
+
+    split: rows of each rank's part, the same list on all ranks; None: equal parts.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    _, counts = _row_counts(_shape(array), split, group, "all_gather_")
+    function, counts_ = (load().ivy_all_gather, (counts,)) if split is None else (load().ivy_all_gather_v, (counts, None))
+    return start(function, (group.handle, IN_PLACE, memory.pointer, *counts_, memory.dtype),
+                 (x, memory, counts), _written(kind, array, x), async_op, timeout)
+
+
 def all_gather_list(x, *, group=None, async_op=False, timeout=None):
     """[x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
@@ -350,8 +429,8 @@ def _views(stacked, size):
     return [stacked[rank, ...] for rank in range(size)]
 
 
-def gather(x, dst=0, axis=0, *, group=None, out=None, async_op=False, timeout=None):
-    """As all_gather, at rank dst only; None on the others."""
+def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
+    """As all_gather, at rank dst only; None on the others. uneven: as there, and said by every rank."""
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -359,7 +438,10 @@ def gather(x, dst=0, axis=0, *, group=None, out=None, async_op=False, timeout=No
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
         raise ValueError("out is filled along axis 0 only")
-    if group.rank != _root(group, dst):
+    _root(group, dst)
+    if uneven and _shape(array):
+        return _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout)
+    if group.rank != dst:
         memory = kind.input(array)
         return start(load().ivy_gather, (group.handle, memory.pointer, None, memory.count, memory.dtype, dst),
                      (array, memory), None, async_op, timeout)
@@ -369,6 +451,50 @@ def gather(x, dst=0, axis=0, *, group=None, out=None, async_op=False, timeout=No
     return start(load().ivy_gather, (group.handle, with_.send, with_.recv, with_.input.count,
                                      with_.input.dtype, dst),
                  with_.keep, finish, async_op, timeout)
+
+
+def _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout):
+    lengths = _numbers(group, _shape(array)[axis], timeout)
+    turned = kind.move_axis_first(array, axis) if axis else array
+    if group.rank != dst:
+        memory = kind.input(turned)
+        return start(load().ivy_gather_v,
+                     (group.handle, memory.pointer, memory.count, None, None, None, memory.dtype, dst),
+                     (turned, memory), None, async_op, timeout)
+    with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
+    counts = _counts([length * _row_elements(_shape(turned)) for length in lengths])
+
+    def turn_back():
+        return kind.input(kind.move_axis_back(with_.result, axis)).owner
+
+    return start(load().ivy_gather_v,
+                 (group.handle, with_.send, with_.input.count, with_.recv, counts, None, with_.input.dtype, dst),
+                 (with_.keep, counts), with_.finish(turn_back) if axis else with_.finish(), async_op, timeout)
+
+
+def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
+    """gather in place: at rank dst as all_gather_; elsewhere x is that rank's part and stays as it is. Returns x.
+
+    split: as for all_gather_, on every rank.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    at_root = group.rank == _root(group, dst)
+    if at_root:
+        kind, array, memory = _in_place(x)
+        _, counts = _row_counts(_shape(array), split, group, "gather_")
+        finish = _written(kind, array, x)
+    else:
+        kind, array = arrays.adopt(x)
+        memory, counts = kind.input(array), None
+        finish = lambda _work: x  # noqa: E731
+    send, recv = (IN_PLACE, memory.pointer) if at_root else (memory.pointer, None)
+    if split is None:
+        return start(load().ivy_gather, (group.handle, send, recv, counts if at_root else memory.count, memory.dtype, dst),
+                     (x, array, memory), finish, async_op, timeout)
+    return start(load().ivy_gather_v, (group.handle, send, memory.count, recv, counts, None, memory.dtype, dst),
+                 (x, array, memory, counts), finish, async_op, timeout)
 
 
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
@@ -414,6 +540,29 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     return start(load().ivy_scatter_v, (group.handle, input_.pointer if at_root else None, counts, None,
                                         output.pointer, output.count, output.dtype, src),
                  (array, input_, result, output, counts), finish, async_op, timeout)
+
+
+def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
+    """scatter into x, whose shape every rank knows: nothing travels ahead.
+
+    At rank src x is what is divided, stays as it is, and its own part is returned, a view. Elsewhere x is filled with
+    this rank's part and returned. split: as for scatter.
+    """
+    group = resolve(group)
+    if not group.is_member:
+        return _nothing(async_op)
+    if group.rank != _root(group, src):
+        kind, array, memory = _in_place(x)
+        return start(load().ivy_scatter_v,
+                     (group.handle, None, None, None, memory.pointer, memory.count, memory.dtype, src),
+                     (x, memory), _written(kind, array, x), async_op, timeout)
+    kind, array = arrays.adopt(x)
+    memory = kind.input(array)
+    rows = _rows(_shape(array), split, group, "scatter_")
+    counts = _counts([n * _row_elements(_shape(array)) for n in rows])
+    begin = sum(rows[:src])
+    return start(load().ivy_scatter_v, (group.handle, memory.pointer, counts, None, IN_PLACE, 0, memory.dtype, src),
+                 (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
 
 
 def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):

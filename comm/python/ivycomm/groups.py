@@ -231,6 +231,12 @@ def source():
     return load().ivy_comm_source(world().handle).decode()
 
 
+def device():
+    """The number to give to set_device, of the accelerator that ivyrun chose (of several, the first); else None."""
+    numbers = os.environ.get("IVY_DEVICE_ORDINAL")
+    return int(numbers.split(",")[0]) if numbers else None
+
+
 def is_main_process():
     return world().rank == 0
 

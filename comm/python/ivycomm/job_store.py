@@ -5,10 +5,10 @@ import threading
 import time
 from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
 
-from .errors import DEADLINE_EXCEEDED, Timeout, check, last_error
+from .errors import DEADLINE_EXCEEDED, NotInitialized, Timeout, check, last_error
 from .library import load
 from .waiting import calling, must_slice
-from .groups import world
+from .groups import is_initialized, world
 
 _SLICE_SECONDS = 0.2
 _DEFAULT_SECONDS = 600.0
@@ -103,4 +103,6 @@ _of_one = StoreOfOne()
 def store():
     """The job's store."""
     group = world()
+    if not is_initialized():
+        raise NotInitialized("this process was forked from a worker: it has no place in the job, and no store")
     return Store(group) if group.size > 1 else _of_one

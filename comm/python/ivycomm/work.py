@@ -65,7 +65,7 @@ class Work:
                 if not self._is_done:
                     done = c_int(0)
                     code = load().ivy_work_test(self._handle, byref(done))
-                    if done.value:
+                    if done.value or code != OK:  # Not done and not OK: this is a forked child.
                         self._settle(code)
         return self._is_done
 

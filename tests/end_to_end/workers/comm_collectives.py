@@ -1,5 +1,8 @@
 """Every collective of ivycomm on NumPy arrays against a serial reference; says "all equal" at the end."""
 
+import os
+from collections import OrderedDict, namedtuple
+
 import numpy as np
 
 import ivycomm as ic
@@ -123,6 +126,113 @@ def uneven(r, n):
     same(ic.all_to_all(whole[r], rows, output_split=[rows[r]] * n), expected, "all_to_all with both splits")
 
 
+    for dst in (0, n - 1):
+        for part, along in ((own, 0), (turned, 1)):
+            got = ic.gather(part[r], dst, along, uneven=True)
+            assert (got is None) == (r != dst)
+            if got is not None:
+                same(got, np.concatenate(part, along), f"uneven gather along axis {along}")
+    out = np.empty((sum(rows), 3), "float32")
+    assert ic.gather(own[r], uneven=True, out=out if r == 0 else None) is (out if r == 0 else None)
+    for split in (None, rows):
+        in_place(r, n, [3] * n if split is None else rows, split)
+
+
+def in_place(r, n, rows, split):
+    """The forms whose array holds the parts of all ranks."""
+    begin = sum(rows[:r])
+    mine = slice(begin, begin + rows[r])
+    whole = [made(i, (sum(rows), 2), "int64", seed=4) for i in range(n)]
+    gathered = np.concatenate([w[sum(rows[:i]):sum(rows[:i + 1])] for i, w in enumerate(whole)])
+    x = whole[r].copy()
+    assert ic.all_gather_(x, split=split) is x
+    same(x, gathered, "all_gather_")
+    x = whole[r].copy()
+    got = ic.reduce_scatter_(x, split=split)
+    same(got, reduced("sum", whole)[mine], "reduce_scatter_")
+    assert np.shares_memory(got, x)
+    dst = n - 1
+    x = (whole[r] if r == dst else whole[r][mine]).copy()
+    assert ic.gather_(x, dst, split=split) is x
+    same(x, gathered if r == dst else whole[r][mine], "gather_")
+    x = whole[r].copy() if r == dst else np.empty((rows[r], 2), "int64")
+    got = ic.scatter_(x, dst, split=split, async_op=True).wait(30)
+    same(got, whole[dst][mine], "scatter_")
+    assert np.shares_memory(got, x) and (r != dst or np.array_equal(x, whole[dst]))
+
+
+Pair = namedtuple("Pair", "first second")
+
+
+def tree_of(i, backwards=False):
+    """Of rank i; in ranks' dicts the order may differ."""
+    parts = [("w", [np.full(3, i), np.full((2, 2), float(i))]), ("b", Pair(np.full(2, float(i)), None)),
+             ("n", {1: np.float32(i), 10: (np.full(1, 2 * i),)})]
+    return OrderedDict(reversed(parts) if backwards else parts)
+
+
+def same_tree(got, expected, what):
+    assert type(got) is type(expected), f"{what}: a {type(got)}"
+    if isinstance(expected, dict):
+        assert list(got) == list(expected), what
+        got, expected = list(got.values()), list(expected.values())
+    if isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected), what
+        for one, other in zip(got, expected):
+            same_tree(one, other, what)
+    elif expected is not None:
+        assert np.array_equal(got, expected) and got.dtype == expected.dtype, f"{what}: {got!r}, not {expected!r}"
+
+
+def trees(r, n):
+    total = tree_of(sum(range(n)))
+    total["n"][1] = np.asarray(total["n"][1])
+    for async_op in (False, True):
+        done = (lambda work: work.wait(30)) if async_op else (lambda tree: tree)
+        mine = tree_of(r, backwards=r % 2 == 1)
+        got = done(ic.all_reduce(mine, async_op=async_op))
+        assert list(got) == list(mine)
+        same_tree(OrderedDict((key, got[key]) for key in total), total, "all_reduce of a tree")
+        same_tree(mine, tree_of(r, backwards=r % 2 == 1), "its input")
+        grads = [np.full(3, float(r)), {"x": np.full((2, 2), float(r))}]
+        assert done(ic.all_reduce_(grads, "mean", async_op=async_op)) is grads
+        same_tree(grads, [np.full(3, (n - 1) / 2), {"x": np.full((2, 2), (n - 1) / 2)}], "all_reduce_ of a tree")
+        own = (np.full(3, r), [np.full(2, float(r))])
+        same_tree(done(ic.broadcast(own, n - 1, async_op=async_op)), (np.full(3, n - 1), [np.full(2, n - 1.0)]),
+                  "broadcast of a tree")
+        assert own[0][0] == r and done(ic.broadcast_(own, n - 1, async_op=async_op)) is own and own[0][0] == n - 1
+    work = ic.all_reduce([np.ones(2), np.ones(2, "int32")], async_op=True)
+    work.wait(30)
+    assert work.test() and work.exception() is None and min(work.timing()) >= 0
+    assert ic.all_reduce({}) == {} and ic.broadcast({"none": None}) == {"none": None}
+    parts = [np.ones(3) * r, np.ones(2)]
+    assert ic.all_reduce_coalesced_(parts)[0] is parts[0] and parts[0][0] == sum(range(n)) and parts[1][0] == n
+    assert ic.all_reduce(np.ones(2), "sum", None, None, True).wait(30)[0] == n  # By place, as documented.
+    for wrong in (lambda: ic.all_reduce_({"x": 1.0}), lambda: ic.all_reduce([np.ones(1)], out=np.ones(1))):
+        try:
+            wrong()
+        except TypeError:
+            continue
+        raise AssertionError("a wrong tree was not refused")
+
+
+def meshes(r, n):
+    grid = ic.mesh((n // 2, 2) if n % 2 == 0 else (n, 1), ("dp", "mp"))
+    rows, columns = grid.shape
+    assert grid.coord == divmod(r, columns)
+    for axis, members in (("mp", [grid.coord[0] * columns + i for i in range(columns)]),
+                          (0, [i * columns + grid.coord[1] for i in range(rows)])):
+        group = grid.group(axis)
+        assert group.ranks == tuple(members) and grid.group(axis) is group
+        same(ic.all_gather(np.array([r]), group=group), np.array(members), f"axis {axis}")
+    for wrong in (lambda: ic.mesh((n + 1,)), lambda: grid.group("pp"), lambda: ic.mesh((n, 1), ("a", "a"))):
+        try:
+            wrong()
+        except ValueError:
+            continue
+        raise AssertionError("a wrong mesh was not refused")
+
+
 def layouts(r, n):
     every = [np.arange(24.0).reshape(4, 6) + i for i in range(n)]
     total = sum(every)
@@ -212,6 +322,13 @@ def registered(r, n):
         view = out[10:]
         del out  # The view keeps the memory.
         assert np.array_equal(view, expected[10:])
+    kept = ic.empty_registered(50_000, "uint8")
+    kept[...] = 7
+    child = os.fork()
+    if child == 0:
+        del kept  # The memory is the parent's.
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and np.all(kept == 7)
     assert ic.empty_registered(3, "int32").tolist() == [0, 0, 0]
     assert ic.empty_registered((0, 4)).shape == (0, 4)
     try:
@@ -224,7 +341,7 @@ def registered(r, n):
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, uneven, layouts, asynchronous, registered):
+    for part in (reductions, movement, uneven, trees, meshes, layouts, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

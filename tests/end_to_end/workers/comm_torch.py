@@ -35,6 +35,11 @@ def main():
     assert ic.all_gather(torch.tensor(float(r))).tolist() == [float(i) for i in range(n)]
     assert ic.all_reduce(torch.empty(0, 3)).shape == (0, 3)
 
+    mine = {"w": torch.full((3,), float(r)), "b": [torch.tensor(r), torch.full((2,), 1, dtype=torch.bfloat16)]}
+    got = ic.all_reduce(mine)
+    assert torch.equal(got["w"], torch.full((3,), sum(range(n)) * 1.0)) and got["b"][0] == sum(range(n)), got
+    assert got["b"][1].dtype == torch.bfloat16 and ic.all_reduce_(mine) is mine and torch.equal(mine["w"], got["w"])
+
     weights = torch.nn.Parameter(torch.full((3,), float(r + 1)))
     y = ic.all_reduce(weights)
     assert not y.requires_grad and y[0] == sum(range(1, n + 1)) and weights[0] == r + 1

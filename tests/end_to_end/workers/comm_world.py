@@ -1,6 +1,7 @@
 """Ranks, objects, the store, a forked child, i_dist; says "all equal" at the end. Needs no NumPy."""
 
 import os
+import signal
 import sys
 
 import ivycomm as ic
@@ -37,18 +38,32 @@ def the_store(r, n):
         raise AssertionError("a missing key was found")
 
 
-def forked():
+def refuses_a_child(call):
+    try:
+        call()
+    except ic.NotInitialized as error:
+        return "fork" in str(error)
+    return False
+
+
+def forked(r):
+    """A child of rank 0, while an operation runs there that waits for the others."""
+    if r != 0:
+        ic.store().get("the child has gone", timeout=60)
+        ic.barrier()
+        return
+    work = ic.barrier(async_op=True)
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
-        try:
-            ic.barrier()
-        except ic.NotInitialized as error:
-            os._exit(0 if "fork" in str(error) else 2)
-        except BaseException:
-            os._exit(3)
-        os._exit(1)
+        signal.alarm(30)
+        os._exit(sum(not refuses_a_child(call) for call in (
+            ic.barrier, ic.init, work.abort, lambda: work.wait(20), lambda: ic.split(0), lambda: ic.store().get("name/0"),
+            lambda: ic.broadcast_object(1), lambda: ic.abort("by the child"))) + (not work.test()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    if ic.world_size() > 1:
+        ic.store().set("the child has gone", "")
+    assert work.wait(30) is None
 
 
 def original_names(r, n):
@@ -98,7 +113,7 @@ def main():
     assert ic.barrier(async_op=True).wait(timeout=30) is None
     for part in (objects, the_store, original_names):
         part(r, n)
-    forked()
+    forked(r)
     leave("left")
     ic.finalize()
     assert not ic.is_initialized()

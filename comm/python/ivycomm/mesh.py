@@ -1,0 +1,54 @@
+"""Ranks in a grid: each axis gives every rank a group of those that differ from it along this axis only."""
+
+import math
+
+from .groups import resolve, split
+
+
+def mesh(shape, names=None, *, group=None):
+    """A Mesh of the ranks of `group`, the last axis running fastest.
+
+    shape: lengths of the axes, whose product is the group's size. names: of the axes; None: their indices.
+    """
+    return Mesh(shape, names, group)
+
+
+class Mesh:
+    """shape, names: of the axes. coord: this rank's place, one index for each axis; None on no member."""
+
+    def __init__(self, shape, names=None, group=None):
+        self.parent = resolve(group)
+        self.shape = tuple(int(length) for length in shape)
+        self.names = tuple(range(len(self.shape))) if names is None else tuple(names)
+        if len(self.names) != len(self.shape) or len(set(self.names)) != len(self.names):
+            raise ValueError(f"names={self.names} are not {len(self.shape)} different ones")
+        if min(self.shape, default=1) < 1 or math.prod(self.shape) != self.parent.size:
+            raise ValueError(f"a mesh of {self.shape} has {math.prod(self.shape)} places for {self.parent.size} ranks")
+        self._groups = {}
+        self.coord = None
+        if self.parent.is_member:
+            rest, coord = self.parent.rank, []
+            for length in reversed(self.shape):
+                rest, index = divmod(rest, length)
+                coord.insert(0, index)
+            self.coord = tuple(coord)
+
+    def group(self, axis):
+        """The Group along an axis, by name or index; its ranks are the indices along it.
+
+        Made at the first question: every rank of the mesh asks for an axis first at the same place in its program.
+        """
+        index = self.names.index(axis) if axis in self.names else axis
+        if not isinstance(index, int) or not 0 <= index < len(self.shape):
+            raise ValueError(f"axis {axis!r} is none of {self.names}")
+        if index not in self._groups:
+            color = 0
+            for place, length in enumerate(self.shape):
+                if place != index and self.coord is not None:
+                    color = color * length + self.coord[place]
+            self._groups[index] = split(color, self.coord[index] if self.coord else 0, group=self.parent)
+        return self._groups[index]
+
+    def __repr__(self):
+        axes = ", ".join(f"{name}={length}" for name, length in zip(self.names, self.shape))
+        return f"<ivycomm.Mesh {axes}>"
