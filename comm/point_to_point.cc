@@ -485,17 +485,27 @@ std::int32_t PointToPoint::next_missed() {
   return Alarm::kNobody;
 }
 
-// A rank of another host that died before it dialled has no connection that could break.
-std::optional<Failure> PointToPoint::look_for_absent(std::int32_t missed) {
-  if (missed < 0 || options_.member_of[static_cast<std::size_t>(missed)] >= 0) return std::nullopt;
+// A rank of another host that died before it dialled has no connection that could break. `missed`
+// becomes that rank.
+std::optional<Failure> PointToPoint::look_for_absent(std::int32_t& missed) {
   const auto now = steady_clock::now();
-  if (now - probed_at_ < kProbePause) return std::nullopt;
-  probed_at_ = now;
-  if (PeerListener::is_there(options_.peers[static_cast<std::size_t>(missed)].address)) {
-    return std::nullopt;
+  std::vector<std::int32_t> absent;
+  {
+    const std::lock_guard lock(mutex_);
+    if (now - probed_at_ < kProbePause) return std::nullopt;
+    probed_at_ = now;
+    for (const std::unique_ptr<Peer>& peer : peers_) {
+      const bool is_remote = options_.member_of[static_cast<std::size_t>(peer->rank)] < 0;
+      if (is_remote && is_missed(*peer)) absent.push_back(peer->rank);
+    }
   }
-  const std::lock_guard lock(mutex_);
-  return lost(*peers_[static_cast<std::size_t>(missed)], "it is gone");
+  for (const std::int32_t rank : absent) {
+    if (PeerListener::is_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
+    missed = rank;
+    const std::lock_guard lock(mutex_);
+    return lost(*peers_[static_cast<std::size_t>(rank)], "it is gone");
+  }
+  return std::nullopt;
 }
 
 // In which message it was found, where that is not said yet. Under mutex_.
@@ -627,6 +637,7 @@ Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requ
     }
     lock.lock();
   }
+  tell_found(lock);  // Of somebody else's.
   for (const std::shared_ptr<MessageRequest>& request : requests) {
     const std::optional<Outcome> outcome = request->work->test();
     if (outcome && outcome->code != 0) return *outcome;

@@ -140,7 +140,7 @@ class PointToPoint {
   bool look_for_trouble();
   std::int32_t next_missed();              // Under mutex_.
   bool is_missed(const Peer& peer) const;  // Under mutex_.
-  std::optional<Failure> look_for_absent(std::int32_t missed);
+  std::optional<Failure> look_for_absent(std::int32_t& missed);
   void sleep(std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
 
