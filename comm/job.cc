@@ -102,6 +102,7 @@ Failure difference(const std::string& communicator, const EnteredOperations& own
                        " differs between ranks: " + called(own) + ", " + called(other));
   failure.rank = other.rank;
   failure.sequence = sequence;
+  set_operation(failure, comm_status::name_of(own.shape(sequence).operation));
   return failure;
 }
 

@@ -415,8 +415,10 @@ bool SharedGroup::give_up(std::uint32_t member) {
     const std::optional<Suspicion> suspicion = watch_->time_is_over(wait);
     if (suspicion && wait.culprit < 0) {
       Failure failure = timeout_failure(member, suspicion->because);
+      // Where that is, the communicator knows: it need not be here.
       failure.rank = watch_->world_rank(suspicion->rank);
       failure.pid = 0;
+      set_host(failure, "");
       break_with(failure);
       return false;
     }
