@@ -119,7 +119,7 @@ void Communicator::span_hosts() {
   for (const Seat& seat : seats_) hosts.push_back(seat.host);
   entered_ = std::make_unique<EnteredOperations>();
   entered_->rank = rank_;
-  options.compare = [this] { return job_.compare(name_, *entered_); };
+  options.compare = [this] { return compare(); };
   std::vector<std::int32_t> world_ranks;
   for (const Seat& seat : seats_) world_ranks.push_back(seat.world_rank);
   roll_call_ =
@@ -270,8 +270,26 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   return outcome;
 }
 
+// With what the ranks of other hosts have entered, as far as the store knows.
+std::optional<Failure> Communicator::compare() {
+  std::optional<Failure> different = job_.compare(name_, *entered_);
+  if (different) different->rank = world_rank(different->rank);
+  return different;
+}
+
+// Of the rank to blame, where who found it did not know.
+void Communicator::add_place(Failure& failure) const {
+  if (failure.host[0] != '\0') return;
+  const auto seat = std::find_if(seats_.begin(), seats_.end(),
+                                 [&](const Seat& each) { return each.world_rank == failure.rank; });
+  if (seat == seats_.end()) return;
+  set_host(failure, seat->host_name);
+  if (failure.pid == 0) failure.pid = seat->pid;
+}
+
 Outcome Communicator::broken(const Failure& found) {
   Failure failure = found;
+  add_place(failure);
   bool is_first = false;
   // An abort is what it is; of other findings the first one counts, whichever host's.
   const bool is_own_abort =
@@ -328,7 +346,7 @@ Outcome Communicator::leave() {
   std::optional<Failure> found;
   if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
   // Between hosts the store knows what others have entered.
-  if (!found && entered_ != nullptr && may_be_ahead_) found = job_.compare(name_, *entered_);
+  if (!found && entered_ != nullptr && may_be_ahead_) found = compare();
   // Why others could not go on is theirs, but a mismatch has two sides.
   if (!found && local_ != nullptr) found = local_->failure();
   if (!found || found->kind != FailureKind::kMismatch) return {};

@@ -150,6 +150,8 @@ class Communicator {
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
   Outcome broken(const Failure& found);
+  std::optional<Failure> compare();
+  void add_place(Failure& failure) const;
   PointToPoint& messages();
   Outcome finish_messages();
   std::vector<TcpPeer> tcp_peers() const;

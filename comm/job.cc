@@ -102,6 +102,7 @@ Failure difference(const std::string& communicator, const EnteredOperations& own
                        " differs between ranks: " + called(own) + ", " + called(other));
   failure.rank = other.rank;
   failure.sequence = sequence;
+  set_operation(failure, comm_status::name_of(own.shape(sequence).operation));
   return failure;
 }
 
@@ -347,6 +348,9 @@ auto Job::wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(milliseconds
     auto waited = wait(kLookForDeaths);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
     if (const std::optional<Failure> death = alarm.look()) {
+      // Its last act may have been what is waited for.
+      waited = wait(milliseconds(1));
+      if (waited.ok()) return waited;
       Failure in_init = *death;
       set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
       return give_up_init(in_init);
@@ -380,19 +384,29 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     }
     return SharedSegment::adopt(memory, *rings_memory, members);
   }
-  // The first rank of the host makes it under a name, which goes as soon as all have it.
+  // The first rank of the host makes it under a name, which goes as soon as all have it, by the
+  // hand of any of them.
   const std::string name = key("segment/" + std::to_string(local.front()));
   const bool is_maker = static_cast<std::uint32_t>(local.front()) == identity_.rank;
   const std::unique_ptr<Alarm> alarm = make_process_alarm(
       seats, static_cast<std::int32_t>(identity_.rank), [](std::int32_t) { return false; });
+  const std::string name_to_be = name + "/soon";
   std::unique_ptr<SharedSegment> segment;
   if (is_maker) {
-    segment = IVY_TRY(SharedSegment::create_named(members));
-    IVY_CHECK(store_->set(name, segment->path()));
+    const std::string path = SharedSegment::new_path();
+    IVY_CHECK(store_->set(name_to_be, path));
+    segment = IVY_TRY(SharedSegment::create_named(members, path));
+    IVY_CHECK(store_->set(name, path));
   } else {
-    const std::string path = IVY_TRY(
-        wait_for_living(*alarm, [&](milliseconds limit) { return store_->wait_get(name, limit); }));
-    segment = IVY_TRY(SharedSegment::attach_path(path, members));
+    const Result<std::string> path =
+        wait_for_living(*alarm, [&](milliseconds limit) { return store_->wait_get(name, limit); });
+    if (!path.ok()) {
+      // Its maker may have died in the middle of making it.
+      const std::optional<std::string> half_made = limited_store_.get(name_to_be);
+      if (half_made) unlink(half_made->c_str());
+      return path.error();
+    }
+    segment = IVY_TRY(SharedSegment::attach_path(*path, members));
   }
   const auto place =
       std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));

@@ -60,7 +60,8 @@ class Job {
   // The death for which make_world() gave up; nothing: another reason.
   const std::optional<Failure>& init_failure() const { return init_failure_; }
   // Tells the store what this rank, which waits between hosts, has entered, and compares with what
-  // another rank said. Nothing: the same where both know, or nobody has said anything.
+  // another rank said, which it blames by its rank in the communicator. Nothing: the same where
+  // both know, or nobody has said anything.
   std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
   // Where the ranks of a communicator that spans hosts say what they wait for.
   RollCall::Store wait_records(const std::string& communicator);

@@ -40,7 +40,9 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
     const std::optional<WaitRecord> record = now(rank);
     if (!record || record->entered.sequence < sequence) {
       std::string because = name_of(rank) + " does not wait in it: it has not entered it";
-      if (!record) because += ", or does something else there";
+      because += record ? "; the last that it waited in is operation " +
+                              std::to_string(record->entered.sequence)
+                        : ", or does something else there";
       return {rank, std::move(because), false};
     }
     // It is further: what it owes this operation is on its way.

@@ -38,14 +38,16 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   return size;
 }
 
-Failure size_mismatch(const OperationCall& call, std::int32_t from, std::int32_t to,
-                      std::uint64_t sent, std::uint64_t expected) {
-  Failure failure =
-      make_failure(FailureKind::kMismatch,
-                   "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
-                       ", differs between ranks: rank " + std::to_string(from) + " sends " +
-                       std::to_string(sent) + " bytes to rank " + std::to_string(to) +
-                       ", which expects " + std::to_string(expected));
+// Found by one of the two, who blames the other.
+Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::uint32_t from,
+                      std::uint32_t to, std::uint64_t sent, std::uint64_t expected) {
+  Failure failure = make_failure(
+      FailureKind::kMismatch,
+      "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
+          ", differs between ranks: rank " + std::to_string(group.rank_of(from)) + " sends " +
+          std::to_string(sent) + " bytes to rank " + std::to_string(group.rank_of(to)) +
+          ", which expects " + std::to_string(expected));
+  failure.rank = group.member(from == group.self() ? to : from).world_rank;
   failure.sequence = call.sequence;
   set_operation(failure, comm_status::name_of(call.shape.operation));
   return failure;
@@ -280,8 +282,7 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const std::uint64_t bytes = member == self ? send_bytes : read_size(group, member);
     if (self == root && bytes != blocks[member].bytes) {
-      group.break_with(size_mismatch(call, group.rank_of(member), group.rank_of(root), bytes,
-                                     blocks[member].bytes));
+      group.break_with(size_mismatch(group, call, member, root, bytes, blocks[member].bytes));
       return false;
     }
     if (member != root && !is_shown(bytes)) longest = std::max<std::size_t>(longest, bytes);
@@ -346,8 +347,7 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* s
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
       if (expected == blocks[member].bytes) continue;
-      group.break_with(size_mismatch(call, group.rank_of(root), group.rank_of(member),
-                                     blocks[member].bytes, expected));
+      group.break_with(size_mismatch(group, call, root, member, blocks[member].bytes, expected));
       return false;
     }
     copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
@@ -445,8 +445,8 @@ class AllToAll {
       }
       const std::uint64_t to_self = sizes[group_.self()];
       if (to_self == receive_blocks_[from].bytes) continue;
-      group_.break_with(size_mismatch(call_, group_.rank_of(from), group_.rank_of(group_.self()),
-                                      to_self, receive_blocks_[from].bytes));
+      group_.break_with(
+          size_mismatch(group_, call_, from, group_.self(), to_self, receive_blocks_[from].bytes));
       return false;
     }
     return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "comm/transports/futex.h"
@@ -49,6 +50,10 @@ constexpr milliseconds kSleepSlice{200};
 // Waits shorter than this are not worth a look at who else is there.
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
+
+// Until the failure's record is written by who found it: it is copied in less than a microsecond.
+constexpr milliseconds kWritingTime{3000};
+constexpr std::chrono::microseconds kWritingPause{100};
 
 // Is that process stopped, by a signal or a debugger? What cannot be read is not.
 bool is_stopped(std::int32_t pid) {
@@ -331,14 +336,17 @@ void SharedGroup::break_with(const Failure& failure) {
 }
 
 std::optional<Failure> SharedGroup::failure() const {
-  // The one who claimed the record may be interrupted while it writes, or die: a moment, not for
-  // ever.
-  for (int round = 0; round < 1000; ++round) {
+  // The one who claimed the record may lose its processor to a crowd while it writes, or die: a
+  // while, not for ever. The clock is asked by those who see that only.
+  std::optional<steady_clock::time_point> since;
+  while (true) {
     const auto state =
         static_cast<FailureState>(header_.failure_state.load(std::memory_order_acquire));
     if (state == FailureState::kNone) return std::nullopt;
     if (state == FailureState::kPublished) return header_.failure;
-    sched_yield();
+    if (!since) since = steady_clock::now();
+    if (steady_clock::now() - *since >= kWritingTime) break;
+    std::this_thread::sleep_for(kWritingPause);
   }
   return make_failure(FailureKind::kOther, "communicator " + options_.communicator +
                                                " is broken; the rank that knew why died");
@@ -415,8 +423,10 @@ bool SharedGroup::give_up(std::uint32_t member) {
     const std::optional<Suspicion> suspicion = watch_->time_is_over(wait);
     if (suspicion && wait.culprit < 0) {
       Failure failure = timeout_failure(member, suspicion->because);
+      // Where that is, the communicator knows: it need not be here.
       failure.rank = watch_->world_rank(suspicion->rank);
       failure.pid = 0;
+      set_host(failure, "");
       break_with(failure);
       return false;
     }

@@ -70,6 +70,7 @@ class SharedGroup {
 
   std::uint32_t size() const { return size_; }
   std::uint32_t self() const { return self_; }
+  const MemberName& member(std::uint32_t member) const { return options_.members[member]; }
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
   // Which way an operation among these members takes.
   const Selector& selector() const { return selector_; }
@@ -92,8 +93,7 @@ class SharedGroup {
   void publish_entry();
   // Until that member (every member) is in this operation; compares fingerprints.
   bool await_entry(std::uint32_t member) {
-    if (known_entry_[member] >= number_) return true;
-    return await_entry_of(member, number_);
+    return known_entry_[member] >= number_ || await_entry_of(member, number_);
   }
   bool await_entries();
   // With those who are in this member's last operation by now; it may have left before they came.

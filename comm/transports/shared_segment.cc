@@ -48,14 +48,7 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
   return {};
 }
 
-std::string random_name() {
-  std::uint64_t numbers[2] = {};
-  if (getrandom(numbers, sizeof numbers, 0) != sizeof numbers) {
-    numbers[0] = static_cast<std::uint64_t>(getpid());
-  }
-  return "ivycomm-" + std::to_string(getpid()) + "-" + std::to_string(numbers[0]) +
-         std::to_string(numbers[1]);
-}
+const std::string kNamed = "/dev/shm/ivycomm-";
 
 }  // namespace
 
@@ -114,26 +107,32 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t membe
   return segment;
 }
 
-Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t member_count) {
+std::string SharedSegment::new_path() {
+  std::uint64_t numbers[2] = {};
+  if (getrandom(numbers, sizeof numbers, 0) != sizeof numbers) {
+    numbers[0] = static_cast<std::uint64_t>(getpid());
+  }
+  return kNamed + std::to_string(getpid()) + "-" + std::to_string(numbers[0]) +
+         std::to_string(numbers[1]);
+}
+
+Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t member_count,
+                                                                   const std::string& path) {
   SegmentGeometry geometry;
   geometry.member_count = member_count;
-  const std::string name = random_name();
-  Descriptor descriptor(
-      shm_open(("/" + name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (descriptor.get() < 0) {
-    return errno_error(Code::kResourceExhausted, "shm_open /" + name, errno);
-  }
+  Descriptor descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (descriptor.get() < 0) return errno_error(Code::kResourceExhausted, "make " + path, errno);
   const Result<void> reserved = reserve(descriptor.get(), geometry);
   if (!reserved.ok()) {
-    shm_unlink(("/" + name).c_str());
+    unlink(path.c_str());
     return reserved.error();
   }
   Result<std::unique_ptr<SharedSegment>> segment = map(descriptor.release(), member_count);
   if (!segment.ok()) {
-    shm_unlink(("/" + name).c_str());
+    unlink(path.c_str());
     return segment;
   }
-  (*segment)->name_ = name;
+  (*segment)->name_ = path;
   (*segment)->write_header();
   return segment;
 }
@@ -156,7 +155,10 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::str
                                                                   std::uint32_t member_count) {
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return errno_error(Code::kUnavailable, "open " + path, errno);
-  return attach(descriptor, member_count);
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(attach(descriptor, member_count));
+  // Who made it may die before it has taken the name away.
+  if (path.starts_with(kNamed)) segment->name_ = path;
+  return segment;
 }
 
 Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor, int rings_descriptor,
@@ -170,13 +172,13 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor, int 
 }
 
 std::string SharedSegment::path() const {
-  if (!name_.empty()) return "/dev/shm/" + name_;
+  if (!name_.empty()) return name_;
   return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
 }
 
 void SharedSegment::unlink_name() {
   if (name_.empty()) return;
-  shm_unlink(("/" + name_).c_str());
+  unlink(name_.c_str());
   name_.clear();
 }
 

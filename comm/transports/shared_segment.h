@@ -1,7 +1,8 @@
 // The mapping of one communicator's shared memory in this process.
 //
 // Lifetime: the memory is the kernel's and goes with the last mapping; it has a name only between
-// create_named() and unlink_name(). Thread: any; const after construction.
+// create_named() and unlink_name(), or the end of any process's mapping. Thread: any; const after
+// construction.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +29,11 @@ class SharedSegment {
   // Memory without a name for that many members, zeroed, its pages reserved, its header written.
   // The descriptor can be handed on. ResourceExhausted: the memory is not there, with its size.
   static Result<std::unique_ptr<SharedSegment>> create(std::uint32_t member_count);
-  // The same under a POSIX shared memory name of our own making, for peers that cannot be handed a
-  // descriptor: name() until unlink_name().
-  static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count);
+  // The same under a name, for peers that cannot be handed a descriptor, until unlink_name() by any
+  // who has it. `path`: of new_path(); others may be told before, to remove it if this one dies.
+  static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
+                                                             const std::string& path = new_path());
+  static std::string new_path();
   // A segment that another process made. Takes the descriptor. DataLoss: not ours, or another
   // version.
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
@@ -62,7 +65,7 @@ class SharedSegment {
   }
   int descriptor() const { return descriptor_; }
   std::uint32_t member_count() const { return geometry_.member_count; }
-  // Where another process of this user can open it: "/proc/PID/fd/N", or the POSIX name's file.
+  // Where another process of this user can open it: "/proc/PID/fd/N", or the name.
   std::string path() const;
   void unlink_name();
 
@@ -75,7 +78,7 @@ class SharedSegment {
   int descriptor_;
   int rings_descriptor_ = -1;  // -1: they are in the same file.
   SegmentGeometry geometry_;
-  std::string name_;  // Without the leading slash; empty: none.
+  std::string name_;  // A path; empty: none.
 };
 
 }  // namespace ivy::comm

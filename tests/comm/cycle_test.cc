@@ -189,6 +189,41 @@ TEST_P(CycleTest, LeavesNothingBehindHoweverItEnds) {
   }
 }
 
+// Rank 0 makes the world's memory under a name and is killed as soon as that is there, or a little
+// later: those who live take the name away.
+TEST(MakerTest, LeavesNoFileBehindWhenItIsKilled) {
+  for (const int micros : {0, 0, 0, 300, 1000, 3000}) {
+    SCOPED_TRACE(micros);
+    Shared<std::atomic<pid_t>> maker;
+    const std::vector<RankEnd> ends = run_world(one_host(3), [&](int rank) {
+      std::atomic<bool> is_over{false};
+      std::thread killer;
+      if (rank == 0) {
+        *maker = getpid();
+        killer = std::thread([&] {
+          while (count_files(getpid()) == 0 && !is_over) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::microseconds(micros));
+          kill(getpid(), SIGKILL);
+        });
+      }
+      ivy_options options = {};
+      options.struct_bytes = sizeof options;
+      options.rank = -1;
+      options.world_size = -1;
+      ivy_comm* world = nullptr;
+      // All may have it already.
+      if (ivy_init(&options, &world) != IVY_OK) {
+        EXPECT_EQ(last_failure().rank, 0) << ivy_last_error();
+      }
+      is_over = true;
+      if (rank == 0) killer.join();
+    });
+    expect_well(ends, 0);
+    EXPECT_EQ(count_files(*maker), 0U);
+    if (HasFailure()) return;
+  }
+}
+
 std::string name_of_world(const ::testing::TestParamInfo<Hosts>& world) {
   return hosts_text(world.param);
 }

@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <deque>
 #include <random>
 #include <span>
 #include <string_view>
@@ -331,6 +334,188 @@ TEST_P(StoppedTest, ErrsAtTheTimeoutAndNotBefore) {
       options);
   expect_well(ends, options.stopped_rank);
 }
+
+// Every operation that can be work, each in a group of its own, all at once. A rank that the
+// operation does not need is told by the next one.
+class StoppedInAnyTest : public StoppedTest {};
+
+TEST_P(StoppedInAnyTest, IsToBlame) {
+  constexpr std::size_t kCount = 60'003;
+  std::vector<const NamedOperation*> kinds;
+  for (const NamedOperation& operation : operations()) {
+    const std::string_view name = operation.name;
+    if (name != "sendrecv" && name != "split" && name != "group") kinds.push_back(&operation);
+  }
+  WorldOptions options;
+  options.stopped_rank = rank_count(GetParam()) - 1;
+  const auto body = [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const auto ranks = static_cast<std::size_t>(ivy_comm_size(world));
+    std::vector<ivy_comm*> groups(kinds.size());
+    for (ivy_comm*& group : groups) {
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      // So that they know each other.
+      ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+    }
+    if (rank == options.stopped_rank) raise(SIGSTOP);
+    std::vector<std::vector<float>> buffers(2 * kinds.size(), std::vector<float>(kCount * ranks));
+    std::vector<std::array<ivy_work*, 2>> works(kinds.size());
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      ivy_call call = call_with_timeout(milliseconds(500));
+      call.work = &works[i][0];
+      ASSERT_EQ(kinds[i]->call(groups[i], buffers[2 * i].data(), buffers[2 * i + 1].data(), kCount,
+                               &call),
+                IVY_OK);
+      // Of these the root knows more than those who have left it already and wait for the root.
+      const std::string_view name = kinds[i]->name;
+      if (name == "reduce" || name == "gather") call = call_with_timeout(seconds(20));
+      call.work = &works[i][1];
+      ASSERT_EQ(ivy_barrier(groups[i], &call), IVY_OK);
+    }
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      int code = ivy_work_wait(works[i][0], -1);
+      if (code == IVY_OK) code = ivy_work_wait(works[i][1], -1);
+      const std::string text = ivy_last_error();
+      EXPECT_EQ(code, IVY_DEADLINE_EXCEEDED) << kinds[i]->name << ": " << text;
+      EXPECT_EQ(last_failure().rank, options.stopped_rank) << kinds[i]->name << ": " << text;
+      for (ivy_work* const work : works[i]) ivy_work_free(work);
+    }
+  };
+  expect_well(run_world(GetParam(), body, options), options.stopped_rank);
+}
+
+// One that does something else: what that was is not known, but what it did before.
+TEST(LateTest, TheTimeoutSaysWhatItEnteredLast) {
+  Shared<std::atomic<bool>> is_over;
+  for (const Hosts& hosts : {one_host(3), Hosts{1, 2}}) {
+    *is_over = false;
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      float value = 1;
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, nullptr), IVY_OK);
+      if (rank == 2) {
+        EXPECT_TRUE(ivy::test::eventually([&] { return is_over->load(); }, seconds(20)));
+        return;
+      }
+      const ivy_call call = call_with_timeout(milliseconds(400));
+      EXPECT_EQ(ivy_barrier(world, &call), IVY_DEADLINE_EXCEEDED);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("the last that it entered is operation 2, all_reduce(sum) of 1 f32"),
+                std::string::npos)
+          << text;
+      EXPECT_NE(text.find("rank 2 ("), std::string::npos) << text;
+      *is_over = true;
+    }));
+    if (HasFailure()) return;
+  }
+}
+
+// ---- Memory after an error ---------------------------------------------------------------------
+
+constexpr float kCanary = 4711;
+
+bool is_untouched(Floats floats) {
+  return std::all_of(floats.begin(), floats.end(), [](float value) { return value == kCanary; });
+}
+
+// A call that has returned an error, also one that has waited for work, has given the memory back:
+// nobody writes there any more, whoever was in the middle of what.
+class GivenBackTest : public ::testing::TestWithParam<Hosts> {};
+
+TEST_P(GivenBackTest, NobodyWritesAfterAnError) {
+  constexpr std::size_t kCount = 60'003;
+  constexpr unsigned kMicros[] = {0, 50, 150, 400, 1000, 2500};
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    std::vector<std::pair<std::string, Floats>> given_back;
+    std::deque<std::vector<float>> plain;
+    unsigned turn = 0;
+    for (const NamedOperation& operation : operations()) {
+      const std::string_view name = operation.name;
+      if (name == "barrier" || name == "split" || name == "group") continue;
+      for (const bool is_work : {false, true}) {
+        Death how = {GetParam(), 0, Way::kAbort, Moment::kInside, &operation, kCount, 0};
+        how.is_registered = ++turn % 2 == 0;
+        ivy_comm* group = nullptr;
+        ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+        const Floats send = make_floats(how, group, plain.emplace_back());
+        const Floats receive = make_floats(how, group, plain.emplace_back());
+        ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+        std::thread aborting;
+        if (rank == static_cast<int>(turn) % ivy_comm_size(world)) {
+          aborting = std::thread([&] {
+            std::this_thread::sleep_for(std::chrono::microseconds(kMicros[turn % 6]));
+            EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
+          });
+        }
+        int code = IVY_OK;
+        while (code == IVY_OK) {
+          code = is_work && name != "sendrecv"
+                     ? run_works(&operation, group, send, receive, kCount)
+                     : operation.call(group, send.data(), receive.data(), kCount, nullptr);
+        }
+        EXPECT_EQ(code, IVY_CANCELLED) << ivy_last_error();
+        for (const Floats floats : {send, receive}) {
+          std::fill(floats.begin(), floats.end(), kCanary);
+          given_back.emplace_back(std::string(name) + (is_work ? ", as work" : ""), floats);
+        }
+        if (aborting.joinable()) aborting.join();
+      }
+    }
+    std::this_thread::sleep_for(milliseconds(100));
+    for (const auto& [name, floats] : given_back) EXPECT_TRUE(is_untouched(floats)) << name;
+  }));
+}
+
+// Threads that wait move each other's messages.
+TEST_P(GivenBackTest, NobodyWritesIntoAMessagesMemoryAfterAnError) {
+  constexpr std::size_t kCount = 300'000;
+  constexpr int kThreads = 3;
+  constexpr unsigned kTurns = 6;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    const int size = ivy_comm_size(world);
+    const int next = (rank + 1) % size;
+    const int previous = (rank + size - 1) % size;
+    std::vector<float> sent(kCount, 1);
+    std::vector<std::vector<float>> received(kThreads * kTurns, std::vector<float>(kCount));
+    for (unsigned turn = 0; turn < kTurns; ++turn) {
+      ivy_comm* group = nullptr;
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      std::vector<std::thread> threads;
+      for (int tag = 0; tag < kThreads; ++tag) {
+        const Floats to = received[turn * kThreads + static_cast<unsigned>(tag)];
+        threads.emplace_back([=, &sent] {
+          int code = IVY_OK;
+          while (code == IVY_OK) {
+            code = ivy_sendrecv(group, sent.data(), kCount, next, tag, to.data(), kCount, previous,
+                                tag, IVY_F32, nullptr, nullptr);
+          }
+          EXPECT_EQ(code, IVY_CANCELLED) << ivy_last_error();
+          std::fill(to.begin(), to.end(), kCanary);
+        });
+      }
+      if (rank == static_cast<int>(turn) % size) {
+        std::this_thread::sleep_for(std::chrono::microseconds(turn * 600));
+        EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    std::this_thread::sleep_for(milliseconds(100));
+    for (std::vector<float>& floats : received) EXPECT_TRUE(is_untouched(floats));
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, StoppedInAnyTest,
+                         ::testing::Values(one_host(3), host_each(3), Hosts{2, 2}), name_of_world);
+
+INSTANTIATE_TEST_SUITE_P(Worlds, GivenBackTest,
+                         ::testing::Values(one_host(3), host_each(2), Hosts{2, 2}), name_of_world);
 
 INSTANTIATE_TEST_SUITE_P(Worlds, StoppedTest,
                          ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(3),

@@ -428,6 +428,64 @@ TEST(GroupTest, AHostMayNeedNamesForItsMemory) {
   }
 }
 
+// ---- Whom an error blames ----------------------------------------------------------------------
+
+// In a group whose ranks are others in the job, and which parts differ in a way that the two sides
+// of a connection, the store, or the memory of one host shows.
+TEST_P(WorldsTest, AMismatchInAGroupBlamesARankOfTheJob) {
+  const int size = rank_count(GetParam());
+  using Call = std::function<int(ivy_comm*, int rank, float* send, float* receive)>;
+  const Call calls[] = {
+      [](ivy_comm* group, int rank, float* send, float* receive) {
+        return rank == 0 ? ivy_barrier(group, nullptr)
+                         : ivy_all_reduce(group, send, receive, 3, IVY_F32, IVY_SUM, nullptr);
+      },
+      // Each waits for the other.
+      [](ivy_comm* group, int rank, float* send, float*) {
+        return ivy_broadcast(group, send, 3, IVY_F32, 1 - rank, nullptr);
+      },
+      [](ivy_comm* group, int rank, float* send, float* receive) {
+        const std::size_t counts[] = {2, 3};
+        return ivy_gather_v(group, send, rank == 0 ? 2 : 4, receive, counts, nullptr, IVY_F32, 0,
+                            nullptr);
+      },
+      [](ivy_comm* group, int rank, float* send, float* receive) {
+        const std::size_t counts[] = {2, 3};
+        return ivy_scatter_v(group, send, counts, nullptr, receive, rank == 0 ? 2 : 4, IVY_F32, 0,
+                             nullptr);
+      },
+      [](ivy_comm* group, int rank, float* send, float* receive) {
+        const std::size_t sent[] = {2, 2};
+        const std::size_t received[] = {2, rank == 0 ? std::size_t{5} : std::size_t{2}};
+        const std::size_t swapped[] = {received[1 - rank], received[rank]};
+        return ivy_all_to_all_v(group, send, sent, nullptr, receive, rank == 0 ? received : swapped,
+                                nullptr, IVY_F32, nullptr);
+      }};
+  expect_well(run_world(GetParam(), [&](int) {
+    const World world(seconds(10));
+    ASSERT_TRUE(world);
+    float send[16] = {};
+    float receive[16] = {};
+    std::size_t turn = 0;
+    for (const Call& call : calls) {
+      SCOPED_TRACE(turn++);
+      const std::int32_t ranks[] = {size - 1, size - 2};
+      ivy_comm* group = nullptr;
+      ASSERT_EQ(ivy_comm_group(world, ranks, 2, &group), IVY_OK) << ivy_last_error();
+      if (group == nullptr) continue;
+      int code = call(group, ivy_comm_rank(group), send, receive);
+      if (code == IVY_OK) code = ivy_barrier(group, nullptr);
+      const std::string text = ivy_last_error();
+      EXPECT_EQ(code, IVY_ABORTED) << text;
+      const ivy_failure failure = last_failure();
+      EXPECT_TRUE(failure.rank == size - 1 || failure.rank == size - 2) << failure.rank << text;
+      EXPECT_STRNE(failure.host, "") << text;
+      EXPECT_STRNE(failure.operation, "") << text;
+    }
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
 // Work on several groups under way at once, waited for in another order.
 TEST_P(WorldsTest, GroupsWorkSideBySide) {
   constexpr std::size_t kGroups = 3;

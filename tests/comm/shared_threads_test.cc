@@ -145,5 +145,25 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
   EXPECT_STREQ(groups[0]->failure()->text, "enough");
 }
 
+// Whoever found it has lost the processor in the middle of writing it down.
+TEST(SharedThreadsTest, AFailureThatIsBeingWrittenIsWaitedFor) {
+  const std::shared_ptr<SharedSegment> segment = SharedSegment::create(1).value();
+  SharedGroupOptions options;
+  options.members.push_back({});
+  const SharedGroup group(segment, std::move(options), nullptr);
+  SegmentHeader& header = segment->header();
+  header.failure_state.store(static_cast<std::uint32_t>(FailureState::kBeingWritten));
+  std::thread writing([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    header.failure = make_failure(FailureKind::kAborted, "enough");
+    header.failure_state.store(static_cast<std::uint32_t>(FailureState::kPublished),
+                               std::memory_order_release);
+  });
+  const std::optional<Failure> found = group.failure();
+  writing.join();
+  ASSERT_TRUE(found);
+  EXPECT_STREQ(found->text, "enough");
+}
+
 }  // namespace
 }  // namespace ivy::comm

@@ -133,38 +133,49 @@ def test_a_stopped_rank_is_shown_and_named_at_the_timeout(local, flags):
 
 
 WAITING = """
-import os, sys, time, ivycomm as ic
+import os, signal, time, ivycomm as ic
 import numpy
 print("job " + os.environ["IVY_JOB_ID"], flush=True)
 ic.init()
 r = ic.rank()
-if r == 0:
-    ic.recv_(numpy.zeros(6, dtype=numpy.float32), 1, tag=7)
-elif r == 1:
-    time.sleep(60)
-else:
-    ic.all_reduce(numpy.ones(10))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(f"rank {r} is pid {os.getpid()}", flush=True)
+try:
+    if r == 0:
+        ic.recv_(numpy.zeros(6, dtype=numpy.float32), 1, tag=7)
+    elif r == 2:
+        ic.all_reduce(numpy.ones(10))
+except ic.RankDied:
+    pass
+time.sleep(60)
 """
 
 
 def test_why_shows_messages_and_collectives_also_after_death(local):
     script = local.file("waiting.py", WAITING)
-    with local.start("-n", "3", *CALM, script) as job:
-        job.wait_for(rb"job ", count=3, limit=LIMIT)
+    with local.start("-n", "3", *CALM, "--shutdown-timeout", "60", script) as job:
+        job.wait_for(rb"rank \d is pid", count=3, limit=LIMIT)
         job_id = re.search(rb"job ([0-9a-f]{32})", job.said())[1].decode()
         done = None
 
-        def said():
+        def said(*words):
             nonlocal done
             done = local.run_program(IVYCTL, "why", job_id)
-            return b"recv" in done.out and b"all_reduce" in done.out
-        wait_until(said, 30, "ivyctl why names both")
+            return all(word in done.out for word in words)
+        wait_until(lambda: said(b"recv", b"all_reduce"), 30, "ivyctl why names both")
         text = done.out.decode()
         assert re.search(r'rank 0 \(.*\): in recv #1 of "world" \(6 f32, from rank 1, tag 7\), '
                          r'waiting for the other side, for \d+ s', text), done
         assert re.search(r'rank 2 \(.*\): in all_reduce #1 of "world" \(10 f64, sum\)', text), done
         assert re.search(r'rank 1 \(.*\): no operation yet', text), done
-        job.signal(signal.SIGINT)
+        pids = {int(rank): int(pid) for rank, pid in re.findall(rb"rank (\d) is pid (\d+)", job.said())}
+        os.kill(pids[2], signal.SIGKILL)
+        wait_until(lambda: said(b"was in", b"failed in"), 30, "ivyctl why knows of the death")
+        text = done.out.decode()
+        assert re.search(r'rank 2 \(.*SIGKILL\): was in all_reduce #1 of "world" \(10 f64, sum\)', text), done
+        assert re.search(r'rank 0 \(.*\): between operations: failed in recv #1 of "world"', text), done
+        for rank in (0, 1):
+            os.kill(pids[rank], signal.SIGKILL)
         job.finish(LIMIT)
 
 
