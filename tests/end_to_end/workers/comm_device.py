@@ -66,6 +66,11 @@ def collectives(r, n):
     everyone = DeviceArray([0.0] * (3 * n))
     ic.all_gather(DeviceArray([r, r, r]), out=everyone)
     assert everyone.values() == [float(i // 3) for i in range(3 * n)], everyone.values()
+    parts = DeviceArray([float(r)] * (2 * n))
+    assert ic.all_gather_(parts).values() == [float(i // 2) for i in range(2 * n)], parts.values()
+    tree = {"w": DeviceArray([1.0]), "b": [DeviceArray([float(r)] * 5)]}
+    assert ic.all_reduce_(tree) is tree and tree["w"].values() == [n], tree["w"].values()
+    assert tree["b"][0].values() == [n * (n - 1) / 2] * 5, tree["b"][0].values()
     work = ic.broadcast_(DeviceArray([r] * 4), src=n - 1, async_op=True)
     assert work.wait(30).values() == [n - 1.0] * 4
     group = ic.split(r % 2, r)
@@ -79,7 +84,7 @@ def collectives(r, n):
     else:
         raise AssertionError("an array was made from nothing")
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
-    assert nccl.nccl_double_count(b"ncclAllReduce") == 2, "NCCL was not asked"
+    assert nccl.nccl_double_count(b"ncclAllReduce") == 4, "NCCL was not asked"
     say(says="all equal")
 
 

@@ -1,0 +1,235 @@
+// The collectives of a communicator, once for calls that wait (Result is void) and once for those
+// that return a Work at once. What each does: ivycomm.h. Counts are elements.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <ivycomm_work.hpp>
+#include <numeric>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace ivycomm {
+
+// Anything that std::span can be made of: a vector, an array, a RegisteredBuffer, a span.
+template <class T>
+concept Buffer = requires(T& buffer) {
+  std::span(buffer);
+};
+
+// Which part of a buffer each rank has: how long it is, and where it begins (nothing: one part
+// behind the other). Only looked at during the call.
+class Parts {
+ public:
+  template <Buffer Counts>
+  Parts(const Counts& counts) : counts_(counts) {}  // NOLINT: counts alone are parts.
+  template <Buffer Counts, Buffer Begins>
+  Parts(const Counts& counts, const Begins& begins) : counts_(counts), begins_(begins) {}
+
+  const std::size_t* counts() const { return counts_.data(); }
+  const std::size_t* displacements() const { return begins_.empty() ? nullptr : begins_.data(); }
+  std::size_t count_of(int rank) const { return counts_[static_cast<std::size_t>(rank)]; }
+  // Elements of a buffer that holds them all.
+  std::size_t extent() const {
+    if (begins_.empty()) return std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+    std::size_t extent = 0;
+    for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
+      extent = std::max(extent, begins_[rank] + counts_[rank]);
+    }
+    return extent;
+  }
+  bool are_of(std::size_t ranks) const {
+    return counts_.size() == ranks && (begins_.empty() || begins_.size() == ranks);
+  }
+
+ private:
+  std::span<const std::size_t> counts_;
+  std::span<const std::size_t> begins_;
+};
+
+// One kind of calls on a communicator: whether they wait, and how they are made.
+template <class Result>
+class Calls {
+ public:
+  explicit Calls(ivy_comm* comm,
+                 const ivy_call& how = {sizeof(ivy_call), 0, nullptr, 1, nullptr, 0})
+      : comm_(comm), how_(how) {}
+
+  ivy_comm* handle() const { return comm_; }
+  int rank() const { return ivy_comm_rank(comm_); }
+  int size() const { return ivy_comm_size(comm_); }
+
+ protected:
+  template <class Body>
+  Result run(Body body) {
+    if constexpr (std::is_void_v<Result>) {
+      check(body(&how_));
+    } else {
+      ivy_work* work = nullptr;
+      ivy_call how = how_;
+      how.work = &work;
+      check(body(&how));
+      return Result(work);
+    }
+  }
+  // A buffer as a span. What is asynchronous outlives a temporary vector.
+  template <class B>
+  static auto memory(B&& buffer) {
+    static_assert(
+        std::is_void_v<Result> || std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>,
+        "the buffer of an asynchronous operation must outlive the call");
+    return std::span(buffer);
+  }
+  template <class T, std::size_t Extent>
+  static constexpr int type(const std::span<T, Extent>&) {
+    static_assert(kDtype<std::remove_const_t<T>> >= 0,
+                  "libivycomm has no such element type; specialise kDtype");
+    return kDtype<std::remove_const_t<T>>;
+  }
+  template <class From, class To>
+  static constexpr int type(const From& from, const To&) {
+    static_assert(!std::is_const_v<typename To::element_type>, "the buffer is written into");
+    static_assert(std::is_same_v<typename From::value_type, typename To::value_type>,
+                  "both buffers must be of one type");
+    return type(from);
+  }
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  static void expect(bool is_so) {
+    if (!is_so) throw std::invalid_argument("ivycomm: a buffer or counts of the wrong length");
+  }
+
+  ivy_comm* comm_;
+  ivy_call how_;
+};
+
+template <class Result>
+class Collectives : public Calls<Result> {
+  using Base = Calls<Result>;
+
+ protected:
+  using Base::comm_, Base::expect, Base::memory, Base::ranks, Base::run, Base::type;
+
+ public:
+  using Base::Base, Base::rank;
+
+  Result barrier() {
+    return run([&](const ivy_call* how) { return ivy_barrier(comm_, how); });
+  }
+  // In place.
+  template <Buffer B>
+  Result all_reduce(B&& buffer, ivy_op op = IVY_SUM) {
+    const auto data = memory(std::forward<B>(buffer));
+    return run([&](const ivy_call* how) {
+      return ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data, data), op,
+                            how);
+    });
+  }
+  template <Buffer Send, Buffer Recv>
+  Result all_reduce(Send&& send, Recv&& recv, ivy_op op = IVY_SUM) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(from.size() == to.size());
+    return run([&](const ivy_call* how) {
+      return ivy_all_reduce(comm_, from.data(), to.data(), to.size(), type(from, to), op, how);
+    });
+  }
+  // Several buffers of one type, in place, as one operation: a std::vector<std::span<float>>, say.
+  template <class Buffers>
+  Result all_reduce_coalesced(Buffers&& buffers, ivy_op op = IVY_SUM) {
+    using Span = decltype(std::span(*std::begin(buffers)));
+    std::vector<void*> to;
+    std::vector<std::size_t> counts;
+    for (auto& buffer : buffers) {
+      const Span data(buffer);
+      to.push_back(data.data());
+      counts.push_back(data.size());
+    }
+    const std::vector<const void*> from(to.size(), IVY_IN_PLACE);
+    return run([&](const ivy_call* how) {
+      return ivy_all_reduce_coalesced(comm_, to.size(), from.data(), to.data(), counts.data(),
+                                      type(Span(), Span()), op, how);
+    });
+  }
+  // In place at the root.
+  template <Buffer B>
+  Result reduce(B&& buffer, int root, ivy_op op = IVY_SUM) {
+    const auto data = memory(std::forward<B>(buffer));
+    const bool is_root = rank() == root;
+    return run([&](const ivy_call* how) {
+      return ivy_reduce(comm_, is_root ? IVY_IN_PLACE : data.data(),
+                        is_root ? data.data() : nullptr, data.size(), type(data, data), op, root,
+                        how);
+    });
+  }
+  template <Buffer B>
+  Result broadcast(B&& buffer, int root) {
+    const auto data = memory(std::forward<B>(buffer));
+    return run([&](const ivy_call* how) {
+      return ivy_broadcast(comm_, data.data(), data.size(), type(data, data), root, how);
+    });
+  }
+  // In place.
+  template <Buffer B>
+  Result scan(B&& buffer, ivy_op op = IVY_SUM) {
+    const auto data = memory(std::forward<B>(buffer));
+    return run([&](const ivy_call* how) {
+      return ivy_scan(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data, data), op, how);
+    });
+  }
+  // recv holds size() times as many elements as send.
+  template <Buffer Send, Buffer Recv>
+  Result all_gather(Send&& send, Recv&& recv) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(from.size() * ranks() == to.size());
+    return run([&](const ivy_call* how) {
+      return ivy_all_gather(comm_, from.data(), to.data(), from.size(), type(from, to), how);
+    });
+  }
+  // send holds size() times as many elements as recv.
+  template <Buffer Send, Buffer Recv>
+  Result reduce_scatter(Send&& send, Recv&& recv, ivy_op op = IVY_SUM) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(to.size() * ranks() == from.size());
+    return run([&](const ivy_call* how) {
+      return ivy_reduce_scatter(comm_, from.data(), to.data(), to.size(), type(from, to), op, how);
+    });
+  }
+  // recv matters at the root only.
+  template <Buffer Send, Buffer Recv>
+  Result gather(Send&& send, Recv&& recv, int root) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(rank() != root || from.size() * ranks() == to.size());
+    return run([&](const ivy_call* how) {
+      return ivy_gather(comm_, from.data(), to.data(), from.size(), type(from, to), root, how);
+    });
+  }
+  // send matters at the root only.
+  template <Buffer Send, Buffer Recv>
+  Result scatter(Send&& send, Recv&& recv, int root) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(rank() != root || to.size() * ranks() == from.size());
+    return run([&](const ivy_call* how) {
+      return ivy_scatter(comm_, from.data(), to.data(), to.size(), type(from, to), root, how);
+    });
+  }
+  template <Buffer Send, Buffer Recv>
+  Result all_to_all(Send&& send, Recv&& recv) {
+    const auto from = memory(std::forward<Send>(send));
+    const auto to = memory(std::forward<Recv>(recv));
+    expect(from.size() == to.size() && to.size() % ranks() == 0);
+    return run([&](const ivy_call* how) {
+      return ivy_all_to_all(comm_, from.data(), to.data(), to.size() / ranks(), type(from, to),
+                            how);
+    });
+  }
+};
+
+}  // namespace ivycomm
