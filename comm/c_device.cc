@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "comm/nccl/library.h"
+
 namespace ivy::comm::c_interface {
 namespace {
 
@@ -85,6 +87,13 @@ nccl::DeviceOperation Placed::operation(const OperationShape& shape, const ivy_c
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
+
+extern "C" int ivy_set_package_folders(const char* folders) {
+  return guarded([&] {
+    nccl::set_package_folders(folders != nullptr ? folders : "");
+    return static_cast<int>(IVY_OK);
+  });
+}
 
 extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call) {
   return guarded([&] {

@@ -86,9 +86,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 /* Groups. Every rank of `comm` calls both, in the same order among its other operations.
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
  * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
- * ivy_comm_free: this rank's seat in a group. Waits for nobody, but sees sends through as
- * ivy_finalize does; IVY_ABORTED: it is freed, and the last operation was another one than a rank's
- * that came before. */
+ * ivy_comm_free: this rank's seat in a group. Waits for no other rank, but for what it has enqueued
+ * on a device, and sees sends through as ivy_finalize does. It is freed also where that fails;
+ * IVY_ABORTED: the last operation was another one than a rank's that came before. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
@@ -101,6 +101,8 @@ IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
  * make it. Every rank calls it. `device`: as the process numbers them; -1: the current one. What
  * keeps NCCL from working on any rank is told on every rank, with what to do. */
 IVY_API int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call);
+/* Where Python looks for packages, by ':': pip may have put NCCL there. Before a device is used. */
+IVY_API int ivy_set_package_folders(const char* folders);
 
 /* ---- Operations ------------------------------------------------------------------------------ */
 

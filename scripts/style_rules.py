@@ -43,7 +43,7 @@ HOMES = (
         "gRPC lives in launcher/links/agent_* and agent/daemon",
     ),
     (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
-    (r"^r?nccl", r"^comm/nccl/", "NCCL lives in comm/nccl"),
+    (r"^r?nccl", r"^(comm/nccl/|tests/comm/nccl_abi_test\.cc$)", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
     (r"^openssl/", r"^(proto/(handshake|agent_certificate|psk_tls)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
     (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),

@@ -7,6 +7,7 @@
 #include <climits>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -36,27 +37,44 @@ std::string mapped_file(std::string_view name) {
   return search.found;
 }
 
-// pip puts NVIDIA's libraries beside the packages that use them, and those are mapped:
-// .../site-packages/numpy/x.so has them in .../site-packages/nvidia/nccl/lib.
+std::mutex folders_mutex;
+std::string& told_folders() {
+  static std::string folders;
+  return folders;
+}
+
+void add_folders(std::string_view list, std::vector<std::string>& folders) {
+  while (!list.empty()) {
+    const std::size_t end = list.find(':');
+    if (end != 0) folders.emplace_back(list.substr(0, end));
+    list = end == std::string_view::npos ? "" : list.substr(end + 1);
+  }
+}
+
+// pip puts NVIDIA's libraries beside the packages that use them: Python says where. Else, in a
+// program that is no Python of ours, those may be mapped: .../site-packages/numpy/x.so has NCCL in
+// .../site-packages/nvidia/nccl/lib.
 std::vector<std::string> pip_files() {
   std::vector<std::string> folders;
+  {
+    const std::lock_guard lock(folders_mutex);
+    add_folders(told_folders(), folders);
+  }
   dl_iterate_phdr(
       [](dl_phdr_info* one, std::size_t, void* where) {
         const std::string path = one->dlpi_name != nullptr ? one->dlpi_name : "";
-        const std::size_t packages = path.find("/site-packages/");
-        if (packages == std::string::npos) return 0;
-        static_cast<std::vector<std::string>*>(where)->push_back(path.substr(0, packages) +
-                                                                 "/site-packages");
-        return 1;  // One is enough: an environment has one such folder.
+        for (const std::string_view name : {"/site-packages/", "/dist-packages/"}) {
+          const std::size_t at = path.find(name);
+          if (at == std::string::npos) continue;
+          static_cast<std::vector<std::string>*>(where)->push_back(
+              path.substr(0, at + name.size() - 1));
+          return 1;  // One is enough: an environment has one such folder.
+        }
+        return 0;
       },
       &folders);
   const char* const paths = std::getenv("PYTHONPATH");
-  std::string_view left = paths != nullptr ? paths : "";
-  while (!left.empty()) {
-    const std::size_t end = left.find(':');
-    if (end != 0) folders.emplace_back(left.substr(0, end));
-    left = end == std::string_view::npos ? "" : left.substr(end + 1);
-  }
+  add_folders(paths != nullptr ? paths : "", folders);
   for (std::string& folder : folders) folder += "/nvidia/nccl/lib/libnccl.so.2";
   return folders;
 }
@@ -114,6 +132,11 @@ Error unusable(const std::string& what, const std::string& fix) {
 }
 
 }  // namespace
+
+void set_package_folders(const std::string& folders) {
+  const std::lock_guard lock(folders_mutex);
+  told_folders() = folders;
+}
 
 std::string version_text(int version) {
   // Two digits for the minor number since 2.9.

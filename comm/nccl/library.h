@@ -2,7 +2,7 @@
 // framework already computes is taken, so that there is one NCCL in a process. In this order:
 //   IVY_NCCL_LIB              a path; nothing else is tried
 //   what is mapped already    libnccl.so.2, by its name or by its file (torch's own copy)
-//   pip's                     nvidia/nccl/lib/libnccl.so.2 beside an installed package
+//   pip's                     nvidia/nccl/lib/libnccl.so.2 where Python looks for packages
 //   the system's              libnccl.so.2, then librccl.so.1
 //
 // Thread: any. Lifetime: the process; a library is never closed.
@@ -40,6 +40,9 @@ class Library {
   int version_ = 0;
   std::string path_;
 };
+
+// Where Python looks for packages, by ':'. Before the first load().
+void set_package_folders(const std::string& folders);
 
 // 22809 -> "2.28.9". Pure.
 std::string version_text(int version);

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -75,6 +76,22 @@ std::map<std::string, std::string> nccl_variables() {
   return variables;
 }
 
+std::string user_name() {
+  passwd entry = {};
+  passwd* found = nullptr;
+  char buffer[4096];
+  const int status = getpwuid_r(geteuid(), &entry, buffer, sizeof buffer, &found);
+  return status == 0 && found != nullptr ? found->pw_name : "";
+}
+
+bool has_line(const std::filesystem::path& path, std::string_view wanted) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.find(wanted) != std::string::npos && !line.starts_with('#')) return true;
+  }
+  return false;
+}
+
 void add_host(RankFacts& facts) {
   facts.machine = first_line_of("/proc/sys/kernel/random/boot_id");
   std::error_code unknown;
@@ -90,6 +107,8 @@ void add_host(RankFacts& facts) {
   if (statvfs("/dev/shm", &space) == 0) {
     facts.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
   }
+  facts.user = user_name();
+  facts.may_lose_shared_memory = may_lose_shared_memory("/", geteuid(), facts.user);
   facts.locked_memory_limit = limit_of(RLIMIT_MEMLOCK);
   facts.stack_limit = limit_of(RLIMIT_STACK);
   facts.open_files_limit = limit_of(RLIMIT_NOFILE);
@@ -135,6 +154,26 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
     facts.trouble_fix = "unset it";
   }
   return facts;
+}
+
+bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
+                            const std::string& user_name) {
+  constexpr std::uint32_t kFirstOfPeople = 1000;  // logind spares users of the system.
+  std::error_code none;
+  if (user < kFirstOfPeople || !std::filesystem::exists(root / "run/systemd/users", none)) {
+    return false;
+  }
+  if (has_line(root / "proc/self/cgroup", "/user.slice/")) return false;
+  if (std::filesystem::exists(root / "var/lib/systemd/linger" / user_name, none)) return false;
+  if (has_line(root / "etc/systemd/logind.conf", "RemoveIPC=no")) return false;
+  for (const char* const folder : {"etc", "run", "usr/lib"}) {
+    std::error_code absent;
+    for (const auto& file :
+         std::filesystem::directory_iterator(root / folder / "systemd/logind.conf.d", absent)) {
+      if (has_line(file.path(), "RemoveIPC=no")) return false;
+    }
+  }
+  return true;
 }
 
 std::string own_nccl_warning() {

@@ -247,6 +247,14 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
               std::to_string(ranks.size()) + " ranks take about " + std::to_string(files),
           "raise it: ulimit -n 65536, LimitNOFILE=65536 (in a container: --ulimit nofile=65536)"));
     }
+    if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
+      found.push_back(finding_about(
+          rank,
+          "runs in no login session of user " + rank.user +
+              ": when that user's last one ends, systemd empties /dev/shm under NCCL",
+          "loginctl enable-linger " + rank.user + ", or RemoveIPC=no in /etc/systemd/logind.conf"));
+      found.back().kind = Finding::Kind::kWarning;
+    }
     if (rank.stack_limit == ~0ULL) {
       found.push_back(finding_about(
           rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
@@ -408,7 +416,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   std::map<std::string_view, std::string*> texts = {
       {"host", &facts.host},       {"machine", &facts.machine}, {"network", &facts.network},
       {"trouble", &facts.trouble}, {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path},
-      {"uuid", &facts.uuid},       {"bus", &facts.bus}};
+      {"uuid", &facts.uuid},       {"bus", &facts.bus},         {"user", &facts.user}};
   if (const auto text = texts.find(name); text != texts.end()) {
     *text->second = value;
     return true;
@@ -423,6 +431,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "open_files") return read_number(value, facts.open_files_limit);
   if (name == "stack") return read_number(value, facts.stack_limit);
   if (name == "infiniband") facts.has_infiniband = value == "1";
+  if (name == "loses_shm") facts.may_lose_shared_memory = value == "1";
   if (name == "shares") facts.shares_devices = value == "1";
   if (name == "interface") facts.interfaces.push_back({cut(value).first, cut(value).second});
   if (name == "variable") facts.variables.insert(cut(value));
@@ -451,6 +460,8 @@ std::string encode(const RankFacts& facts) {
   }
   for (const auto& [name, value] : facts.variables) lines.add("variable", name + "=" + value);
   lines.add("shares", facts.shares_devices ? "1" : "0");
+  lines.add("user", facts.user);
+  lines.add("loses_shm", facts.may_lose_shared_memory ? "1" : "0");
   lines.add("infiniband", facts.has_infiniband ? "1" : "0");
   lines.add("shm", facts.shared_memory_free);
   lines.add("memlock", facts.locked_memory_limit);

@@ -41,6 +41,8 @@ struct RankFacts {
   std::map<std::string, std::string> variables;  // NCCL_*
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
+  std::string user;
+  bool may_lose_shared_memory = false;        // own_facts.h
   std::uint64_t shared_memory_free = 0;       // Bytes of /dev/shm.
   std::uint64_t locked_memory_limit = ~0ULL;  // ~0: none, also below.
   std::uint64_t stack_limit = 8 << 20;

@@ -25,7 +25,7 @@ void compare_with_host(ivy_comm* comm, Device& device, const DeviceCase& one, co
 
 // Types and operations that stand for all ways: NCCL's own, under another name, staged.
 std::vector<DeviceCase> device_cases(std::size_t count);
-// NCCL's own averages, which multiply where ours divide: equal for 1, 2, 4, ... ranks.
+// NCCL's own averages, which round in other places than ours: equal for 1, 2, 4, ... ranks.
 std::vector<DeviceCase> average_cases(std::size_t count);
 
 }  // namespace ivy::comm::test

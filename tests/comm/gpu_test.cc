@@ -59,6 +59,7 @@ class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> 
 
 void share_gpu(int rank, Way way) {
   setenv("NCCL_MAX_CTAS", "2", 1);
+  setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
   if (way == Way::kMultiRank) {
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     return;
@@ -105,7 +106,7 @@ TEST_F(GpuTest, AWorldOfOneDoesEveryCollective) {
 
 TEST_P(SharedGpuTest, TwoRanksGiveWhatTheHostGives) {
   for (const bool is_enqueued : {false, true}) {
-    expect_well(run_world(
+    const std::vector<RankEnd> ends = run_world(
         one_host(2),
         [&](int rank) {
           share_gpu(rank, GetParam());
@@ -128,7 +129,9 @@ TEST_P(SharedGpuTest, TwoRanksGiveWhatTheHostGives) {
           ASSERT_EQ(ivy_comm_split(world, 0, -rank, &group), IVY_OK) << ivy_last_error();
           compare_with_host(group, device, {IVY_F32, IVY_SUM, 1000}, &how);
         },
-        patient()));
+        patient());
+    expect_well(ends);
+    std::printf("%s", ends[0].output.c_str());
   }
 }
 
@@ -238,23 +241,52 @@ double median_of_nine(const std::function<double()>& measure) {
   return all[4];
 }
 
-// A communicator of one, made as libivycomm makes its own.
-nccl::Handle make_alone(const nccl::Functions& functions) {
-  nccl::UniqueId id = {};
+// A communicator of NCCL itself, made as libivycomm makes its own.
+nccl::Handle make_plain(const nccl::Functions& functions, const nccl::UniqueId& id, int ranks,
+                        int rank) {
   static nccl::Config config;
   static nccl::Handle handle = nullptr;  // NCCL may write to it once more, later.
-  EXPECT_EQ(functions.get_unique_id(&id), nccl::kSuccess);
-  nccl::Status status = functions.init_rank_config(&handle, 1, id, 0, &config);
+  nccl::Status status = functions.init_rank_config(&handle, ranks, id, rank, &config);
   while (status == nccl::kInProgress) functions.get_async_error(handle, &status);
   EXPECT_EQ(status, nccl::kSuccess);
   return handle;
+}
+
+// The same calls by our way and by NCCL's own; every rank makes them.
+void compare_calls(ivy_comm* world, Device& device, nccl::Handle plain) {
+  const nccl::Functions& functions = (*nccl::Library::load())->functions();
+  const DeviceArray on(device, std::vector<char>(4096));
+  ivy_call how = call_with_factor(1);
+  how.flags = IVY_ENQUEUE;
+  how.stream = device.make_stream();
+  constexpr int kCalls = 500;
+  const double ours = median_of_nine([&] {
+    const double each = microseconds_each(kCalls, [&] {
+      ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1024, IVY_F32, IVY_SUM, &how);
+    });
+    device.synchronize(how.stream);
+    return each;
+  });
+  const double theirs = median_of_nine([&] {
+    const double each = microseconds_each(kCalls, [&] {
+      nccl::Status status = functions.all_reduce(on.data(), on.data(), 1024, nccl::Element::kF32, 0,
+                                                 plain, how.stream);
+      while (status == nccl::kInProgress) functions.get_async_error(plain, &status);
+    });
+    device.synchronize(how.stream);
+    return each;
+  });
+  std::printf(
+      "figure: enqueueing all_reduce of 4 KiB, ranks: %d: ours %.2f us, NCCL's own %.2f us, "
+      "difference %.2f us\n",
+      ivy_comm_size(world), ours, theirs, ours - theirs);
 }
 
 TEST_F(GpuTest, CallsCostLittleMoreThanNcclsOwn) {
   const std::vector<RankEnd> ends = run_world(
       one_host(1),
       [](int) {
-        setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
+        setenv("IVY_NCCL_TIMES", "1", 1);
         Device device(kDriver, 0);
         ASSERT_TRUE(device.is_there());
         say_versions();
@@ -262,34 +294,43 @@ TEST_F(GpuTest, CallsCostLittleMoreThanNcclsOwn) {
         if (!world) return;
         ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
         const nccl::Functions& functions = (*nccl::Library::load())->functions();
-        const nccl::Handle alone = make_alone(functions);
-        const DeviceArray on(device, std::vector<char>(4096));
-        ivy_call how = call_with_factor(1);
-        how.flags = IVY_ENQUEUE;
-        how.stream = device.make_stream();
-        constexpr int kCalls = 500;
-        const double ours = median_of_nine([&] {
-          const double each = microseconds_each(kCalls, [&] {
-            ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1024, IVY_F32, IVY_SUM, &how);
-          });
-          device.synchronize(how.stream);
-          return each;
-        });
-        const double theirs = median_of_nine([&] {
-          const double each = microseconds_each(kCalls, [&] {
-            nccl::Status status = functions.all_reduce(on.data(), on.data(), 1024,
-                                                       nccl::Element::kF32, 0, alone, how.stream);
-            while (status == nccl::kInProgress) functions.get_async_error(alone, &status);
-          });
-          device.synchronize(how.stream);
-          return each;
-        });
-        std::printf(
-            "figure: enqueueing all_reduce of 4 KiB, world of one: ours %.2f us, NCCL's own %.2f "
-            "us, "
-            "difference %.2f us\n",
-            ours, theirs, ours - theirs);
-        functions.abort(alone);
+        nccl::UniqueId id = {};
+        ASSERT_EQ(functions.get_unique_id(&id), nccl::kSuccess);
+        const nccl::Handle plain = make_plain(functions, id, 1, 0);
+        compare_calls(world, device, plain);
+        functions.abort(plain);
+      },
+      patient());
+  expect_well(ends);
+  std::printf("%s", ends[0].output.c_str());
+}
+
+// Both ranks' work is on one GPU, in turns: the difference is the processors' part.
+TEST_P(SharedGpuTest, CallsOfTwoRanksCostLittleMoreThanNcclsOwn) {
+  struct Told {
+    std::atomic<bool> is_there{false};
+    nccl::UniqueId id;
+  };
+  const Shared<Told> told;
+  const std::vector<RankEnd> ends = run_world(
+      one_host(2),
+      [&](int rank) {
+        share_gpu(rank, GetParam());
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+        const nccl::Functions& functions = (*nccl::Library::load())->functions();
+        if (rank == 0) {
+          ASSERT_EQ(functions.get_unique_id(&told->id), nccl::kSuccess);
+          told->is_there = true;
+        }
+        while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
+        const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
+        compare_calls(world, device, plain);
+        ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+        functions.abort(plain);
       },
       patient());
   expect_well(ends);

@@ -7,9 +7,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "comm/nccl/interface_probe.h"
 #include "comm/nccl/library.h"
+#include "comm/nccl/own_facts.h"
 #include "comm/nccl/preflight.h"
 #include "comm/nccl/ready.h"
 #include "comm/nccl/reduction_plan.h"
@@ -110,6 +114,14 @@ const PreflightCase kCases[] = {
      [](auto& ranks) { ranks[3].open_files_limit = 64; },
      3,
      {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
+    {"RemoveIPC",
+     [](auto& ranks) {
+       for (RankFacts& rank : ranks) rank.user = "ann";
+       ranks[3].may_lose_shared_memory = true;
+     },
+     3,
+     {"rank 3 (node2, pid 103): runs in no login session of user ann", "enable-linger ann"},
+     true},
     {"another driver",
      [](auto& ranks) { ranks[2].driver_version = 12040; },
      2,
@@ -214,6 +226,53 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   for (const char* const junk : {"", "x", "rank\n", "rank x\n", "host a\n", "rank 1\nshm -\n"}) {
     EXPECT_FALSE(decode(junk).has_value()) << junk;
   }
+}
+
+// ---- Whether logind empties /dev/shm: files that say so
+// --------------------------------------------
+
+class RemoveIpcTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/ivy-remove-ipc-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    root_ = folder;
+    write("run/systemd/users/1001", "");
+    write("proc/self/cgroup", "0::/system.slice/ivy-agent.service\n");
+    write("etc/systemd/logind.conf", "[Login]\n#RemoveIPC=no\n");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  bool may_lose(std::uint32_t user = 1001) { return may_lose_shared_memory(root_, user, "ann"); }
+
+  std::filesystem::path root_;
+};
+
+TEST_F(RemoveIpcTest, ThreatensAServiceOfAPerson) { EXPECT_TRUE(may_lose()); }
+
+TEST_F(RemoveIpcTest, SparesUsersOfTheSystem) { EXPECT_FALSE(may_lose(998)); }
+
+TEST_F(RemoveIpcTest, SparesWhoIsInASession) {
+  write("proc/self/cgroup", "0::/user.slice/user-1001.slice/session-3.scope\n");
+  EXPECT_FALSE(may_lose());
+}
+
+TEST_F(RemoveIpcTest, SparesWhoLingers) {
+  write("var/lib/systemd/linger/ann", "");
+  EXPECT_FALSE(may_lose());
+}
+
+TEST_F(RemoveIpcTest, IsSwitchedOffByConfiguration) {
+  write("etc/systemd/logind.conf.d/10-ipc.conf", "[Login]\nRemoveIPC=no\n");
+  EXPECT_FALSE(may_lose());
+}
+
+TEST_F(RemoveIpcTest, NeedsLogind) {
+  std::filesystem::remove_all(root_ / "run");
+  EXPECT_FALSE(may_lose());
 }
 
 TEST(InterfaceTest, IsChosenAsNcclChooses) {

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 
 import pytest
 
 from launching import BIN, SLOW
+from test_stack import IVYCTL, PYTHON, end, job_of, stack
 
 DOUBLES = os.path.join(os.path.dirname(BIN), "lib", "doubles")
 CUDA, NCCL = os.path.join(DOUBLES, "libcuda_double.so"), os.path.join(DOUBLES, "libnccl_double.so")
@@ -59,6 +61,40 @@ def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts
     for word in words.values():
         assert word["code"] == "FailedPrecondition" and word["seconds"] < 30, done
         assert all(part in word["says"] for part in parts) and "\n" not in word["says"], done
+
+
+@PLACES
+def test_what_one_rank_finds_after_the_barrier_is_told_to_all(local, flags):
+    done = run(local, flags, "prepare", "NCCL_DOUBLE=fail_id", "0")
+    words = said(done)
+    assert len(words) == (3 if "-n" in flags else 4), done
+    for word in words.values():
+        assert word["code"] == "Internal" and word["seconds"] < 10, done
+        assert "make the unique id: unhandled system error" in word["says"], done
+
+
+def test_nccl_is_found_where_pip_has_put_it(local):
+    folder = os.path.join(local.directory, "packages", "nvidia", "nccl", "lib")
+    os.makedirs(folder)
+    library = os.path.join(folder, "libnccl.so.2")
+    os.symlink(NCCL, library)
+    done = local.run("-n", "2", "-x", f"IVY_CUDA_LIB={CUDA}", "-x", f"EXTRA_PATH={local.directory}/packages",
+                     local.script("comm_device.py"), "prepare", limit=LIMIT)
+    words = said(done)
+    assert len(words) == 2 and all(word["nccl"] == [NCCL] for word in words.values()), done
+
+
+def test_who_hangs_in_the_init_of_nccl_is_shown(local):
+    with local.start("--stall-timeout", "1", "-n", "2", *WITH_DOUBLES, "-x", "NCCL_DOUBLE=hang_init", PYTHON,
+                     local.script("comm_device.py"), "hangs") as job:
+        job_id = job_of(job, 2)
+        job.wait_for(rb"takes longer than --stall-timeout", limit=20)
+        text = stack(local, job_id, pattern="prepare_device")
+        assert re.match(r"ranks 0-1: NCCL says: the stand-in hangs\nranks 0-1 \(host \S+\): main thread: .*\n"
+                        r"(    .*\n)*    prepare_device \(", text), text
+        why = local.run_program(IVYCTL, "why", job_id).out.decode()
+        assert re.search(r'^ranks 0-1 \(host \S+\): in init #1 of "world"', why, re.MULTILINE), why
+        end(job)
 
 
 # Each host's other interface, to which there is no way from outside.

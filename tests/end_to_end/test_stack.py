@@ -164,6 +164,23 @@ def test_a_debugger_that_hangs_has_a_deadline(local):
         end(job)
 
 
+def test_frames_of_c_are_asked_of_py_spy(local):
+    local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
+    local.file("py-spy", "#!/bin/sh\necho \"Process $3: $0 $*\"\necho 'Python v3.11.2'\necho\n"
+                         "echo \"Thread $3 (idle): \\\"MainThread\\\"\"\n"
+                         "echo '    ncclGroupEnd (libnccl.so.2)'\necho '    step (train.py:12)'\n"
+                         f"echo \"$*\" > {local.directory}/asked\n", mode=0o755)
+    with local.start("-n", "1", PYTHON, local.script("hangs.py"), "plain") as job:
+        job_id = job_of(job, 1)
+        text = stack(local, job_id, "--native", pattern="ncclGroupEnd")
+        told = re.fullmatch(r"rank 0 \(host \S+, pid (\d+)\): main thread: ncclGroupEnd \(libnccl.so.2\)\n"
+                            r"    step \(train.py:12\)\n", text)
+        assert told, text
+        with open(os.path.join(local.directory, "asked")) as asked:
+            assert asked.read() == f"dump --pid {told[1]} --native\n"
+        end(job)
+
+
 def test_a_worker_that_ends_while_it_is_looked_at(local):
     local.environment["PATH"] = local.directory + ":" + local.environment["PATH"]
     local.file("gdb", '#!/bin/sh\nwhile [ "$1" != -p ]; do shift; done\nkill -9 $2\n/bin/sleep 0.5\n',

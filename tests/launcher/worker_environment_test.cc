@@ -241,6 +241,14 @@ TEST(WorkerEnvironmentTest, EveryJobHasALoopbackAddressForNcclsHealth) {
   EXPECT_EQ(value(job.worker(), "NCCL_RAS_ADDR"), "localhost:5");
 }
 
+TEST(WorkerEnvironmentTest, RanksAreToldThatDevicesAreSharedOnPurpose) {
+  Job job;
+  EXPECT_EQ(value(job.worker(), "IVY_OVERSUBSCRIBE"), "(unset)");
+  job.options.oversubscribe = true;
+  EXPECT_EQ(value(job.worker(), "IVY_OVERSUBSCRIBE"), "1");
+  EXPECT_EQ(value(job.worker(1, 1), "IVY_OVERSUBSCRIBE"), "1");
+}
+
 TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);

@@ -6,6 +6,7 @@ during every call.
 
 import ctypes
 import os
+import sys
 import threading
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
@@ -61,6 +62,7 @@ _PROTOTYPES = {
     "ivy_comm_free": (c_int, [_comm]),
     "ivy_comm_abort": (c_int, [_comm, c_char_p]),
     "ivy_prepare_device": (c_int, [_comm, c_int, _call]),
+    "ivy_set_package_folders": (c_int, [c_char_p]),
     "ivy_all_reduce": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
     "ivy_all_reduce_coalesced": (c_int, [_comm, c_size_t, POINTER(c_void_p), POINTER(c_void_p), _counts,
                                          c_int, c_int, _call]),
@@ -169,5 +171,8 @@ def load():
         if found != ABI_VERSION:
             raise ImportError(f"{library._name} has ABI {found}, this ivycomm needs {ABI_VERSION}: "
                               "both must come from one build")
+        if not getattr(library.ivy_set_package_folders, "is_missing", False):
+            # pip may have put NCCL into one of them.
+            library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
         _library = library
     return _library

@@ -12,6 +12,8 @@ import threading
 import time
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 
+if "EXTRA_PATH" in os.environ:  # As a virtual environment has its packages.
+    sys.path.append(os.environ["EXTRA_PATH"])
 import ivycomm as ic
 
 cuda = ctypes.CDLL(os.environ["IVY_CUDA_LIB"])
@@ -91,11 +93,18 @@ def collectives(r, n):
 def prepare(r, n):
     began = time.monotonic()
     try:
-        ic.prepare_device(r, timeout=10)
+        ic.prepare_device(r, timeout=20)
     except ic.IvyError as error:
         say(says=str(error), code=error.code, seconds=time.monotonic() - began)
     else:
-        say(says="prepared")
+        with open("/proc/self/maps") as maps:
+            files = {line.split()[-1] for line in maps if "/" in line}
+        say(says="prepared", nccl=[file for file in files if "nccl" in os.path.basename(file)])
+
+
+def hangs(r, n):
+    print("ready", os.environ["IVY_JOB_ID"], flush=True)
+    ic.prepare_device(r)
 
 
 def killed(r, n):
@@ -122,13 +131,13 @@ def killed(r, n):
 def main():
     scenario = sys.argv[1]
     rank = int(os.environ["IVY_RANK"])
-    if scenario == "prepare" and len(sys.argv) > 2 and rank == 1:
+    if scenario == "prepare" and len(sys.argv) > 2 and rank == int((sys.argv + ["1"])[3]):
         name, value = sys.argv[2].split("=", 1)
         os.environ[name] = value
-    if scenario != "prepare":
+    if scenario not in ("prepare", "hangs"):
         use_device(rank)
     ic.init(timeout=60)
-    {"collectives": collectives, "prepare": prepare, "killed": killed}[scenario](ic.rank(), ic.world_size())
+    {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs}[scenario](ic.rank(), ic.world_size())
 
 
 main()

@@ -1,0 +1,309 @@
+// How NCCL's part of libivycomm ends, on the stand-ins (nccl_double/): deaths, aborts, calls that
+// never return, and the end of what was left on streams.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "tests/comm/device.h"
+#include "tests/comm/nccl_doubles.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
+    ASSERT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_OK) << ivy_last_error();
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(1000, 1));
+    // Longer than NCCL's own finalize may take.
+    device.block(how.stream, milliseconds(2'300));
+    ASSERT_EQ(ivy_all_reduce(group, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(on.bytes(), floats(1000, 2));
+    expect_clean_end(world);
+  }));
+}
+
+TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    ivy_call how = call_with_timeout(milliseconds(300));
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(1000, 1));
+    device.block(how.stream, milliseconds(1'000));
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("not done on the device in time"),
+              std::string::npos)
+        << ivy_last_error();
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
+// Rank 1 is killed in the middle of operations; the others are told, and their streams end.
+void run_until_killed(int rank, bool is_enqueued, Board& board) {
+  use_doubles();
+  Device device(kCuda, rank);
+  World world;
+  if (!world) return;
+  all_reduce_ones(world, device, 3);
+  ivy_call how = call_with_factor(1);
+  if (is_enqueued) how.flags = IVY_ENQUEUE;
+  const DeviceArray on(device, std::vector<char>(4 << 20));
+  std::thread killer;
+  if (rank == 1) {
+    killer = std::thread([&] {
+      std::this_thread::sleep_for(milliseconds(30));
+      board.died_ms = monotonic_ms();
+      kill(getpid(), SIGKILL);
+    });
+  }
+  int code = IVY_OK;
+  while (code == IVY_OK) {
+    code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1 << 20, IVY_F32, IVY_SUM, &how);
+    if (is_enqueued) device.synchronize(nullptr);
+  }
+  const auto took = monotonic_ms() - board.died_ms;
+  EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+  EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+  EXPECT_LT(took, stretched(milliseconds(1000)).count());
+  std::printf("told after %lld ms\n", static_cast<long long>(took));
+  EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  EXPECT_EQ(device.synchronize(nullptr), 0);
+}
+
+TEST(NcclTest, AKilledRankIsNamedAndTheDeviceIsFreed) {
+  for (const bool is_enqueued : {false, true}) {
+    const Shared<Board> board;
+    const std::vector<RankEnd> ends =
+        run_world(one_host(3), [&](int rank) { run_until_killed(rank, is_enqueued, *board); });
+    expect_well(ends, 1);
+    std::printf("%s%s", ends[0].output.c_str(), ends[2].output.c_str());
+  }
+}
+
+TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "error_after=1000");
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const DeviceArray on(device, std::vector<char>(400));
+    std::thread other;
+    if (rank == 0) {
+      other = std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(100));
+        ivy_comm_abort(world, "enough");
+      });
+    }
+    int code = IVY_OK;
+    while (code == IVY_OK) {
+      code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, nullptr);
+    }
+    EXPECT_EQ(code, IVY_CANCELLED) << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("enough"), std::string::npos) << ivy_last_error();
+    if (other.joinable()) other.join();
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
+// Rank 0 aborts while both ranks are where `script` makes NCCL hang.
+void abort_while(const std::string& script, const std::function<int(ivy_comm*, int)>& hang) {
+  SCOPED_TRACE(script);
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    World world(seconds(40));
+    if (!world) return;
+    if (script.starts_with("hang_split")) {
+      ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    }
+    setenv("NCCL_DOUBLE", script.c_str(), 1);
+    std::thread other;
+    if (rank == 0) {
+      other = std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(200));
+        ivy_comm_abort(world, "enough");
+      });
+    }
+    const auto began = monotonic_ms();
+    EXPECT_EQ(hang(world, rank), IVY_CANCELLED) << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("enough"), std::string::npos) << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+    if (other.joinable()) other.join();
+  }));
+}
+
+int prepare(ivy_comm* comm, int rank) { return ivy_prepare_device(comm, rank, nullptr); }
+
+TEST(NcclTest, AnAbortEndsWhatHangsWhileItIsMade) {
+  abort_while("hang_init", prepare);
+  abort_while("hang_call=ncclGetUniqueId", prepare);
+  abort_while("hang_call=ncclCommInitRankConfig", prepare);
+  abort_while("hang_split", [](ivy_comm* comm, int) {
+    ivy_comm* group = nullptr;
+    return ivy_comm_split(comm, 0, 0, &group);
+  });
+  // Rank 1 never comes: rank 0 is at the ready barrier.
+  abort_while("", [](ivy_comm* comm, int rank) {
+    if (rank == 1) setenv("CUDA_DOUBLE", "hang_call=cuInit", 1);
+    return ivy_prepare_device(comm, rank, nullptr);
+  });
+}
+
+TEST(NcclTest, ADeathEndsAnInitThatHangs) {
+  const Shared<Board> board;
+  expect_well(run_world(one_host(2),
+                        [&](int rank) {
+                          use_doubles(kNccl, "hang_init");
+                          World world(seconds(40));
+                          if (!world) return;
+                          std::thread killer;
+                          if (rank == 1) {
+                            killer = std::thread([&] {
+                              std::this_thread::sleep_for(milliseconds(200));
+                              board->died_ms = monotonic_ms();
+                              kill(getpid(), SIGKILL);
+                            });
+                          }
+                          EXPECT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_UNAVAILABLE);
+                          EXPECT_LT(monotonic_ms() - board->died_ms,
+                                    stretched(milliseconds(1000)).count());
+                          EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+                        }),
+              1);
+}
+
+TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
+  struct Hang {
+    const char* variable;
+    const char* script;
+    std::vector<std::string> says;  // By the rank that hangs.
+  };
+  const Hang hangs[] = {
+      {"CUDA_DOUBLE", "hang_call=cuInit", {"rank 0 (", "(it loads the driver and NCCL)"}},
+      {"NCCL_DOUBLE", "hang_call=ncclGetUniqueId", {"the unique id"}},
+      {"NCCL_DOUBLE", "hang_call=ncclCommInitRankConfig", {"init: no "}},
+  };
+  for (const Hang& hang : hangs) {
+    SCOPED_TRACE(hang.script);
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles();
+      World world(seconds(20));
+      if (!world) return;
+      if (rank == 0) setenv(hang.variable, hang.script, 1);
+      const ivy_call how = call_with_timeout(seconds(1));
+      const auto began = monotonic_ms();
+      EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED);
+      EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
+      const std::string text = ivy_last_error();
+      if (rank != 0) return;
+      for (const std::string& part : hang.says) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+      }
+      EXPECT_NE(text.find("has not returned: end this process"), std::string::npos) << text;
+    }));
+  }
+}
+
+TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
+  for (const bool is_enqueued : {false, true}) {
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles(kNccl, rank == 0 ? "error_after=2" : "");
+      Device device(kCuda, rank);
+      World world(seconds(20));
+      if (!world) return;
+      all_reduce_ones(world, device, 2);
+      ivy_call how = call_with_factor(1);
+      if (is_enqueued) how.flags = IVY_ENQUEUE;
+      const DeviceArray on(device, std::vector<char>(400));
+      int code = IVY_OK;
+      for (int i = 0; i < 1000 && code == IVY_OK; ++i) {
+        code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, &how);
+        if (is_enqueued) device.synchronize(nullptr);
+      }
+      EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+      EXPECT_NE(std::string(ivy_last_error()).find("remote process exited"), std::string::npos)
+          << ivy_last_error();
+    }));
+  }
+}
+
+TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "hang_abort,error_after=1");
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const auto began = monotonic_ms();
+    const DeviceArray on(device, std::vector<char>(400));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, nullptr),
+              IVY_UNAVAILABLE);
+    EXPECT_NE(std::string(ivy_last_error()).find("ncclCommAbort did not return within 5 s"),
+              std::string::npos)
+        << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
+  }));
+}
+
+TEST(NcclTest, AFinalizeThatHangsIsAborted) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "hang_finalize");
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const auto began = monotonic_ms();
+    EXPECT_EQ(world.finalize(), IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("finalize: not done 2 s after"), std::string::npos)
+        << ivy_last_error();
+    EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
+    EXPECT_EQ(calls_of("ncclCommAbort"), 1);
+  }));
+}
+
+TEST(NcclTest, LeavesNothingBehind) {
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  for (const char* const script : {"", "fail_init", "hang_abort,error_after=1"}) {
+    run_world(one_host(3), [&](int rank) {
+      use_doubles(kNccl, script);
+      setenv("NCCL_DOUBLE_DIR", folder, 1);
+      Device device(kCuda, rank);
+      World world(seconds(5));
+      if (!world) return;
+      const DeviceArray on(device, std::vector<char>(4));
+      for (int i = 0; i < 3; ++i) {
+        ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1, IVY_F32, IVY_SUM, nullptr);
+      }
+      ivy_comm* group = nullptr;
+      ivy_comm_split(world, rank % 2, 0, &group);
+    });
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
