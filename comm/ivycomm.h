@@ -13,11 +13,12 @@
  * communicators are independent. Point-to-point calls are ordered only among themselves (pair and
  * tag).
  *
- * Buffers: dense memory, any alignment, all of a call on the host or all on one device. Device
- * memory is found by its address and travels by NCCL; see ivy_call.stream and "Device memory" in
- * comm/README.md. Where `send` and `recv` may not be the same they must not overlap. In place:
- * `send` = IVY_IN_PLACE means that the input stands where it belongs in `recv`. A buffer of an
- * asynchronous call belongs to the library until ivy_work_wait returned.
+ * Buffers: dense memory, any alignment, all of a call on the host or all on one device; without
+ * elements NULL will do. Device memory is found by its address and travels by NCCL; see
+ * ivy_call.stream and "Device memory" in comm/README.md. Where `send` and `recv` may not be the
+ * same they must not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it
+ * belongs in `recv`; of scatter, at the root, `recv` = IVY_IN_PLACE that its own part stays where
+ * it is. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's
@@ -111,7 +112,8 @@ IVY_API int ivy_set_package_folders(const char* folders);
 /* recv[i] = op over all ranks of send[i]. */
 IVY_API int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                            int op, const ivy_call* call);
-/* Several all_reduces as one operation. All of one type and operation. */
+/* Several all_reduces as one operation. All of one type and operation; the parts are as long on
+ * every rank. */
 IVY_API int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* send,
                                      void* const* recv, const size_t* counts, int dtype, int op,
                                      const ivy_call* call);
