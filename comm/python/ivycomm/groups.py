@@ -140,8 +140,9 @@ def prepare_device(device=None, *, group=None, timeout=None):
 def finalize():
     """Ends the world and every group. Done by itself when the interpreter ends.
 
-    Waits for others only where the last operation was one that this rank could leave before they came (broadcast,
-    reduce, gather, scatter, scan), and raises what that operation would have raised then. Other threads must not be inside a call; abort() and Group.abort() wake them.
+    Waits for what was left on devices' streams; for others only where the last operation was one that this rank
+    could leave before they came (broadcast, reduce, gather, scatter, scan), and raises what these operations would
+    have raised then. Other threads must not be inside a call; abort() and Group.abort() wake them.
     """
     global _world
     if _world is None or _owner_pid != os.getpid():
