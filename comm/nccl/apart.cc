@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdio>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -72,10 +73,10 @@ std::optional<Failure> call_apart(ApartCall apart) {
     if (state->is_done) return {};
     if (!why && steady_clock::now() < shared->deadline) continue;
     if (!why) {
-      const auto took =
-          std::chrono::duration_cast<std::chrono::seconds>(steady_clock::now() - began);
-      why = make_failure(FailureKind::kTimeout,
-                         shared->what + ": no return after " + std::to_string(took.count()) + " s");
+      char took[32];
+      std::snprintf(took, sizeof took, "%.3g s",
+                    std::chrono::duration<double>(steady_clock::now() - began).count());
+      why = make_failure(FailureKind::kTimeout, shared->what + ": no return after " + took);
     }
     give_up(shared->what, *state);
     return why;

@@ -6,17 +6,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <thread>
 
+#include "comm/nccl/apart.h"
 #include "comm/nccl/interface_probe.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/own_facts.h"
 #include "comm/nccl/preflight.h"
 #include "comm/nccl/ready.h"
 #include "comm/nccl/reduction_plan.h"
+#include "tests/support/eventually.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -358,6 +363,52 @@ TEST(PlanTest, EveryTypeAndOperationHasAWay) {
     EXPECT_EQ(plan.multiplicity, row.multiplicity);
   }
   EXPECT_TRUE(plan_reduction(Operation::kScan, Dtype::kF32, ReduceOp::kSum).is_staged);
+}
+
+// ---- Calls that may never return ----------------------------------------------------------------
+
+// A call that waits until it is let go, and what became of it.
+struct Hanging {
+  std::atomic<bool> may_go{false};
+  std::atomic<bool> was_late{false};
+};
+
+ApartCall call_of(const std::shared_ptr<Hanging>& hanging, std::chrono::milliseconds time) {
+  ApartCall apart;
+  apart.call = [hanging] {
+    while (!hanging->may_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  apart.late = [hanging] { hanging->was_late = true; };
+  apart.what = "the call";
+  apart.deadline = std::chrono::steady_clock::now() + time;
+  return apart;
+}
+
+TEST(ApartTest, WhatReturnsTaintsNothing) {
+  const auto hanging = std::make_shared<Hanging>();
+  hanging->may_go = true;
+  EXPECT_FALSE(call_apart(call_of(hanging, std::chrono::seconds(60))).has_value());
+  EXPECT_FALSE(is_tainted());
+  EXPECT_FALSE(hanging->was_late);
+}
+
+TEST(ApartTest, WhatDoesNotReturnTaintsUntilItDoes) {
+  const auto hanging = std::make_shared<Hanging>();
+  const std::optional<Failure> late = call_apart(call_of(hanging, std::chrono::milliseconds(20)));
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->kind, FailureKind::kTimeout);
+  EXPECT_EQ(taint(), "the call has not returned: end this process");
+  const auto other = std::make_shared<Hanging>();
+  ApartCall troubled = call_of(other, std::chrono::seconds(60));
+  troubled.trouble = [] { return make_failure(FailureKind::kRankDied, "rank 7 died"); };
+  const std::optional<Failure> died = call_apart(std::move(troubled));
+  ASSERT_TRUE(died.has_value());
+  EXPECT_STREQ(died->text, "rank 7 died");
+  hanging->may_go = true;
+  EXPECT_TRUE(ivy::test::eventually([&] { return hanging->was_late.load(); }));
+  EXPECT_TRUE(is_tainted());
+  other->may_go = true;
+  EXPECT_TRUE(ivy::test::eventually([] { return !is_tainted(); }));
 }
 
 // ---- Whether interfaces are reached: real sockets on loopback -----------------------------------

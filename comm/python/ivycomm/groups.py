@@ -140,10 +140,10 @@ def prepare_device(device=None, *, group=None, timeout=None):
 def finalize():
     """Ends the world and every group. Done by itself when the interpreter ends.
 
-    Waits for others only where the last operation was one that this rank could leave before they came (broadcast,
-    reduce, gather, scatter, scan), and raises what that operation would have raised then; and for the receivers of isends that
-    are not done, while they take of them (10 s without is an error). Other threads must not be inside a call; abort() and
-    Group.abort() wake them.
+    Waits for what was left on devices' streams; for the receivers of isends that are not done, while they take of
+    them (10 s without is an error); for others only where the last operation was one that this rank could leave before
+    they came (broadcast, reduce, gather, scatter, scan). Raises what these operations would have raised then. Other
+    threads must not be inside a call; abort() and Group.abort() wake them.
     """
     global _world
     if _world is None or _owner_pid != os.getpid():
