@@ -181,6 +181,7 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
 
 // Who has memory of it, or a queue on it. kfd has a directory for each process that has opened it.
 void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevice& device) {
+  if (gpu_id.empty()) return;
   const std::string processes = root + "/sys/class/kfd/kfd/proc";
   for (const std::string& name : names_in(processes)) {
     const int pid = number_behind(name, "");

@@ -94,7 +94,10 @@ Result<void> read_cpus(const Reader& reader, SlurmAllocation& out) {
   return {};
 }
 
-// "2", "a100:1,h100:1"; "cpu=4,gres/gpu:a100=2", where other kinds stand beside.
+// More than a host has: what is written may be anything.
+constexpr int kMostGpus = 4096;
+
+// "2", "a100:1,h100:1", "a100"; "cpu=4,gres/gpu:a100=2", where other kinds stand beside.
 int gpus_in(std::string_view text) {
   const bool has_kinds = text.find("gpu") != text.npos;
   int total = 0;
@@ -102,11 +105,12 @@ int gpus_in(std::string_view text) {
     const std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(part.size() + 1, text.size()));
     if (has_kinds && part.find("gpu") == part.npos) continue;
-    const std::size_t sign = part.find_last_of(":=");
-    const std::string_view number = sign == part.npos ? part : part.substr(sign + 1);
+    const std::string_view number = part.substr(part.find_last_of(":=") + 1);
+    // A type may begin with a digit, too.
     int count = 1;
-    std::from_chars(number.data(), number.data() + number.size(), count);
-    total += count;
+    if (is_number(std::string(number)))
+      std::from_chars(number.data(), number.data() + number.size(), count);
+    total = std::min(total + std::min(count, kMostGpus), kMostGpus);
   }
   return total;
 }
@@ -139,7 +143,8 @@ void read_gpus(const Reader& reader, SlurmAllocation& out) {
   if (tasks == nullptr || (each == nullptr && !has_per_task)) return;
   const Result<std::vector<int>> counts = parse_node_counts(*tasks);
   if (!counts.ok() || counts->size() != out.hosts.size()) return;
-  for (const int count : *counts) out.gpus.push_back(count * gpus_in(each ? *each : per_task));
+  for (const int count : *counts)
+    out.gpus.push_back(std::min(count, kMostGpus) * gpus_in(each ? *each : per_task));
 }
 
 Result<void> read_place(const Reader& reader, SlurmAllocation& out) {

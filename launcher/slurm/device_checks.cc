@@ -15,8 +15,8 @@ std::string asked_text(const SlurmAllocation& allocation) {
 }
 
 struct Hidden {
-  std::vector<std::string>
-      names;  // Hosts where a task of ours sees not all that the job has there.
+  // Hosts that show their task of the step less than the job has there.
+  std::vector<std::string> names;
   const PlannedHost* too_few = nullptr;  // One of them with more workers than it shows devices.
   std::size_t visible = 0;               // There, else on the first of them.
   int allocated = 0;

@@ -138,6 +138,8 @@ TEST(AllocationTest, CountsGpusOfTasks) {
       {"SLURM_GPUS_PER_TASK", "1", {4, 4, 1}},
       {"SLURM_GPUS_PER_TASK", "a100:2", {8, 8, 2}},
       {"SLURM_GPUS_PER_TASK", "a100:1,h100:1", {8, 8, 2}},
+      {"SLURM_GPUS_PER_TASK", "2g.10gb", {4, 4, 1}},
+      {"SLURM_GPUS_PER_TASK", "2000000000", {16384, 16384, 4096}},
       {"SLURM_TRES_PER_TASK", "cpu=8,gres/gpu=2", {8, 8, 2}},
       {"SLURM_TRES_PER_TASK", "gres/nic:3,gres/gpu:a100:1", {4, 4, 1}},
       {"SLURM_GPUS_PER_NODE", "2", {}},
