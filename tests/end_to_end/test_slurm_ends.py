@@ -133,7 +133,7 @@ def test_the_end_that_slurm_says_by_itself(local):
     done = local.run("-v", "-n", "2", "--transport", "local", "--stop-before-end", "10s",
                      f"{REPOSITORY}/scripts/examples/resume.py", "--checkpoint", "state.json", env={
                          "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a", "PATH": f"{local.directory}:/usr/bin:/bin",
-                         "SLURM_JOB_END_TIME": str(round(time.time() + 10 + seconds(2)))})
+                         "SLURM_JOB_END_TIME": str(round(time.time() + 11 + seconds(1)))})
     assert done.code == 75 and done.out.count(b"SIGTERM: saved at step") == 2, done
     assert re.search(r"Slurm job 7 ends at [-0-9]+ [:0-9]+, in 1\d s", done.err_text), done
     assert "sooner than" not in done.err_text and not local.exists("asked"), done
@@ -151,7 +151,7 @@ print("saved", flush=True)
 def test_slurms_term_comes_behind_ours(slurm):
     """To ivyrun and to each host of the step, while ranks write their state: they have been told."""
     worker = slurm.launcher.file("save.py", SAVES_SLOWLY)
-    job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 90 + {round(seconds(2))}))\n"
+    job = slurm.batch(["-N", "2"], f"export SLURM_JOB_END_TIME=$(($(date +%s) + 91 + {round(seconds(1))}))\n"
                       f"exec IVYRUN --stop-before-end 90s {worker}")
     job.wait_for("heard 1", count=2)
     for whom in [], ["--batch"]:
