@@ -104,15 +104,24 @@ int check_parts(std::size_t parts, const void* const* send, void* const* recv,
   if (send == nullptr) return invalid("send is NULL");
   if (recv == nullptr) return invalid("recv is NULL");
   if (counts == nullptr) return invalid("counts is NULL");
+  const auto name = [](const char* array, std::size_t part) {
+    return array + ("[" + std::to_string(part) + "]");
+  };
+  const auto has_room = [](const void* buffer, std::size_t count) {
+    return buffer != IVY_IN_PLACE && (buffer != nullptr || count == 0);
+  };
   for (std::size_t part = 0; part < parts; ++part) {
-    const std::string place = "[" + std::to_string(part) + "]";
-    if (counts[part] > most_elements(dtype) / parts) {
-      return invalid("counts" + place + " is " + std::to_string(counts[part]) +
+    const std::size_t count = counts[part];
+    const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
+    if (count > most_elements(dtype) / parts) {
+      return invalid(name("counts", part) + " is " + std::to_string(count) +
                      ", which is too large");
     }
-    IVY_CHECKED(check_buffer(recv[part], counts[part], ("recv" + place).c_str()));
-    const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
-    IVY_CHECKED(check_buffer(input, counts[part], ("send" + place).c_str()));
+    // Names are made for errors only: there may be thousands of parts.
+    if (!has_room(recv[part], count)) {
+      return check_buffer(recv[part], count, name("recv", part).c_str());
+    }
+    if (!has_room(input, count)) return check_buffer(input, count, name("send", part).c_str());
   }
   return IVY_OK;
 }
