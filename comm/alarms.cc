@@ -27,7 +27,8 @@ constexpr milliseconds kProcessPoll{20};
 // of it. Only who waits longer than this for a rank that has left waits in vain. Less than
 // kVerdictTime, so that a connection which such a rank closed is explained by it.
 constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
-// A question to the store for each: only waits that have lasted longer ask at all.
+// A question to the store for each, also where no news have come: only waits that have lasted
+// longer ask at all.
 constexpr milliseconds kStorePoll{200};
 
 std::string ending_of(const RankStatus& status) {
@@ -215,8 +216,12 @@ class ProcessAlarm final : public Alarm {
 
 class AgreedAlarm final : public Alarm {
  public:
-  AgreedAlarm(std::unique_ptr<Alarm> inner, std::function<std::optional<Failure>()> find_agreed)
-      : inner_(std::move(inner)), find_agreed_(std::move(find_agreed)) {}
+  AgreedAlarm(std::unique_ptr<Alarm> inner, std::function<std::uint64_t()> count_news,
+              std::function<std::optional<Failure>()> find_agreed)
+      : inner_(std::move(inner)),
+        count_news_(std::move(count_news)),
+        find_agreed_(std::move(find_agreed)),
+        seen_news_(count_news_()) {}
 
   const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
   milliseconds poll_interval() const override { return inner_->poll_interval(); }
@@ -224,7 +229,8 @@ class AgreedAlarm final : public Alarm {
   using Alarm::look;
   std::optional<Failure> look(std::int32_t waited_for) override {
     std::optional<Failure> agreed;
-    if (steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
+    const bool has_news = count_news_() != seen_news_;
+    if (has_news || steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
     return agreed ? agreed : inner_->look(waited_for);
   }
   // What was agreed on comes first: the death that this host sees may follow from it.
@@ -236,19 +242,24 @@ class AgreedAlarm final : public Alarm {
  private:
   std::optional<Failure> ask() {
     asked_at_ = steady_clock::now();
+    seen_news_ = count_news_();  // Before the question.
     return find_agreed_();
   }
 
   const std::unique_ptr<Alarm> inner_;
+  const std::function<std::uint64_t()> count_news_;
   const std::function<std::optional<Failure>()> find_agreed_;
+  std::uint64_t seen_news_;
   steady_clock::time_point asked_at_ = steady_clock::now();
 };
 
 }  // namespace
 
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::uint64_t()> count_news,
                                          std::function<std::optional<Failure>()> find_agreed) {
-  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(find_agreed));
+  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
+                                       std::move(find_agreed));
 }
 
 Failure death_of(const Seat& seat, const RankStatus& status) {

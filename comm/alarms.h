@@ -27,9 +27,11 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
 std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
                                           std::function<bool(std::int32_t world_rank)> has_left);
 
-// Where no supervisor is and ranks are on several hosts: what `inner` finds, and now and then what
-// `find_agreed` does, which asks the job's store for the failure that another host's rank found.
+// Where no supervisor is and ranks are on several hosts: what `inner` finds, and with every news of
+// which `count_news` knows, and now and then, what `find_agreed` does, which asks the job's store
+// for the failure that another host's rank found.
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::uint64_t()> count_news,
                                          std::function<std::optional<Failure>()> find_agreed);
 
 // What became of a rank, as an error of those who need it. status.state is not kAlive.

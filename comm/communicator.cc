@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "comm/device_side.h"
@@ -266,7 +267,8 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   const Outcome outcome = broken(*found);
   // Only now: who finds the connection gone asks what was found before.
-  if (mesh_ != nullptr) mesh_->hang_up();
+  is_to_hang_up_.store(true);
+  if (mesh_ != nullptr && telling_.load() == 0) mesh_->hang_up();
   return outcome;
 }
 
@@ -311,6 +313,7 @@ Outcome Communicator::broken(const Failure& found) {
     }
     job_.report(failure, name_);
     // Last: a store that hangs must not keep those from waking who can be woken without it.
+    if (is_own_abort && mesh_ != nullptr) mesh_->interrupt();
     if (is_own_abort) job_.agree(failure, name_);
   }
   break_device();
@@ -364,15 +367,21 @@ void Communicator::abort(const std::string& reason) {
                                                             (reason.empty() ? "" : ": " + reason));
   failure.rank = world_rank(rank_);
   set_host(failure, seats_[static_cast<std::size_t>(rank_)].host_name);
+  ++telling_;
   broken(failure);
-  if (mesh_ == nullptr) return;
-  // An operation under way hangs up by itself; where none is, this thread does.
-  if (turn_.try_lock()) {
-    mesh_->hang_up();
-    turn_.unlock();
-  } else {
-    mesh_->interrupt();
+  --telling_;
+  if (mesh_ != nullptr) hang_up_after_abort();
+}
+
+// An operation under way hangs up by itself, unless it has seen that this thread was not ready.
+void Communicator::hang_up_after_abort() {
+  mesh_->interrupt();
+  while (!turn_.try_lock()) {
+    if (!is_to_hang_up_.load()) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
+  mesh_->hang_up();
+  turn_.unlock();
 }
 
 ReduceRule Communicator::rule(Dtype dtype, ReduceOp op, const CallOptions& options) const {

@@ -150,6 +150,7 @@ class Communicator {
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
   Outcome broken(const Failure& found);
+  void hang_up_after_abort();
   std::optional<Failure> compare();
   void add_place(Failure& failure) const;
   PointToPoint& messages();
@@ -222,6 +223,11 @@ class Communicator {
   std::mutex failure_mutex_;
   std::optional<Failure> failure_;
   std::atomic<bool> is_broken_{false};
+  // Between hosts, an abort by this process: who finds the connection gone asks what was found
+  // before, so that nobody hangs up until that is told. Meanwhile the operation that was
+  // interrupted is over; it leaves the hanging up to the thread that aborts.
+  std::atomic<int> telling_{0};  // Threads that abort.
+  std::atomic<bool> is_to_hang_up_{false};
 
   std::mutex messages_mutex_;
   std::optional<std::uint32_t> message_row_;  // Of the supervisor's page. Both guarded by it.

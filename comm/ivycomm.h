@@ -95,7 +95,9 @@ IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_co
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
-/* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Any thread. */
+/* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Without ivyrun
+ * ranks of other hosts learn it from rank 0's store: within 50 ms while that answers, else from
+ * connections that hang up. Any thread. */
 IVY_API int ivy_comm_abort(ivy_comm* comm, const char* reason);
 
 /* Makes NCCL's part of a communicator ahead of its first collective on device memory, which would

@@ -41,6 +41,10 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
+// Ranks that find something at the same time.
+constexpr std::uint64_t kRingAttempts = 64;
+constexpr std::chrono::hours kForever{24 * 400};
+
 // How often a record that others replace is compared again.
 constexpr int kCompareAttempts = 4;
 
@@ -457,6 +461,8 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
   if (local.size() == seats.size()) {
     listener_.reset();
     bell_.reset();
+  } else if (control_ == nullptr) {
+    listen_to_store();
   }
   if (control_ == nullptr) {
     world_segment_ = segment;
@@ -485,8 +491,9 @@ std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
   const bool spans_hosts = std::any_of(
       seats.begin(), seats.end(), [&](const Seat& seat) { return seat.host != seats[0].host; });
   if (!spans_hosts) return alarm;
-  return make_agreed_alarm(std::move(alarm),
-                           [this, communicator] { return find_agreed(communicator); });
+  return make_agreed_alarm(
+      std::move(alarm), [this] { return bell_->heard(); },
+      [this, communicator] { return find_agreed(communicator); });
 }
 
 void Job::report(const Failure& failure, const std::string& communicator) {
@@ -522,9 +529,35 @@ void Job::report(const Failure& failure, const std::string& communicator) {
 
 Failure Job::agree(const Failure& failure, const std::string& communicator) {
   if (control_ != nullptr) return failure;
+  const std::string own = bytes_of(failure);
   const std::optional<std::string> stored =
-      limited_store_.compare_set(key("failure/" + communicator), std::nullopt, bytes_of(failure));
+      limited_store_.compare_set(key("failure/" + communicator), std::nullopt, own);
+  // Other findings come by hung-up connections, or when it is asked for them: they may wait until
+  // those who are still in the operation before have come out of it.
+  if (stored == own && failure.kind == FailureKind::kAborted) ring();
   return value_from<Failure>(stored).value_or(failure);
+}
+
+// Without a supervisor every rank waits at the store for the next of these records, which say that
+// some communicator was aborted.
+void Job::listen_to_store() {
+  bell_ = std::make_unique<JobBell>(
+      [this](std::uint64_t number) {
+        return store_->wait({key("bell/" + std::to_string(number))}, kForever).ok();
+      },
+      [this] { store_->cancel(); });
+}
+
+void Job::ring() {
+  if (bell_ == nullptr) return;
+  const std::string own = std::to_string(identity_.rank) + "," + std::to_string(rings_++);
+  // Whoever was woken by another's record may have looked before this rank's finding was there.
+  const std::uint64_t next = bell_->heard();
+  for (std::uint64_t number = next; number < next + kRingAttempts; ++number) {
+    const std::optional<std::string> stored =
+        limited_store_.compare_set(key("bell/" + std::to_string(number)), std::nullopt, own);
+    if (!stored || stored == own) return;
+  }
 }
 
 std::optional<Failure> Job::find_agreed(const std::string& communicator) const {

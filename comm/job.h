@@ -4,6 +4,7 @@
 // Thread: any after join(). Lifetime: outlives every communicator.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -65,7 +66,8 @@ class Job {
   std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
   // Where the ranks of a communicator that spans hosts say what they wait for.
   RollCall::Store wait_records(const std::string& communicator);
-  // Rings what waits at sockets when the supervisor's page has news; null: no page, or one host.
+  // Rings what waits at sockets when the supervisor's page, or without one the store, has news;
+  // null: one host.
   JobBell* bell() const { return bell_.get(); }
   // A row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
@@ -85,6 +87,8 @@ class Job {
   Error give_up_init(const Failure& death);
   Result<std::vector<Seat>> watched_exchange();
   std::optional<Failure> find_agreed(const std::string& communicator) const;
+  void listen_to_store();
+  void ring();
   Result<std::unique_ptr<SharedSegment>> share_world_segment(
       const std::vector<Seat>& seats, const std::vector<std::int32_t>& local);
   template <class Wait>
@@ -108,7 +112,8 @@ class Job {
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<PeerListener> listener_;
-  std::unique_ptr<JobBell> bell_;  // Ends before control_, whose page it watches.
+  std::atomic<std::uint32_t> rings_{0};
+  std::unique_ptr<JobBell> bell_;  // Ends before control_ or store_, which it watches.
   mutable PatientStore limited_store_;
   // The world's memory on this host, and which ranks have which part of it.
   std::shared_ptr<SharedSegment> world_segment_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "comm/background_thread.h"
 #include "comm/transports/futex.h"
@@ -16,13 +17,21 @@ constexpr std::chrono::seconds kLookAround{10};
 
 }  // namespace
 
-JobBell::JobBell(const comm_status::StatusPage& page) : page_(page) {
+JobBell::JobBell(const comm_status::StatusPage& page) {
+  const std::uint32_t now = page.news().load(std::memory_order_acquire);
+  await_ = [this, page, seen = now](std::uint64_t) mutable { return await_change(page, seen); };
+  stop_ = [this] { futex_wake_all(ending_); };
+  thread_ = background_thread([this] { run(); });
+}
+
+JobBell::JobBell(std::function<bool(std::uint64_t)> await, std::function<void()> stop)
+    : await_(std::move(await)), stop_(std::move(stop)) {
   thread_ = background_thread([this] { run(); });
 }
 
 JobBell::~JobBell() {
   ending_.store(1);
-  futex_wake_all(ending_);
+  stop_();
   thread_.join();
 }
 
@@ -36,15 +45,21 @@ void JobBell::remove(int eventfd) {
   std::erase(bells_, eventfd);
 }
 
-void JobBell::run() {
-  std::uint32_t seen = page_.news().load(std::memory_order_acquire);
+bool JobBell::await_change(const comm_status::StatusPage& page, std::uint32_t& seen) {
   while (ending_.load() == 0) {
-    const std::uint32_t now = page_.news().load(std::memory_order_acquire);
-    if (now == seen) {
-      futex_wait({&ending_, 0}, {&page_.news(), now}, kLookAround);
-      continue;
+    const std::uint32_t now = page.news().load(std::memory_order_acquire);
+    if (now != seen) {
+      seen = now;
+      return true;
     }
-    seen = now;
+    futex_wait({&ending_, 0}, {&page.news(), now}, kLookAround);
+  }
+  return false;
+}
+
+void JobBell::run() {
+  while (ending_.load() == 0 && await_(heard_.load())) {
+    heard_.fetch_add(1, std::memory_order_release);
     const std::lock_guard lock(mutex_);
     const std::uint64_t one = 1;
     for (const int bell : bells_) static_cast<void>(!write(bell, &one, sizeof one));

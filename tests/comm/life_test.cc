@@ -281,6 +281,44 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
   }));
 }
 
+// Who waits for a rank that is late, and not for the one that aborts, is told too: by the store.
+TEST(AbortTest, WakesThoseWhoWaitForAnother) {
+  constexpr std::size_t kAborts = 7;
+  struct Board {
+    std::atomic<std::int64_t> aborted_ms[kAborts]{};
+    std::atomic<int> waiting{0};
+    std::atomic<int> told{0};
+  };
+  Shared<Board> board;
+  expect_well(run_world(host_each(3), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    std::vector<std::int64_t> took;
+    for (std::size_t turn = 0; turn < kAborts; ++turn) {
+      const int so_many = static_cast<int>(turn) + 1;
+      ivy_comm* group = nullptr;
+      ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+      ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+      if (rank == 1) {
+        ++board->waiting;
+        float value = 1;
+        EXPECT_EQ(ivy_broadcast(group, &value, 1, IVY_F32, 2, nullptr), IVY_CANCELLED);
+        took.push_back(monotonic_ms() - board->aborted_ms[turn]);
+        ++board->told;
+      } else if (rank == 0) {
+        EXPECT_TRUE(ivy::test::eventually([&] { return board->waiting == so_many; }, seconds(10)));
+        std::this_thread::sleep_for(milliseconds(20));  // So that it is inside.
+        board->aborted_ms[turn] = monotonic_ms();
+        EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
+      }
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->told == so_many; }, seconds(10)));
+    }
+    if (rank != 1) return;
+    std::sort(took.begin(), took.end());
+    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(50)).count());
+  }));
+}
+
 // A timeout is a number of milliseconds however large, in every place where one is taken.
 TEST(TimeoutTest, TheLongestIsNotOverAtOnce) {
   constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max();
