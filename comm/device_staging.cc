@@ -136,7 +136,8 @@ bool Communicator::carry_out_staged(const OperationCall& call,
     if (!copied.ok()) return failed(copied.error());
   }
   nccl::DeviceCommunicator& device = device_communicator();
-  if (const std::optional<Failure> failure = device.await_stream(operation.stream, call.deadline)) {
+  if (const std::optional<Failure> failure =
+          device.await_stream(operation.stream, operation.device, call.deadline)) {
     return fail_on_device(*failure, call);
   }
   if (!carry_out_on_host(call, operation, staging.send.data(), staging.receive.data())) {
@@ -147,7 +148,8 @@ bool Communicator::carry_out_staged(const OperationCall& call,
         piece.device, staging.receive.data() + piece.offset, piece.bytes, operation.stream);
     if (!copied.ok()) return failed(copied.error());
   }
-  const std::optional<Failure> failure = device.await_stream(operation.stream, call.deadline);
+  const std::optional<Failure> failure =
+      device.await_stream(operation.stream, operation.device, call.deadline);
   return !failure || fail_on_device(*failure, call);
 }
 

@@ -66,8 +66,8 @@ DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
 
 DeviceCommunicator::~DeviceCommunicator() {
   static_cast<void>(end());
-  if (driver_ == nullptr || device_ < 0 || is_tainted()) return;
-  const Driver::Current current(*driver_, device_);
+  if (event_device_ < 0 || is_tainted()) return;
+  const Driver::Current current(*driver_, event_device_);
   for (const Pending& pending : pending_) driver_->free_event(pending.event);
   for (const Event event : free_events_) driver_->free_event(event);
 }
@@ -182,7 +182,9 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
   }
 }
 
-std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, Deadline& deadline) {
+std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, int device,
+                                                        Deadline& deadline) {
+  event_device_ = device;
   const Result<Event> event = take_event();
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
@@ -417,6 +419,7 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
   if (!current.result().ok()) {
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
+  event_device_ = device_;
   if (std::optional<Failure> failure = enqueue(operation, deadline)) return failure;
   const std::string what = describe(operation.shape) + ", operation " + std::to_string(sequence);
   const Result<Event> event = take_event();

@@ -75,8 +75,8 @@ class DeviceCommunicator {
   // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
   std::optional<Failure> carry_out(const DeviceOperation& operation, std::uint64_t sequence,
                                    Deadline& deadline);
-  // Until everything on the stream is done.
-  std::optional<Failure> await_stream(Stream stream, Deadline& deadline);
+  // Until everything on the stream is done. The device is this thread's.
+  std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
 
   // Collective over the ranks of this communicator, which has to be prepared. `child` is null on
   // ranks with kNoColor, and where NCCL cannot split: then the group makes its own. `name`: the
@@ -142,6 +142,7 @@ class DeviceCommunicator {
   const Driver* driver_ = nullptr;
   std::atomic<int> device_{-1};  // Where all is made.
   std::atomic<int> chosen_{-1};  // From when a handle may be there.
+  int event_device_ = -1;        // Where events were made; before device_ where data were staged.
   bool is_shared_ = false;
 
   std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
