@@ -444,7 +444,8 @@ TEST_P(GivenBackTest, NobodyWritesAfterAnError) {
         ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
         const Floats send = make_floats(how, group, plain.emplace_back());
         const Floats receive = make_floats(how, group, plain.emplace_back());
-        ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+        // Which may be aborted already while a rank is in it.
+        int code = ivy_barrier(group, nullptr);
         std::thread aborting;
         if (rank == static_cast<int>(turn) % ivy_comm_size(world)) {
           aborting = std::thread([&] {
@@ -452,7 +453,6 @@ TEST_P(GivenBackTest, NobodyWritesAfterAnError) {
             EXPECT_EQ(ivy_comm_abort(group, "enough"), IVY_OK);
           });
         }
-        int code = IVY_OK;
         while (code == IVY_OK) {
           code = is_work && name != "sendrecv"
                      ? run_works(&operation, group, send, receive, kCount)
