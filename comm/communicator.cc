@@ -287,9 +287,7 @@ Outcome Communicator::broken(const Failure& found) {
 }
 
 Outcome Communicator::part() {
-  if (!queue_.is_busy()) {
-    if (const Outcome ended = end_device(); ended.code != 0) return ended;
-  }
+  if (const Outcome settled = settle_device(); settled.code != 0) return settled;
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   OperationShape shape = plain(Operation::kFinalize);
   {
@@ -303,9 +301,7 @@ Outcome Communicator::part() {
 }
 
 Outcome Communicator::leave() {
-  if (!queue_.is_busy()) {
-    if (const Outcome ended = end_device(); ended.code != 0) return ended;
-  }
+  if (const Outcome settled = settle_device(); settled.code != 0) return settled;
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   const std::lock_guard lock(turn_);
   std::optional<Failure> found;
