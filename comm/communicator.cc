@@ -321,9 +321,7 @@ Outcome Communicator::broken(const Failure& found) {
 }
 
 Outcome Communicator::part() {
-  if (!queue_.is_busy()) {
-    if (const Outcome ended = end_device(); ended.code != 0) return ended;
-  }
+  if (const Outcome settled = settle_device(); settled.code != 0) return settled;
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   const Outcome sent = finish_messages();
   if (sent.code != 0) return sent;
@@ -339,9 +337,7 @@ Outcome Communicator::part() {
 }
 
 Outcome Communicator::leave() {
-  if (!queue_.is_busy()) {
-    if (const Outcome ended = end_device(); ended.code != 0) return ended;
-  }
+  if (const Outcome settled = settle_device(); settled.code != 0) return settled;
   if (size() == 1 || queue_.is_busy() || is_broken_.load()) return {};
   const Outcome sent = finish_messages();
   if (sent.code != 0) return sent;

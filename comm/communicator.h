@@ -130,9 +130,10 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
 
-  // Before its end: waits for what was left on the device's streams; and where the last operation
-  // was one that this rank could leave before the others came (a broadcast, say), until they have,
-  // and fails where theirs was another.
+  // Before its end: waits for what was left on the device's streams, and ends NCCL's part.
+  Outcome settle_device();
+  // The same; and where the last operation was one that this rank could leave before the others
+  // came (a broadcast, say), waits until they have, and fails where theirs was another.
   Outcome part();
   // The same of a group, of which any rank may end its seat at any time: compares the last
   // operation with those who have called theirs, and waits for no other rank. So whoever ends its

@@ -119,6 +119,8 @@ Outcome Communicator::end_device() {
   return found && found->kind != FailureKind::kAborted ? Outcome(*found) : Outcome();
 }
 
+Outcome Communicator::settle_device() { return queue_.is_busy() ? Outcome() : end_device(); }
+
 bool Communicator::fail_on_device(Failure failure, const OperationCall& call) {
   device_->is_told = true;
   if (failure.sequence == 0) failure.sequence = call.sequence;

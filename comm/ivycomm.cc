@@ -116,7 +116,14 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(check_comm(world));
     if (world->world != world) return invalid("ivy_finalize wants the world; use ivy_comm_free");
-    Outcome parted = world->communicator->part();
+    Outcome parted;
+    // What NCCL has split from the world's ends before that.
+    for (const ivy_comm* group : world->groups) {
+      const Outcome settled = group->communicator->settle_device();
+      if (parted.code == IVY_OK) parted = settled;
+    }
+    const Outcome own = world->communicator->part();
+    if (parted.code == IVY_OK) parted = own;
     for (ivy_comm* group : world->groups) {
       const Outcome left = group->communicator->leave();
       if (parted.code == IVY_OK) parted = left;
