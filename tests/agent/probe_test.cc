@@ -35,7 +35,8 @@ ProbeAnswer full_answer() {
   cut.bdf = "0000:02:00.0";
   cut.uuid = "GPU-b";
   cut.is_mig_enabled = true;
-  cut.slices = {MigSlice{1, 0, "MIG-1", NodeState::kAbsent, {9}, 5}, MigSlice{2, 1, "MIG-2"}};
+  cut.slices = {MigSlice{1, 0, "MIG-1", NodeState::kAbsent, {9}, 5},
+                MigSlice{2, 1, "MIG-2", NodeState::kAbsent, {}, 0}};
   answer.nvml.devices.push_back(cut);
   answer.cores = {{{0, 64}, 0, 0, 0}, {{1, 65}, -1, -1, -1}};
   return answer;

@@ -22,7 +22,7 @@ std::size_t count_of(std::size_t form, int ranks) {
 
 // How many of them a type and reduction gets in one world, others in the next ones: many ranks are
 // slow on few processors.
-std::size_t forms_of(int ranks) { return ranks <= 3 ? kForms : ranks <= 8 ? 3 : 1; }
+std::size_t forms_of(int ranks) { return ranks <= 4 ? kForms : ranks <= 8 ? kForms / 2 : 1; }
 
 // What that type can do, all at once (as work) or one after the other.
 void run_form(Caller& caller, const Case& c, int root, bool as_work) {
