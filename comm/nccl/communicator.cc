@@ -339,13 +339,13 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
   };
   // Nobody else knows of a handle that comes too late.
   const auto late = [making, abort = library_->functions().abort] {
-    if (making->handle != nullptr) abort(making->handle);
+    if (Handle const handle = making->made()) abort(handle);
   };
   if (std::optional<Failure> failure = call("init", deadline, init, late)) return failure;
   if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
   {
     const std::lock_guard lock(handle_mutex_);
-    handle_ = making->handle;
+    handle_ = making->made();
   }
   if (making->status != kSuccess && making->status != kInProgress) {
     return nccl_failure(making->status, "init");
@@ -369,13 +369,13 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
     const std::lock_guard lock(handle_mutex_);
     makings_.pop_back();  // NCCL has written all that it writes.
   }
-  if (color == kNoColor || making->handle == nullptr) return std::nullopt;
+  if (color == kNoColor || making->made() == nullptr) return std::nullopt;
   child = std::make_unique<DeviceCommunicator>(options_);
   child->library_ = library_;
   child->driver_ = driver_;
   child->chosen_ = device_.load();
   child->makings_.push_back(making);
-  child->handle_ = making->handle;
+  child->handle_ = making->made();
   if (std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
     return failure;
   }

@@ -112,6 +112,9 @@ class DeviceCommunicator {
     Config config;
     std::vector<UniqueId> ids;
     Status status = kSuccess;
+
+    // NCCL's thread writes it once more when it is done with the making.
+    Handle made() { return std::atomic_ref(handle).load(); }
   };
   std::shared_ptr<Making> begin_making(const std::string& name);
   std::optional<Failure> find_facts(int device, Deadline& deadline, RankFacts& facts);

@@ -334,10 +334,10 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
   comm->size = size;
   comm->ids = ids;
   comm->board = std::make_unique<Board>(ids[0], rank, size);
-  *out = comm;
+  std::atomic_ref<ncclComm*>(*out).store(comm);
   comm->push([comm, out] {
     const Status status = carry_out_init(comm);
-    *out = comm;
+    std::atomic_ref<ncclComm*>(*out).store(comm);
     comm->state = status;
   });
   return kInProgress;
@@ -469,7 +469,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
   comm->push([comm, color, key, child, how] {
     if (told("hang_split") != nullptr) {
       comm->hang();
-      *child = nullptr;
+      std::atomic_ref<ncclComm*>(*child).store(nullptr);
       return;
     }
     struct Choice {
