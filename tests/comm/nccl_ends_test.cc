@@ -131,8 +131,11 @@ TEST(NcclTest, AbortByAnotherThreadEndsAnOperation) {
 // Rank 0 aborts while both ranks are where `script` makes NCCL hang.
 void abort_while(const std::string& script, const std::function<int(ivy_comm*, int)>& hang) {
   SCOPED_TRACE(script);
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+  ASSERT_NE(mkdtemp(folder), nullptr);
   expect_well(run_world(one_host(2), [&](int rank) {
     use_doubles();
+    setenv("NCCL_DOUBLE_DIR", folder, 1);
     World world(seconds(40));
     if (!world) return;
     if (script.starts_with("hang_split")) {
@@ -152,6 +155,7 @@ void abort_while(const std::string& script, const std::function<int(ivy_comm*, i
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count());
     if (other.joinable()) other.join();
   }));
+  std::filesystem::remove_all(folder);
 }
 
 int prepare(ivy_comm* comm, int rank) { return ivy_prepare_device(comm, rank, nullptr); }
@@ -195,6 +199,8 @@ TEST(NcclTest, ADeathEndsAnInitThatHangs) {
 }
 
 TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+  ASSERT_NE(mkdtemp(folder), nullptr);
   struct Hang {
     const char* variable;
     const char* script;
@@ -209,6 +215,7 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
     SCOPED_TRACE(hang.script);
     expect_well(run_world(one_host(2), [&](int rank) {
       use_doubles();
+      setenv("NCCL_DOUBLE_DIR", folder, 1);
       World world(seconds(20));
       if (!world) return;
       if (rank == 0) setenv(hang.variable, hang.script, 1);
@@ -223,6 +230,7 @@ TEST(NcclTest, ACallThatNeverReturnsIsGivenUpAtItsDeadline) {
       EXPECT_NE(text.find(wanted), std::string::npos) << wanted << " is not in: " << text;
     }));
   }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
