@@ -32,36 +32,71 @@ std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); 
 
 }  // namespace
 
+namespace {
+
+// What it said last is of an operation before this one: does it wait there still? Then what it
+// waits for keeps this operation too. Where nothing is known of a beat ago it may.
+bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+  if (record.culprit < 0 && record.waits_for < 0) return false;
+  return record.is_over != 0 || !earlier || earlier->beat != record.beat;
+}
+
+// Has the culprit not come because it waits in an earlier operation?
+bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
+                const FindRecord& now) {
+  if (record.is_absent == 0) return false;
+  const std::optional<WaitRecord> theirs = now(record.culprit);
+  return theirs && theirs->entered.sequence < sequence &&
+         still_waits(*theirs, before(record.culprit));
+}
+
+}  // namespace
+
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now) {
   std::vector<std::int32_t> chain;
   std::int32_t rank = self;
+  std::string way;  // What is known of ranks that wait in earlier operations.
+  Suspect behind;   // The first of them: to blame where nobody else is.
+  bool is_certain = true;
   while (chain.size() < kChainMax && std::find(chain.begin(), chain.end(), rank) == chain.end()) {
     const std::optional<WaitRecord> record = now(rank);
-    if (!record || record->entered.sequence < sequence) {
-      std::string because = name_of(rank) + " does not wait in it: it has not entered it";
-      because += record ? "; the last that it waited in is operation " +
-                              std::to_string(record->entered.sequence)
-                        : ", or does something else there";
-      return {rank, std::move(because), false};
+    const bool is_behind = record && record->entered.sequence < sequence;
+    const std::optional<WaitRecord> earlier = rank == self ? std::nullopt : before(rank);
+    if (!record || (is_behind && !still_waits(*record, earlier))) {
+      way += name_of(rank) + " does not wait in it: it has not entered it";
+      way += record ? "; the last that it waited in is operation " +
+                          std::to_string(record->entered.sequence)
+                    : ", or does something else there";
+      return {rank, std::move(way), false};
     }
     // It is further: what it owes this operation is on its way.
     if (record->entered.sequence > sequence) break;
-    if (record->culprit >= 0) return {record->culprit, record->because, true};
-    if (rank != self && record->is_over == 0) {
-      const std::optional<WaitRecord> earlier = before(rank);
-      if (earlier && earlier->beat == record->beat) {
-        return {rank,
-                name_of(rank) + " is in it, waited for rank " + std::to_string(record->waits_for) +
-                    ", and gives no sign of life",
-                false};
+    if (is_behind) {
+      sequence = record->entered.sequence;
+      is_certain = is_certain && (earlier || record->is_over != 0);
+      way += name_of(rank) + " still waits in operation " + std::to_string(sequence);
+      if (behind.rank < 0) behind = {rank, way, false};
+      way += ", where ";
+    }
+    if (record->culprit >= 0) {
+      if (!is_held_up(*record, sequence, before, now)) {
+        return {record->culprit, way + record->because, is_certain};
       }
+      chain.push_back(rank);
+      rank = record->culprit;
+      continue;
+    }
+    if (rank != self && record->is_over == 0 && earlier && earlier->beat == record->beat) {
+      way += name_of(rank) + " is in it, waited for rank " + std::to_string(record->waits_for) +
+             ", and gives no sign of life";
+      return {rank, std::move(way), false};
     }
     chain.push_back(rank);
     if (record->waits_for < 0) break;
     rank = record->waits_for;
   }
-  return {};
+  return behind;
 }
 
 RollCall::RollCall(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
@@ -77,6 +112,7 @@ void RollCall::write(const LongWait& wait, bool is_over) {
   own_.is_over = is_over ? 1 : 0;
   own_.waits_for = wait.waits_for;
   own_.culprit = wait.culprit;
+  own_.is_absent = wait.is_absent ? 1 : 0;
   std::memset(own_.because, 0, sizeof own_.because);
   std::memcpy(own_.because, wait.because.data(),
               std::min(wait.because.size(), sizeof own_.because - 1));
@@ -106,7 +142,7 @@ bool RollCall::pause(nanoseconds time) const {
 
 std::optional<Suspicion> RollCall::time_is_over(const LongWait& wait) {
   write(wait, true);
-  if (wait.culprit >= 0) return Suspicion{wait.culprit, wait.because};
+  if (wait.culprit >= 0 && !wait.is_absent) return Suspicion{wait.culprit, wait.because};
   std::vector<std::pair<std::int32_t, std::optional<WaitRecord>>> seen;
   const FindRecord remember = [&](std::int32_t rank) {
     seen.emplace_back(rank, store_.read(rank));
@@ -122,7 +158,11 @@ std::optional<Suspicion> RollCall::time_is_over(const LongWait& wait) {
   const Suspect first = find_suspect(entered_.rank, wait.sequence, nothing, remember);
   const bool is_rank = static_cast<std::size_t>(first.rank) < world_ranks_.size();
   if (first.is_certain && is_rank) return Suspicion{first.rank, first.because};
-  if (!pause(beat_after(wait.waited) + kBeatSlack)) return std::nullopt;
+  // Who waits in an earlier operation may have waited longer, and beats more slowly.
+  const bool is_behind = std::any_of(seen.begin(), seen.end(), [&](const auto& each) {
+    return each.second && each.second->entered.sequence < wait.sequence;
+  });
+  if (!pause((is_behind ? kBeatMax : beat_after(wait.waited)) + kBeatSlack)) return std::nullopt;
   const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, store_.read);
   const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
                            static_cast<std::size_t>(second.rank) < world_ranks_.size();

@@ -29,6 +29,7 @@ struct WaitRecord {
   std::uint32_t is_over = 0;    // 1: its own time is over too.
   std::int32_t waits_for = -1;  // Rank in the communicator.
   std::int32_t culprit = -1;    // Seen with own eyes, on its own host; -1: nobody.
+  std::uint32_t is_absent = 0;  // 1: what is seen of the culprit is that it has not come.
   char because[192] = {};       // What the culprit does; ends with NUL.
 };
 static_assert(std::is_trivially_copyable_v<WaitRecord>);

@@ -379,6 +379,15 @@ std::vector<std::uint32_t> SharedGroup::absent_members() const {
   return absent;
 }
 
+// Those who entered more may wait for it there.
+std::uint32_t SharedGroup::furthest_behind(const std::vector<std::uint32_t>& absent) const {
+  return *std::min_element(
+      absent.begin(), absent.end(), [&](std::uint32_t one, std::uint32_t other) {
+        return segment_->member(one).operation.load(std::memory_order_relaxed) <
+               segment_->member(other).operation.load(std::memory_order_relaxed);
+      });
+}
+
 // Who is to blame as far as it can be seen here: a stopped process before one that does something
 // else, and either before one that is in the operation and waits itself.
 LongWait SharedGroup::long_wait(std::uint32_t member) {
@@ -397,8 +406,9 @@ LongWait SharedGroup::long_wait(std::uint32_t member) {
     return is_stopped(options_.members[other].pid);
   });
   if (stopped == suspects.end() && absent.empty()) return wait;
-  const std::uint32_t culprit = stopped != suspects.end() ? *stopped : absent.front();
+  const std::uint32_t culprit = stopped != suspects.end() ? *stopped : furthest_behind(absent);
   wait.culprit = rank_of(culprit);
+  wait.is_absent = stopped == suspects.end();
   wait.because = name_of(culprit) + (stopped != suspects.end() ? " is stopped" : "");
   if (absent.empty()) return wait;
   wait.because += stopped != suspects.end() ? " and did not enter it" : " did not enter it";
@@ -421,7 +431,7 @@ bool SharedGroup::give_up(std::uint32_t member) {
   std::string because = wait.because;
   if (watch_ != nullptr) {
     const std::optional<Suspicion> suspicion = watch_->time_is_over(wait);
-    if (suspicion && wait.culprit < 0) {
+    if (suspicion && suspicion->rank != wait.culprit) {
       Failure failure = timeout_failure(member, suspicion->because);
       // Where that is, the communicator knows: it need not be here.
       failure.rank = watch_->world_rank(suspicion->rank);

@@ -212,6 +212,7 @@ class SharedGroup {
   void add_operation(Failure& failure) const;
   std::string name_of(std::uint32_t member) const;
   std::vector<std::uint32_t> absent_members() const;
+  std::uint32_t furthest_behind(const std::vector<std::uint32_t>& absent) const;
   LongWait long_wait(std::uint32_t member);
   bool give_up(std::uint32_t member);
   Failure timeout_failure(std::uint32_t blamed, const std::string& because) const;

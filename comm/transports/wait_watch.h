@@ -18,6 +18,7 @@ struct LongWait {
   std::chrono::nanoseconds waited{0};
   std::int32_t waits_for = -1;  // Rank in the communicator.
   std::int32_t culprit = -1;    // A rank of this host that is seen not to do its part; -1: none.
+  bool is_absent = false;       // It has not come; it may wait elsewhere for somebody.
   std::string because;          // What it does.
 };
 

@@ -184,10 +184,14 @@ std::vector<Refused> other_calls(const Inherited& all) {
 
 // They ask for nothing that the child lacks.
 std::set<std::string> answering() {
-  return {"ivy_last_error",     "ivy_last_failure",    "ivy_code_name",       "ivy_version",
-          "ivy_abi_version",    "ivy_comm_rank",       "ivy_comm_size",       "ivy_comm_local_rank",
-          "ivy_comm_node_rank", "ivy_comm_local_size", "ivy_comm_node_count", "ivy_comm_world_rank",
-          "ivy_comm_source",    "ivy_comm_name",       "ivy_bytes_free"};
+  return {"ivy_last_error",      "ivy_last_failure",
+          "ivy_code_name",       "ivy_version",
+          "ivy_abi_version",     "ivy_comm_rank",
+          "ivy_comm_size",       "ivy_comm_local_rank",
+          "ivy_comm_node_rank",  "ivy_comm_local_size",
+          "ivy_comm_node_count", "ivy_comm_world_rank",
+          "ivy_comm_source",     "ivy_comm_name",
+          "ivy_bytes_free",      "ivy_set_package_folders"};
 }
 
 // In the child: how many functions did something else than refuse.

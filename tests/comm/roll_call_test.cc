@@ -55,6 +55,41 @@ TEST(FindSuspectTest, WhoSawItKnowsBetter) {
   EXPECT_EQ(suspect.because, "rank 3 is stopped");
 }
 
+TEST(FindSuspectTest, WhoStillWaitsInAnEarlierOperationIsHeldUpThere) {
+  const Records before = {{0, waits_for(2)}, {2, waits_for(3, 4)}};
+  const Records now = {{0, waits_for(2)}, {2, waits_for(3, 4, 2)}};
+  const Suspect held_up = suspect_of(now, before);
+  EXPECT_EQ(held_up.rank, 3);
+  EXPECT_FALSE(held_up.is_certain);
+  EXPECT_NE(held_up.because.find("rank 2 still waits in operation 4, where rank 3 does not wait"),
+            std::string::npos)
+      << held_up.because;
+  // Its time there is over: it said so last.
+  Records over = before;
+  over[2].is_over = 1;
+  EXPECT_EQ(suspect_of(over, over).rank, 3);
+  // It has not moved: it waits there no longer, or is stopped itself.
+  EXPECT_EQ(suspect_of(before, before).rank, 2);
+  // Who saw it there knows better, once it is sure that it waits there still.
+  Records sees_it = now;
+  sees_it[2] = sees(3, 6, "rank 6 is stopped");
+  sees_it[2].entered.sequence = 4;
+  EXPECT_EQ(suspect_of(sees_it).rank, 6);
+  EXPECT_FALSE(suspect_of(sees_it).is_certain);
+  sees_it[2].beat = 2;
+  EXPECT_EQ(suspect_of(sees_it, before).rank, 6);
+  EXPECT_TRUE(suspect_of(sees_it, before).is_certain);
+  // That it has not come is seen from its own host; why, it says itself.
+  Records absent = now;
+  absent[0] = sees(2, 2, "rank 2 did not enter it");
+  absent[0].is_absent = 1;
+  EXPECT_EQ(suspect_of(absent, before).rank, 3);
+  EXPECT_EQ(suspect_of({{0, absent[0]}}, before).because, "rank 2 did not enter it");
+  EXPECT_TRUE(suspect_of({{0, absent[0]}}).is_certain);
+  // What it waits for is on its way: nobody but it is behind.
+  EXPECT_EQ(suspect_of({{0, waits_for(2)}, {2, waits_for(0, 4, 2)}}, before).rank, 2);
+}
+
 TEST(FindSuspectTest, WhoWaitsInARingButGivesNoSignOfLifeIsToBlame) {
   const Records before = {{0, waits_for(1)}, {1, waits_for(2)}, {2, waits_for(0)}};
   const Records now = {{0, waits_for(1, 5, 2)}, {1, waits_for(2, 5, 2)}, {2, waits_for(0, 5, 1)}};
