@@ -410,6 +410,32 @@ TEST(LateTest, TheTimeoutSaysWhatItEnteredLast) {
   }
 }
 
+// The root does not come to the barrier because the late rank has not come to the reduce.
+TEST(LateTest, WhoWaitsForTheLateRankIsNotToBlame) {
+  Shared<std::atomic<bool>> is_over;
+  for (const Hosts& hosts : {one_host(3), Hosts{1, 1, 1}, Hosts{2, 1}}) {
+    *is_over = false;
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      if (rank == 2) {
+        EXPECT_TRUE(ivy::test::eventually([&] { return is_over->load(); }, seconds(20)));
+        return;
+      }
+      float value = 1;
+      const ivy_call long_call = call_with_timeout(seconds(20));
+      const int reduced = ivy_reduce(world, &value, &value, 1, IVY_F32, IVY_SUM, 0, &long_call);
+      EXPECT_EQ(reduced, rank == 0 ? IVY_DEADLINE_EXCEEDED : IVY_OK) << ivy_last_error();
+      const ivy_call call = call_with_timeout(milliseconds(700));
+      EXPECT_EQ(ivy_barrier(world, &call), IVY_DEADLINE_EXCEEDED);
+      EXPECT_EQ(last_failure().rank, 2) << ivy_last_error();
+      *is_over = true;
+    }));
+    if (HasFailure()) return;
+  }
+}
+
 // ---- Memory after an error ---------------------------------------------------------------------
 
 constexpr float kCanary = 4711;
