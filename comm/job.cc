@@ -377,7 +377,7 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     request.bytes = geometry.total_bytes();
     request.members = members;
     control::Segment rings = request;
-    rings.name = "rings#" + std::to_string(joined_);
+    rings.name = "rings#" + life_;
     rings.bytes = geometry.rings_bytes();
     rings.reserve = false;
     const int memory = IVY_TRY(control_->segment(request, milliseconds(30'000)));
@@ -415,8 +415,9 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
   const auto place =
       std::find(local.begin(), local.end(), static_cast<std::int32_t>(identity_.rank));
   const auto member = static_cast<std::uint32_t>(place - local.begin());
+  const std::uint64_t arrival = store_->new_arrival();
   const Result<std::uint64_t> met = wait_for_living(*alarm, [&](milliseconds limit) {
-    return store_->barrier(name + "/attached", members, member, limit);
+    return store_->barrier(name + "/attached", members, member, limit, arrival);
   });
   if (!met.ok()) return met.error().context("wait for the other ranks of this host");
   segment->unlink_name();

@@ -125,7 +125,7 @@ struct Client::State {
   void hand_over();
   void wake_driver() const;
   void notice_idle_end(const Call& call);
-  std::string arrival_at(std::string_view name, std::uint32_t size, std::uint32_t member);
+  std::uint64_t new_arrival();
   bool is_over(const Call& call) const {
     return call.done || cancelled || fatal || Clock::now() >= call.give_up;
   }
@@ -608,29 +608,40 @@ Result<std::uint64_t> Client::count(std::string_view prefix) {
   return state_->read(state_->call(Op::kCount, texts({prefix}), Repeat::kMay), one_number);
 }
 
-std::string Client::State::arrival_at(std::string_view name, std::uint32_t size,
-                                      std::uint32_t member) {
-  std::string payload = texts({name});
-  put_u32(payload, size);
-  put_u32(payload, member);
-  // Another number for every arrival of every client, the same one when it is sent again.
+// Another number for every arrival of every client, the same one when it is sent again.
+std::uint64_t Client::State::new_arrival() {
   std::uint64_t arrival = 0;
   std::memcpy(&arrival, call_salt.data(), sizeof arrival);
   arrival += barrier_calls++;
-  put_u64(payload, arrival == 0 ? 1 : arrival);
+  return arrival == 0 ? 1 : arrival;
+}
+
+std::uint64_t Client::new_arrival() { return state_->new_arrival(); }
+
+namespace {
+
+std::string arrival_at(std::string_view name, std::uint32_t size, std::uint32_t member,
+                       std::uint64_t arrival) {
+  std::string payload = texts({name});
+  put_u32(payload, size);
+  put_u32(payload, member);
+  put_u64(payload, arrival);
   return payload;
 }
 
+}  // namespace
+
 Result<std::uint64_t> Client::barrier(std::string_view name, std::uint32_t size,
-                                      std::uint32_t member, Milliseconds timeout) {
-  return state_->read(
-      state_->call(Op::kBarrier, state_->arrival_at(name, size, member), Repeat::kMay, timeout),
-      one_number);
+                                      std::uint32_t member, Milliseconds timeout,
+                                      std::optional<std::uint64_t> arrival) {
+  std::string payload = arrival_at(name, size, member, arrival ? *arrival : new_arrival());
+  return state_->read(state_->call(Op::kBarrier, std::move(payload), Repeat::kMay, timeout),
+                      one_number);
 }
 
 Result<Client::Meeting> Client::barrier_without_losses(std::string_view name, std::uint32_t size,
                                                        std::uint32_t member, Milliseconds timeout) {
-  std::string payload = state_->arrival_at(name, size, member);
+  std::string payload = arrival_at(name, size, member, new_arrival());
   put_u8(payload, 1);
   const Result<std::uint64_t> told = state_->read(
       state_->call(Op::kBarrier, std::move(payload), Repeat::kMay, timeout), one_number);

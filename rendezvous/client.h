@@ -83,9 +83,12 @@ class Client {
   Result<std::uint64_t> queue_length(std::string_view queue);
   Result<std::vector<std::string>> list(std::string_view prefix);
   Result<std::uint64_t> count(std::string_view prefix);
-  // Returns the number of the round, from 1.
+  // Returns the number of the round, from 1. Who waits in short turns says by `arrival`, from
+  // new_arrival(), that it is one wait: the answer to one turn may be heard in the next only.
   Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
-                                Milliseconds timeout);
+                                Milliseconds timeout,
+                                std::optional<std::uint64_t> arrival = std::nullopt);
+  std::uint64_t new_arrival();
   struct Meeting {
     std::uint64_t round = 0;
     std::optional<std::uint32_t> lost_member;  // There will be no round any more.

@@ -153,6 +153,17 @@ void end_rank(RankProcess& process, RankEnd& end) {
   process.is_reaped = true;
 }
 
+// Where a rank is that comes to no end, into its output: it cannot be asked later.
+void show_stack(const RankProcess& process, RankEnd& end) {
+  const std::string command = "timeout 20 gdb -p " + std::to_string(process.pid) +
+                              " -batch -ex 'thread apply all backtrace 16' 2>/dev/null | grep '^#'";
+  FILE* const stack = popen(command.c_str(), "r");
+  if (stack == nullptr) return;
+  char line[512];
+  while (std::fgets(line, sizeof line, stack) != nullptr) end.output += line;
+  pclose(stack);
+}
+
 RankProcess start_rank(const Hosts& hosts, int rank, const Store& store, const RankBody& body,
                        const std::vector<RankProcess>& earlier) {
   int pipe_ends[2] = {-1, -1};
@@ -199,6 +210,9 @@ std::vector<RankEnd> run_world(const Hosts& hosts, const RankBody& body,
     read_outputs(processes, ends, 5);
   }
   for (std::size_t i = 0; i < processes.size(); ++i) {
+    if (!processes[i].is_reaped && static_cast<int>(i) != options.stopped_rank) {
+      show_stack(processes[i], ends[i]);
+    }
     ends[i].is_late = !processes[i].is_reaped && static_cast<int>(i) != options.stopped_rank;
     end_rank(processes[i], ends[i]);
     while (processes[i].output >= 0) read_output(processes[i], ends[i]);

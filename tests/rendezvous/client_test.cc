@@ -253,6 +253,30 @@ TEST_F(StoreClientTest, AMemberOfABarrierCountsOnceAcrossConnections) {
   }
 }
 
+// A turn that has ended before its answer was heard, and the next.
+TEST_F(StoreClientTest, TurnsOfOneWaitAtABarrierAreOneArrival) {
+  ServerThread server;
+  StoreProxy proxy(server.native_port);
+  ClientOptions options = server.options();
+  options.address = "127.0.0.1:" + std::to_string(proxy.port());
+  const auto client = Client::connect(options).value();
+  const auto other = server.client(1);
+  const std::uint64_t arrival = client->new_arrival();
+  proxy.hold_replies(true);
+  std::thread arriving([&] {
+    const auto mine = client->barrier("b", 2, 0, 1s, arrival);
+    ASSERT_FALSE(mine.ok());
+    EXPECT_EQ(mine.error().code, Code::kDeadlineExceeded);
+  });
+  const auto theirs = other->barrier("b", 2, 1, stretched(20s));
+  arriving.join();
+  proxy.hold_replies(false);
+  ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+  const auto again = client->barrier("b", 2, 0, 5s, arrival);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(*again, *theirs);
+}
+
 TEST_F(StoreClientTest, ALostStoreIsNotTakenForTheOldOne) {
   auto server = std::make_unique<ServerThread>();
   const std::uint16_t port = server->native_port;
