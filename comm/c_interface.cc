@@ -13,6 +13,9 @@ namespace {
 // Longer than any operation may take; additions to the clock stay far from its end.
 constexpr std::chrono::hours kForever{24 * 365};
 
+// As many of 2^32 elements of 16 bytes can be counted.
+constexpr std::size_t kFewBlocks = std::size_t{1} << 20;
+
 thread_local std::string text_of_last;
 thread_local Failure failure_of_last;
 
@@ -117,6 +120,8 @@ std::size_t most_elements(int dtype) {
 }
 
 int check_count(std::size_t count, int dtype, std::size_t blocks) {
+  // Nearly all: what follows divides, which a small operation feels.
+  if (count <= std::numeric_limits<std::uint32_t>::max() && blocks <= kFewBlocks) return IVY_OK;
   if (count <= most_elements(dtype) / std::max<std::size_t>(1, blocks)) return IVY_OK;
   return invalid("a count of " + std::to_string(count) + " elements is too large");
 }
