@@ -85,7 +85,9 @@ def test_nccl_is_found_where_pip_has_put_it(local):
 
 
 def test_who_hangs_in_the_init_of_nccl_is_shown(local):
-    with local.start("--stall-timeout", "1", "-n", "2", *WITH_DOUBLES, "-x", "NCCL_DOUBLE=hang_init", PYTHON,
+    # What it leaves when it is killed goes with the test's folder.
+    folder = ("-x", f"NCCL_DOUBLE_DIR={local.directory}")
+    with local.start("--stall-timeout", "1", "-n", "2", *WITH_DOUBLES, "-x", "NCCL_DOUBLE=hang_init", *folder, PYTHON,
                      local.script("comm_device.py"), "hangs") as job:
         job_id = job_of(job, 2)
         job.wait_for(rb"takes longer than --stall-timeout", limit=20)
