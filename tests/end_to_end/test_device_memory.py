@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from launching import BIN, SLOW
+from launching import BIN, SLOW, wait_until
 from test_stack import IVYCTL, PYTHON, end, job_of, stack
 
 DOUBLES = os.path.join(os.path.dirname(BIN), "lib", "doubles")
@@ -91,9 +91,10 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
                      local.script("comm_device.py"), "hangs") as job:
         job_id = job_of(job, 2)
         job.wait_for(rb"takes longer than --stall-timeout", limit=20)
-        text = stack(local, job_id, pattern="prepare_device")
-        assert re.match(r"ranks 0-1: NCCL says: the stand-in hangs\nranks 0-1 \(host \S+\): main thread: .*\n"
-                        r"(    .*\n)*    prepare_device \(", text), text
+        # Both wait in short turns, so that one may be seen between two.
+        one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nranks 0-1 \(host \S+\): main thread: .*\n"
+                         r"(    .*\n)*    prepare_device \(")
+        wait_until(lambda: one.match(stack(local, job_id, pattern="prepare_device")), 20, "the stacks are one")
         why = local.run_program(IVYCTL, "why", job_id).out.decode()
         assert re.search(r'^ranks 0-1 \(host \S+\): in init #1 of "world"', why, re.MULTILINE), why
         end(job)
