@@ -38,11 +38,15 @@ void read_factors(const SharedGroup& group, const ReduceRule& rule, Inputs& inpu
   }
 }
 
+Reduction reduction_of(const ReduceRule& rule, const Inputs& inputs, Stores stores) {
+  Reduction reduction = shared_parts::reduction_of(rule, stores);
+  if (rule.op == ReduceOp::kPremulSum) reduction.factors = inputs.factors();
+  return reduction;
+}
+
 void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, void* output,
          void* second, std::size_t count, Stores stores) {
-  Reduction reduction = reduction_of(rule, stores);
-  if (rule.op == ReduceOp::kPremulSum) reduction.factors = inputs.factors();
-  reduce(reduction, inputs.pointers(), members, output, second, count);
+  reduce(reduction_of(rule, inputs, stores), inputs.pointers(), members, output, second, count);
 }
 
 // Shows this member's whole input in its entry or eager area; `begin` has been called.
@@ -147,62 +151,77 @@ class ChunkedReduce {
 
   // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
-  // From here on outputs are in no cache. A result that others read from there costs memory twice
-  // more than it must: its lines are fetched to be written, and the output's copy written back. It
-  // goes past the caches, and the others take it from a slot.
+  // From here on outputs are in no cache. A result that others read from there at once costs memory
+  // twice more than it must: its lines are fetched to be written, and the output's copy written
+  // back. It goes past the caches, and the others take it when it has arrived.
   static constexpr std::size_t kPastCachesBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kChunksToArrive = 8;
 
   // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
-  // and takes the others' slices from theirs, a chunk later. In place: a slice is overwritten only
-  // when the one member that reads it has done so.
+  // and takes the others' slices from theirs, some chunks later. In place: a slice is overwritten
+  // only when the one member that reads it has done so.
   bool run_directly() {
-    const std::uint32_t members = group_.size();
     const std::uint64_t last = first_ + chunks_ - 1;
-    is_past_caches_ = count_ * element_ >= kPastCachesBytes;
-    // Else no slot has to hold anything: fewer meetings.
-    chunk_elements_ *= is_past_caches_ ? members : kDirectChunkSlots;
+    const bool is_past_caches = count_ * element_ >= kPastCachesBytes;
+    const std::size_t lag = is_past_caches ? kChunksToArrive : 1;
+    // No slot has to hold anything: fewer meetings.
+    chunk_elements_ *= is_past_caches ? group_.size() : kDirectChunkSlots;
     chunks_ = divide_up(count_, chunk_elements_);
-    std::vector<const std::uint8_t*> sends(members);
-    std::vector<const std::uint8_t*> receives(members);
-    for (std::uint32_t member = 0; member < members; ++member) {
-      const ShownPlaces places = places_of(group_, member);
-      if (!group_.map(member, places.send, &sends[member]) ||
-          !group_.map(member, places.receive, &receives[member])) {
-        return false;
-      }
-    }
-    for (std::size_t chunk = 0; chunk <= chunks_; ++chunk) {
-      if (chunk < chunks_) {
-        const Slice own = slice(chunk, group_.self());
-        const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
-        for (std::uint32_t member = 0; member < members; ++member) {
-          inputs_.set(member, sends[member] + begin);
-        }
-        if (is_past_caches_ && !group_.await_room(first_ + chunk)) return false;
-        run(rule_, inputs_, members, output(chunk, own),
-            is_past_caches_ ? group_.slot(group_.self(), first_ + chunk) : nullptr, own.count,
-            is_past_caches_ ? Stores::kStreaming : Stores::kCached);
-        group_.publish_reduced(first_ + chunk);
-      }
-      if (chunk > 0 && !collect_directly(chunk - 1, receives)) return false;
+    if (!map_all()) return false;
+    for (std::size_t chunk = 0; chunk < chunks_ + lag; ++chunk) {
+      copies_.clear();
+      if (is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
+      if (chunk < chunks_) reduce_directly(chunk, is_past_caches);
+      if (!is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
+      // Those that were not done beside the reduction.
+      for (const Copy& result : copies_) copy(result.to, result.from, result.bytes, stores_);
     }
     group_.publish_drained(last);
     group_.publish_fetched();
     return group_.await_fetched();
   }
 
-  bool collect_directly(std::size_t chunk, const std::vector<const std::uint8_t*>& receives) {
-    const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+  bool map_all() {
+    const std::uint32_t members = group_.size();
+    sends_.resize(members);
+    receives_.resize(members);
+    copies_.reserve(members);
+    for (std::uint32_t member = 0; member < members; ++member) {
+      const ShownPlaces places = places_of(group_, member);
+      if (!group_.map(member, places.send, &sends_[member]) ||
+          !group_.map(member, places.receive, &receives_[member])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void reduce_directly(std::size_t chunk, bool is_past_caches) {
+    const Slice own = slice(chunk, group_.self());
+    const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      inputs_.set(member, sends_[member] + begin);
+    }
+    if (is_past_caches) {
+      reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming), inputs_.pointers(),
+                    group_.size(), output(chunk, own), own.count, copies_.data(), copies_.size());
+      copies_.clear();
+    } else {
+      run(rule_, inputs_, group_.size(), output(chunk, own), nullptr, own.count, Stores::kCached);
+    }
+    group_.publish_reduced(first_ + chunk);
+  }
+
+  // The others' results of a chunk, to be copied.
+  bool await_results(std::size_t chunk) {
+    return each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
-      const std::uint8_t* const from =
-          is_past_caches_ ? group_.slot(member, first_ + chunk)
-                          : receives[member] + (begin_of(chunk) + theirs.begin) * element_;
-      copy(output(chunk, theirs), from, theirs.count * element_, stores_);
+      const std::size_t begin = (begin_of(chunk) + theirs.begin) * element_;
+      copies_.push_back(
+          {output(chunk, theirs), receives_[member] + begin, theirs.count * element_});
       return true;
     });
-    if (is_whole && is_past_caches_) group_.publish_drained(first_ + chunk);
-    return is_whole;
   }
 
   // Shows this member's input of the slices that others reduce.
@@ -263,8 +282,11 @@ class ChunkedReduce {
   const std::uint64_t first_;
   const Stores stores_;
   std::uint32_t root_ = kEverybody;
-  bool is_past_caches_ = false;  // Of the direct way.
   Inputs inputs_;
+  // Of the direct way.
+  std::vector<const std::uint8_t*> sends_;
+  std::vector<const std::uint8_t*> receives_;
+  std::vector<Copy> copies_;
 };
 
 }  // namespace

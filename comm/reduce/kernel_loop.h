@@ -83,6 +83,33 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
   for (int i = 0; i < kWords; ++i) store(second + i * kWordBytes, words[i]);
 }
 
+// The same piece of every copy that is done beside the reduction.
+template <class R, std::size_t bytes>
+IVY_INLINE void copy_block(const KernelCall& call, std::size_t begin) {
+  constexpr std::size_t kStep = bytes < R::Isa::kBytes ? bytes : R::Isa::kBytes;
+  using Word = Vector<std::uint64_t, kStep>;
+  static_assert(bytes % kStep == 0);
+  for (std::size_t c = 0; c < call.copy_count; ++c) {
+    std::byte* const to = static_cast<std::byte*>(call.copies[c].to) + begin;
+    const std::byte* const from = static_cast<const std::byte*>(call.copies[c].from) + begin;
+    Word words[bytes / kStep];
+    for (std::size_t i = 0; i < bytes / kStep; ++i) words[i] = load<Word>(from + i * kStep);
+    for (std::size_t i = 0; i < bytes / kStep; ++i) {
+      R::Isa::store_streaming(to + i * kStep, words[i]);
+    }
+  }
+}
+
+// What the last whole block left of them.
+template <class R>
+void copy_rest(const KernelCall& call, std::size_t begin) {
+  const std::size_t bytes = call.count * R::Out::kElementBytes - begin;
+  for (std::size_t c = 0; c < call.copy_count; ++c) {
+    __builtin_memcpy(static_cast<std::byte*>(call.copies[c].to) + begin,
+                     static_cast<const std::byte*>(call.copies[c].from) + begin, bytes);
+  }
+}
+
 // Elements that do not fill a word, or that come before the output's first aligned place: through
 // padded words, so that they take the very same way.
 template <class R, int input_count>
@@ -152,13 +179,17 @@ void reduce_all(const KernelCall& call) {
   for (; call.count - at >= kBlock; at += kBlock) {
     reduce_block<R, kBlockVectors, input_count>(call, from, output + at * Out::kElementBytes,
                                                 second_at(), streaming);
+    if (call.copy_count > 0) {
+      copy_block<R, kBlock * Out::kElementBytes>(call, at * Out::kElementBytes);
+    }
   }
+  if (call.copy_count > 0) copy_rest<R>(call, at * Out::kElementBytes);
   for (; call.count - at >= kElements; at += kElements) {
     reduce_block<R, In::kVectors, input_count>(call, from, output + at * Out::kElementBytes,
                                                second_at(), false);
   }
   if (at < call.count) reduce_part<R, input_count>(call, at, call.count - at);
-  if (streaming) R::Isa::fence();
+  if (streaming || call.copy_count > 0) R::Isa::fence();
 }
 
 template <class R>

@@ -24,6 +24,10 @@ struct KernelCall {
   const double* factors = nullptr;
   std::uint32_t divisor = 1;
   bool streaming = false;
+  // Done beside the reduction and past the caches, by every kernel but the averages of integers:
+  // each is of as many bytes as the output, which begins a cache line as every `to` does.
+  const Copy* copies = nullptr;
+  std::size_t copy_count = 0;
 };
 using Kernel = void (*)(const KernelCall& call);
 
@@ -51,9 +55,17 @@ struct KernelTable {
 // Any thread.
 const KernelTable* kernel_table(InstructionSet instruction_set);
 
-// reduce(), copy() and copy_twice() of reduce.h with the kernels of one table.
+// The kernel that does a reduction (precondition: is_reducible), and what it is asked for.
+Kernel kernel_of(const KernelTable& table, const Reduction& reduction);
+KernelCall call_of(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
+                   void* output, std::size_t count);
+
+// The functions of reduce.h with the kernels of one table.
 void reduce_with(const KernelTable& table, const Reduction& reduction, const void* const* inputs,
                  std::size_t input_count, void* output, void* second_output, std::size_t count);
+void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
+                        const void* const* inputs, std::size_t input_count, void* output,
+                        std::size_t count, const Copy* copies, std::size_t copy_count);
 void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
                Stores stores);
 void copy_twice_with(const KernelTable& table, void* to, Stores stores, void* second,

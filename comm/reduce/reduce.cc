@@ -161,6 +161,23 @@ std::size_t partial_bytes(Dtype dtype, ReduceOp op) {
   return element_bytes(dtype);
 }
 
+Kernel kernel_of(const KernelTable& table, const Reduction& reduction) {
+  return table.kernels[static_cast<std::size_t>(reduction.dtype)][static_cast<std::size_t>(
+      reduction.op)][static_cast<std::size_t>(reduction.input_form)]
+                      [static_cast<std::size_t>(reduction.output_form)];
+}
+
+KernelCall call_of(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
+                   void* output, std::size_t count) {
+  return {.inputs = inputs,
+          .input_count = input_count,
+          .output = output,
+          .count = is_complex(reduction.dtype) ? 2 * count : count,
+          .factors = reduction.factors,
+          .divisor = reduction.divisor,
+          .streaming = reduction.stores == Stores::kStreaming};
+}
+
 void reduce_with(const KernelTable& table, const Reduction& reduction, const void* const* inputs,
                  std::size_t input_count, void* output, void* second_output, std::size_t count) {
   IVY_ASSERT(is_reducible(reduction.dtype, reduction.op));
@@ -170,23 +187,20 @@ void reduce_with(const KernelTable& table, const Reduction& reduction, const voi
   IVY_ASSERT(wants_factors == (reduction.factors != nullptr));
   IVY_ASSERT(reduction.divisor >= 1);
   if (count == 0) return;
-  const Kernel kernel =
-      table.kernels[static_cast<std::size_t>(reduction.dtype)][static_cast<std::size_t>(
-          reduction.op)][static_cast<std::size_t>(reduction.input_form)]
-                   [static_cast<std::size_t>(reduction.output_form)];
-  kernel({.inputs = inputs,
-          .input_count = input_count,
-          .output = output,
-          .second_output = second_output,
-          .count = is_complex(reduction.dtype) ? 2 * count : count,
-          .factors = reduction.factors,
-          .divisor = reduction.divisor,
-          .streaming = reduction.stores == Stores::kStreaming});
+  KernelCall call = call_of(reduction, inputs, input_count, output, count);
+  call.second_output = second_output;
+  kernel_of(table, reduction)(call);
 }
 
 void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
             void* output, void* second_output, std::size_t count) {
   reduce_with(chosen_table(), reduction, inputs, input_count, output, second_output, count);
+}
+
+void reduce_beside(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
+                   void* output, std::size_t count, const Copy* copies, std::size_t copy_count) {
+  reduce_beside_with(chosen_table(), reduction, inputs, input_count, output, count, copies,
+                     copy_count);
 }
 
 void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <string>
 
+#include "comm/transports/huge_pages.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -74,9 +76,9 @@ const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferPlace& place) 
       fstat(opened, &status) == 0 && place.offset < static_cast<std::uint64_t>(status.st_size);
   const auto bytes = static_cast<std::size_t>(status.st_size);
   void* const memory =
-      is_there ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, opened, 0) : MAP_FAILED;
+      is_there ? huge_pages::map(opened, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE) : nullptr;
   close(opened);
-  if (memory == MAP_FAILED) return nullptr;
+  if (memory == nullptr) return nullptr;
   mappings_.push_back({pid, place.serial, static_cast<std::uint8_t*>(memory), bytes});
   return mappings_.back().memory + place.offset;
 }

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <string>
 
+#include "comm/transports/huge_pages.h"
+
 namespace ivy::comm::registered_memory {
 namespace {
 
@@ -64,6 +66,20 @@ Error no_room(const std::string& what, std::size_t bytes, int number) {
   return error;
 }
 
+// Every page now: a full memory is an error here, and SIGBUS at the first touch otherwise. Returns
+// an errno, 0 where all is well.
+int make_memory(int descriptor, std::size_t bytes, void*& memory) {
+  if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return errno;
+  memory = huge_pages::map(descriptor, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
+  if (memory == nullptr) return errno;
+  huge_pages::fill(descriptor, memory, bytes);
+  const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  // What is not mapped by a huge page is mapped now, or at its first touch where this kernel
+  // cannot.
+  if (failed == 0) madvise(memory, bytes, MADV_POPULATE_WRITE);
+  return failed;
+}
+
 }  // namespace
 
 Result<void*> allocate(std::size_t bytes, const void* owner) {
@@ -82,16 +98,10 @@ Result<void*> allocate(std::size_t bytes, const void* owner) {
   region.owner = owner;
   region.descriptor = memfd_create("ivycomm-buffer", MFD_CLOEXEC);
   if (region.descriptor < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
-  // Every page now: a full memory is an error here, and SIGBUS at the first touch otherwise.
-  int failed = ftruncate(region.descriptor, static_cast<off_t>(whole)) != 0 ? errno : 0;
-  if (failed == 0) failed = posix_fallocate(region.descriptor, 0, static_cast<off_t>(whole));
-  void* memory = MAP_FAILED;
-  if (failed == 0) {
-    memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                  region.descriptor, 0);
-    if (memory == MAP_FAILED) failed = errno;
-  }
+  void* memory = nullptr;
+  const int failed = make_memory(region.descriptor, whole, memory);
   if (failed != 0) {
+    if (memory != nullptr) munmap(memory, whole);
     close(region.descriptor);
     return no_room("reserve", bytes, failed);
   }

@@ -4,12 +4,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
+#include <string>
 
 #include "comm/collectives/shared_parts.h"
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/fingerprint.h"
 #include "comm/identity.h"
+#include "comm/transports/huge_pages.h"
 #include "comm/transports/peer_memory.h"
 #include "comm/transports/registered_memory.h"
 #include "comm/transports/shared_layout.h"
@@ -252,6 +255,51 @@ TEST(RegisteredMemoryTest, RefusesMoreThanThereIs) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Code::kResourceExhausted);
   EXPECT_NE(made.error().message.find("registered memory"), std::string::npos);
+}
+
+// From smaps, of the mapping that begins there.
+std::size_t bytes_on_huge_pages(const void* address) {
+  char begin[32];
+  std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<std::uintptr_t>(address));
+  std::ifstream maps("/proc/self/smaps");
+  std::string line;
+  bool is_there = false;
+  while (std::getline(maps, line)) {
+    if (line.starts_with(begin)) is_there = true;
+    if (is_there && line.starts_with("ShmemPmdMapped:")) {
+      return std::stoull(line.substr(line.find_first_of("0123456789"))) * 1024;
+    }
+  }
+  return 0;
+}
+
+TEST(RegisteredMemoryTest, LargeOnesStandOnHugePagesAlsoWherePeersMapThem) {
+  constexpr std::size_t kBytes = 2 * huge_pages::kBytes + 10'000;
+  const int file = memfd_create("test", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, huge_pages::kBytes), 0);
+  void* const probe = huge_pages::map(file, huge_pages::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED);
+  ASSERT_NE(probe, nullptr);
+  *static_cast<char*>(probe) = 1;
+  const bool has_any = madvise(probe, huge_pages::kBytes, 25 /* MADV_COLLAPSE */) == 0;
+  munmap(probe, huge_pages::kBytes);
+  close(file);
+
+  const Result<void*> made = registered_memory::allocate(kBytes, nullptr);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  auto* const memory = static_cast<std::uint8_t*>(*made);
+  for (std::size_t i = 0; i < kBytes; i += 4096) ASSERT_EQ(memory[i], 0);
+  memory[kBytes - 1] = 7;
+  PeerMemory peers;
+  const BufferPlace place = registered_memory::place_of(memory + kBytes - 1, 1);
+  const std::uint8_t* const mapped = peers.map(getpid(), place);
+  ASSERT_NE(mapped, nullptr);
+  EXPECT_EQ(*mapped, 7);
+  if (has_any) {
+    EXPECT_EQ(bytes_on_huge_pages(memory), 2 * huge_pages::kBytes);
+    EXPECT_EQ(bytes_on_huge_pages(mapped - place.offset), 2 * huge_pages::kBytes);
+  }
+  EXPECT_TRUE(registered_memory::release(memory));
+  if (!has_any) GTEST_SKIP() << "this kernel has no huge pages for memory files";
 }
 
 TEST(PeerMemoryTest, BelievesOnlyTheValueThatWasShown) {

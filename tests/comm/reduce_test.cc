@@ -198,6 +198,48 @@ TEST_P(ReduceTest, TouchesNothingOutside) {
   });
 }
 
+// Copies beside a reduction: shorter than its output, longer, none, and to places that no line of
+// the output fits to.
+TEST_P(ReduceTest, CopiesBesideIt) {
+  constexpr std::size_t kCopied = 3;
+  for_each_choice([&](ReduceOp op, Form in, Form out) {
+    for (const std::size_t inputs : {2, 4, 17}) {
+      const std::size_t count = inputs == 2 ? kMostElements : 700;
+      const auto question = make_question(dtype(), op, in, out, inputs, count);
+      const std::size_t bytes = count * question->out_bytes;
+      for (const Offsets& offsets : kOffsets) {
+        for (const std::size_t length : {bytes, bytes / 2 + 1, bytes + 8191, std::size_t{0}}) {
+          SCOPED_TRACE(std::to_string(inputs) + " inputs, output at " +
+                       std::to_string(offsets.output) + ", copies of " + std::to_string(length));
+          std::vector<const void*> from;
+          for (const Bytes& input : question->inputs) from.push_back(input.data());
+          GuardedBuffer output(bytes, offsets.output);
+          std::vector<std::unique_ptr<GuardedBuffer>> to;
+          std::vector<Copy> copies;
+          Bytes source(kCopied + length);
+          for (std::size_t i = 0; i < source.size(); ++i) {
+            source[i] = static_cast<std::uint8_t>(i * 7 + i / 251);
+          }
+          for (std::size_t c = 0; c < kCopied; ++c) {
+            to.push_back(
+                std::make_unique<GuardedBuffer>(length, c == 2 ? offsets.inputs : offsets.output));
+            copies.push_back({to[c]->data(), source.data() + c, length});
+          }
+          const std::size_t done = offsets.inputs == 0 ? kCopied : 2;
+          reduce_beside_with(table(), question->reduction, from.data(), inputs, output.data(),
+                             count, copies.data(), done);
+          ASSERT_EQ("", difference(output.data(), question->expected, bytes, question->out_bytes));
+          ASSERT_TRUE(output.is_intact());
+          for (std::size_t c = 0; c < done; ++c) {
+            ASSERT_EQ(0, std::memcmp(to[c]->data(), source.data() + c, length));
+            ASSERT_TRUE(to[c]->is_intact());
+          }
+        }
+      }
+    }
+  });
+}
+
 // Two levels round once: partials of some inputs, then elements of the partials. (Products and sums
 // of integers and small floats are compared with the reference of the same two levels.)
 TEST_P(ReduceTest, TwoLevelsGiveWhatTheReferenceGives) {
