@@ -125,29 +125,35 @@ bool each_line(Line* line, std::size_t bytes, Visit visit) {
 }
 
 // Each line tells by itself that it is there: the readers copy the first ones while the root writes
-// the next, and none waits for the way of a line that only says so.
+// the next, and none waits for the way of a line that only says so. Where it saves all lines but
+// one, the first bytes are in the entry's own.
 bool broadcast_by_lines(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  group.publish_entry();
+  const std::size_t head = bytes <= kFirstLineBytes + kLineData ? kFirstLineBytes : 0;
+  const std::size_t behind = bytes - head;
   if (group.self() == root) {
-    each_line(group.own_lines(), bytes, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
-      std::memcpy(line.data, at(buffer, begin), n);
+    if (head > 0) std::memcpy(group.own_payload(), buffer, kFirstLineBytes);
+    group.publish_entry();
+    each_line(group.own_lines(), behind, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
+      std::memcpy(line.data, at(buffer, head + begin), n);
       group.number_line(line);
       return true;
     });
     group.publish_lines();
     return true;
   }
+  group.publish_entry();
   if (!group.await_entry(root)) return false;
+  if (head > 0) std::memcpy(buffer, group.payload(root), kFirstLineBytes);
   const NumberedLine* const lines = group.lines(root);
-  const std::size_t last = (bytes - 1) / kLineData;
-  return each_line(lines, bytes, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
+  const std::size_t last = (behind - 1) / kLineData;
+  return each_line(lines, behind, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
     const auto index = static_cast<std::size_t>(&line - lines);
     if (index % kLinesPerLook == 0) {
       // The root numbers them in their order.
       const std::size_t looked_at = std::min(index + kLinesPerLook - 1, last);
       if (!group.await_line(lines[looked_at], root)) return false;
     }
-    std::memcpy(at(buffer, begin), line.data, n);
+    std::memcpy(at(buffer, head + begin), line.data, n);
     return true;
   });
 }
