@@ -1,7 +1,15 @@
 #include "comm/c_device.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
 
 #include "comm/nccl/library.h"
 
@@ -47,10 +55,39 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
   return IVY_OK;
 }
 
+// Where the kernel's heap of this process begins, which malloc takes small memory from.
+std::uintptr_t heap_begin() {
+  // The 47th value of the line; the second, the program's name, is in brackets and may hold blanks.
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream values(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  std::string value;
+  for (int field = 3; field <= 47 && values >> value; ++field) {
+  }
+  const std::uintptr_t begin = values ? std::strtoull(value.c_str(), nullptr, 10) : 0;
+  return begin == 0 ? UINTPTR_MAX : begin;
+}
+
+// No device's memory is in the heap. For what is, nobody has to be asked: to find out whether there
+// is a driver by now takes longer than a small message is under way.
+bool are_in_heap(std::initializer_list<const void*> buffers) {
+  static const std::uintptr_t begin = heap_begin();
+  const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
+  for (const void* const buffer : buffers) {
+    const auto address = reinterpret_cast<std::uintptr_t>(buffer);
+    if (buffer != nullptr && buffer != IVY_IN_PLACE && (address < begin || address >= end)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
   const bool is_told = has_device_fields(call) && (call->flags & IVY_DEVICE_MEMORY) != 0;
+  if (!is_told && are_in_heap(buffers)) return IVY_OK;
   const nccl::Driver* const driver = nccl::Driver::in_use();
   if (driver != nullptr) return find_by_driver(*driver, buffers, is_told, placed);
   if (!is_told) return IVY_OK;

@@ -204,14 +204,15 @@ std::int32_t Communicator::world_rank(std::int32_t rank) const {
 }
 
 template <class Body>
-Called Communicator::run(const OperationShape& shape, const CallOptions& options, Body body) {
+Called Communicator::run(const OperationShape& shape, const CallOptions& options,
+                         const Body& body) {
   const nanoseconds timeout = options.timeout.count() != 0 ? options.timeout : timeout_;
   if (!options.is_async && !queue_.is_busy()) {
     const std::lock_guard lock(turn_);
     return {perform(shape, timeout, body), nullptr};
   }
   auto work = std::make_shared<Work>();
-  const bool is_queued = queue_.push(work, [this, shape, timeout, body]() mutable {
+  const bool is_queued = queue_.push(work, [this, shape, timeout, body] {
     const std::lock_guard lock(turn_);
     return perform(shape, timeout, body);
   });
@@ -227,12 +228,12 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
 }
 
 Called Communicator::run_any(const OperationShape& shape, const CallOptions& options,
-                             std::function<bool(const OperationCall&)> body) {
-  return run(shape, options, std::move(body));
+                             const std::function<bool(const OperationCall&)>& body) {
+  return run(shape, options, body);
 }
 
 template <class Body>
-Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, Body& body) {
+Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, const Body& body) {
   if (is_broken_.load(std::memory_order_relaxed)) {
     device_->is_told = true;
     return broken(*failure());

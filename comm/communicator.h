@@ -147,9 +147,9 @@ class Communicator {
 
  private:
   template <class Body>
-  Called run(const OperationShape& shape, const CallOptions& options, Body body);
+  Called run(const OperationShape& shape, const CallOptions& options, const Body& body);
   template <class Body>
-  Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, Body& body);
+  Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, const Body& body);
   Outcome broken(const Failure& found);
   void hang_up_after_abort();
   std::optional<Failure> compare();
@@ -175,7 +175,7 @@ class Communicator {
       const std::vector<std::int32_t>& local_ranks);
   std::string child_name(std::int32_t color);
   Called run_any(const OperationShape& shape, const CallOptions& options,
-                 std::function<bool(const OperationCall&)> body);
+                 const std::function<bool(const OperationCall&)>& body);
 
   bool carry_out_on_device(const OperationCall& call, const nccl::DeviceOperation& operation);
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);

@@ -8,8 +8,10 @@
 //   devices=N         how many there are (64)
 //   hang_call=cuInit  it never returns
 // Streams and events are made, used and freed with a current context only, as the driver may ask.
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -30,6 +32,7 @@ namespace {
 
 using Result = int;
 constexpr Result kInvalidValue = 1;
+constexpr Result kOutOfMemory = 2;
 constexpr Result kNotInitialized = 3;
 constexpr Result kNoDevice = 100;
 constexpr Result kInvalidDevice = 101;
@@ -205,7 +208,11 @@ DOUBLE_API Result cuPointerGetAttributes(unsigned count, const int* attributes, 
 
 DOUBLE_API Result cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes) {
   if (current == nullptr) return kInvalidContext;
-  *pointer = reinterpret_cast<std::uintptr_t>(std::malloc(bytes));
+  // As with a driver never in the heap.
+  void* const memory_of_device = mmap(nullptr, std::max<std::size_t>(bytes, 1),
+                                      PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory_of_device == MAP_FAILED) return kOutOfMemory;
+  *pointer = reinterpret_cast<std::uintptr_t>(memory_of_device);
   const std::lock_guard lock(memory_mutex);
   memory()[*pointer] = {bytes, device_of(current)};
   return 0;
