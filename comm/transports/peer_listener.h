@@ -71,8 +71,8 @@ class PeerListener {
 
   // Dials a peer's listener and greets it. `streams`: how many the channel has. Cancelled:
   // `may_go_on`, which is asked every few milliseconds, has said no. A peer that is stopped
-  // accepts, by its kernel, and greets nobody: that lasts. A greeting in
-  // which one of the two stood still for long is begun anew.
+  // accepts, by its kernel, and greets nobody: that lasts. A greeting in which one of the two stood
+  // still for long is begun anew.
   Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
                           std::uint32_t streams, std::chrono::milliseconds at_most,
                           const std::function<bool()>& may_go_on);
