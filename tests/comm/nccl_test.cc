@@ -166,6 +166,18 @@ TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
         EXPECT_EQ(second.bytes(), expected);
       }
     }
+    // All of them are, and it is still the device's.
+    const void* const nowhere[] = {nullptr, nullptr};
+    void* const to_nowhere[] = {nullptr, nullptr};
+    const std::size_t nothing[] = {0, 0};
+    ivy_call told = call_with_factor(1);
+    told.flags = IVY_DEVICE_MEMORY;
+    const int before = calls_of("ncclAllReduce");
+    EXPECT_EQ(
+        ivy_all_reduce_coalesced(world, 2, nowhere, to_nowhere, nothing, IVY_I32, IVY_SUM, &told),
+        IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(calls_of("ncclAllReduce"), before) << "of nothing";
     // Memory that is elsewhere is still refused, by the numbers of the parts that have some.
     const DeviceArray on(device, given);
     std::vector<char> host = given;
