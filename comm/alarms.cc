@@ -96,6 +96,12 @@ class PageAlarm final : public Alarm {
     return found_ ? found_ : look_for(true, waited_for);
   }
 
+  bool has_left(std::int32_t rank) override {
+    const Seat& seat = seats_[static_cast<std::size_t>(rank)];
+    const RankStatus status = page_.rank(static_cast<std::uint32_t>(seat.world_rank));
+    return status.state == RankState::kLeft && !has_just_left(status);
+  }
+
  private:
   // The first that has left in order, or else died.
   std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
@@ -185,6 +191,14 @@ class ProcessAlarm final : public Alarm {
     return found_ ? found_ : left;
   }
 
+  bool has_left(std::int32_t rank) override {
+    for (Watched& watched : watched_seats_) {
+      if (static_cast<std::int32_t>(watched.seat) != rank) continue;
+      return has_left_(seats_[watched.seat].world_rank) && is_missed(watched, rank);
+    }
+    return false;  // Of another host.
+  }
+
  private:
   struct Watched {
     std::size_t seat = 0;
@@ -238,6 +252,7 @@ class AgreedAlarm final : public Alarm {
     std::optional<Failure> found = ask();
     return found ? found : inner_->look(waited_for);
   }
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
 
  private:
   std::optional<Failure> ask() {

@@ -22,9 +22,24 @@ int check_peer(const ivy_comm* comm, int rank, const char* name) {
                  comm->communicator->name());
 }
 
-int check_tag(int tag) {
+int check_tag(int tag, const char* name) {
   if (tag >= 0 && tag <= kTagMax) return IVY_OK;
-  return invalid("tag " + std::to_string(tag) + " is not between 0 and " + std::to_string(kTagMax));
+  return invalid(std::string(name) + " " + std::to_string(tag) + " is not between 0 and " +
+                 std::to_string(kTagMax));
+}
+
+// What a call has of them, as the header names it there.
+struct ArgumentNames {
+  const char* buffer = "buffer";
+  const char* tag = "tag";
+};
+constexpr ArgumentNames kSendNames = {"send", "send_tag"};
+constexpr ArgumentNames kRecvNames = {"recv", "recv_tag"};
+
+// Before a message is taken from the peer that could then be told to nobody.
+int check_message(const ivy_message* message) {
+  if (message == nullptr || message->struct_bytes >= sizeof(ivy_message)) return IVY_OK;
+  return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
 }
 
 std::shared_ptr<MessageRequest> request_for(bool is_send, void* buffer, std::size_t count,
@@ -39,28 +54,27 @@ std::shared_ptr<MessageRequest> request_for(bool is_send, void* buffer, std::siz
   return request;
 }
 
-int check_send(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag) {
+int check_send(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
+               const ArgumentNames& names = {}) {
   IVY_CHECKED(check_type(dtype));
   IVY_CHECKED(check_count(count, dtype, 1));
   IVY_CHECKED(check_peer(comm, to, "to"));
-  IVY_CHECKED(check_tag(tag));
-  return check_buffer(buffer, count, "buffer");
+  IVY_CHECKED(check_tag(tag, names.tag));
+  return check_buffer(buffer, count, names.buffer);
 }
 
-int check_recv(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int from,
-               int tag) {
+int check_recv(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int from, int tag,
+               const ivy_message* message, const ArgumentNames& names = {}) {
   IVY_CHECKED(check_type(dtype));
   IVY_CHECKED(check_count(count, dtype, 1));
   if (from != IVY_ANY_SOURCE) IVY_CHECKED(check_peer(comm, from, "from"));
-  if (tag != IVY_ANY_TAG) IVY_CHECKED(check_tag(tag));
-  return check_buffer(buffer, count, "buffer");
+  if (tag != IVY_ANY_TAG) IVY_CHECKED(check_tag(tag, names.tag));
+  IVY_CHECKED(check_buffer(buffer, count, names.buffer));
+  return check_message(message);
 }
 
 int give_status(const MessageStatus& status, ivy_message* message) {
   if (message == nullptr) return IVY_OK;
-  if (message->struct_bytes < sizeof(ivy_message)) {
-    return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
-  }
   message->source = status.source;
   message->tag = status.tag;
   message->bytes = status.bytes;
@@ -98,7 +112,7 @@ int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, in
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag));
+    IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag, message));
     IVY_CHECKED(expect_host("recv", {buffer}));
     return run_message(comm, request_for(false, buffer, count, dtype, from, tag), message, call);
   });
@@ -110,8 +124,8 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag));
-    IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag));
+    IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag, kSendNames));
+    IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag, message, kRecvNames));
     IVY_CHECKED(expect_host("sendrecv", {send, recv}));
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
@@ -130,6 +144,7 @@ int ivy_work_message(ivy_work* work, ivy_message* message) {
   return guarded([&] {
     IVY_CHECKED(check_process());
     if (work == nullptr || message == nullptr) return invalid("work or message is NULL");
+    IVY_CHECKED(check_message(message));
     const std::optional<Outcome> outcome = work->work->test();
     if (work->message == nullptr || work->message->is_send || !outcome || outcome->code != IVY_OK) {
       return invalid("this is no receive that has ended well");

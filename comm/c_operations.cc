@@ -126,19 +126,24 @@ int check_parts(std::size_t parts, const void* const* send, void* const* recv,
   return IVY_OK;
 }
 
-// All parts are in one place.
+// All parts are in one place; those that are empty and NULL are in none.
 int find_parts(const ivy_call* call, const std::vector<const void*>& from,
                const std::vector<void*>& to, Placed& placed) {
-  for (std::size_t part = 0; part < from.size(); ++part) {
+  const std::size_t parts = from.size();
+  std::size_t first = parts;  // That is somewhere.
+  for (std::size_t part = 0; part < parts; ++part) {
+    if (from[part] == nullptr && to[part] == nullptr) continue;
     Placed own;
     IVY_CHECKED(find_place(call, {from[part], to[part]}, own));
-    if (part > 0 && (own.is_device != placed.is_device || own.device != placed.device)) {
+    if (first == parts) {
+      first = part;
+      placed = own;
+    } else if (own.is_device != placed.is_device || own.device != placed.device) {
       return invalid("the parts of one operation must be in one place: part " +
-                     std::to_string(part) + " is not where part 0 is");
+                     std::to_string(part) + " is not where part " + std::to_string(first) + " is");
     }
-    placed = own;
   }
-  return IVY_OK;
+  return first < parts || parts == 0 ? IVY_OK : find_place(call, {}, placed);
 }
 
 int gather_blocks(ivy_comm* comm, const ivy_call* call, const OperationShape& shape,

@@ -294,14 +294,15 @@ Outcome Communicator::broken(const Failure& found) {
   Failure failure = found;
   add_place(failure);
   bool is_first = false;
-  // An abort is what it is; of other findings the first one counts, whichever host's.
-  const bool is_own_abort =
-      found.kind == FailureKind::kAborted && found.rank == world_rank(rank_) && node_count_ > 1;
+  // An abort is what it is, and its rank tells the store; of other findings the first one counts,
+  // whichever host's.
+  const bool is_abort = found.kind == FailureKind::kAborted;
+  const bool is_own_abort = is_abort && found.rank == world_rank(rank_) && node_count_ > 1;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
     if (is_first) {
-      failure_ = node_count_ > 1 && !is_own_abort ? job_.agree(failure, name_) : failure;
+      failure_ = node_count_ > 1 && !is_abort ? job_.agree(failure, name_) : failure;
     }
     failure = *failure_;
   }

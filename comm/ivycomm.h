@@ -173,7 +173,9 @@ IVY_API int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory);
 IVY_API int ivy_mem_free(void* memory);
 
 /* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
- * longer than the buffer is an error at the receiver. */
+ * longer than the buffer is an error at the receiver, and so is one that can come no more: from a
+ * rank that has left, from any when all others have. `message` may be NULL; with call.work nothing
+ * is put there: ivy_work_message asks. */
 IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
                      const ivy_call* call);
 IVY_API int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,

@@ -6,9 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/alarms.h"
 #include "comm/background_thread.h"
-#include "comm/transports/background_dial.h"
+#include "comm/point_to_point_peer.h"
 #include "comm/transports/relax.h"
 #include "comm/transports/shared_ring.h"
 #include "comm/transports/socket_stream.h"
@@ -20,25 +19,12 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr std::uint32_t kMessageMagic = 0x50797649;  // "IvyP"
-constexpr std::uint32_t kChannel = 1;                // Collectives have channel 0.
+constexpr std::uint32_t kChannel = 1;  // Collectives have channel 0.
 constexpr milliseconds kLocalSlice{100};
 // With sockets and rings at once no call waits for both, so it sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
-constexpr milliseconds kVerdictTime{300};
-constexpr milliseconds kVerdictStep{2};
-constexpr milliseconds kProbePause{300};
 // A rank that ends waits so long for a receiver that takes nothing of what it still has to send.
 constexpr milliseconds kDrainTime{10'000};
-
-struct MessageHeader {
-  std::uint32_t magic = kMessageMagic;
-  std::int32_t tag = 0;
-  std::uint64_t bytes = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t zero[7] = {};
-};
-static_assert(sizeof(MessageHeader) == 24);
 
 // Between two looks at the streams while spinning.
 constexpr int kSpinRounds = 8;
@@ -46,31 +32,6 @@ constexpr int kSpinRounds = 8;
 bool fits(std::int32_t wanted, std::int32_t offered) { return wanted < 0 || wanted == offered; }
 
 }  // namespace
-
-// A message that came before anybody asked for it.
-struct PointToPoint::Unexpected {
-  MessageStatus status;
-  Dtype dtype = Dtype::kU8;
-  std::vector<std::uint8_t> data;
-  bool is_complete = false;
-  std::shared_ptr<MessageRequest> claimant;  // Asked for it while it was arriving.
-};
-
-struct PointToPoint::Peer {
-  std::int32_t rank = 0;
-  std::unique_ptr<BackgroundDial> dial;  // While the sink's connection is being made.
-  std::unique_ptr<ByteSink> sink;
-  std::unique_ptr<ByteSource> source;
-  std::deque<std::shared_ptr<MessageRequest>> sends;
-  // The message that is arriving: first its header, then into one of the two.
-  MessageHeader header;
-  std::size_t header_read = 0;
-  std::size_t data_read = 0;
-  std::shared_ptr<MessageRequest> target;
-  std::shared_ptr<Unexpected> unexpected;
-
-  bool is_in_message() const { return target != nullptr || unexpected != nullptr; }
-};
 
 PointToPoint::PointToPoint(PointToPointOptions options, SharedGroup* local, PeerListener* listener,
                            std::unique_ptr<Alarm> alarm)
@@ -227,38 +188,6 @@ std::string PointToPoint::name_of(const MessageRequest& request) const {
          (request.peer < 0 ? std::string(" any rank") : " rank " + std::to_string(request.peer)) +
          (request.tag < 0 ? std::string(" with any tag")
                           : " with tag " + std::to_string(request.tag));
-}
-
-Failure PointToPoint::late(const MessageRequest& request, nanoseconds waited) const {
-  const auto tenths = std::chrono::duration_cast<milliseconds>(waited).count() / 100;
-  std::string text = name_of(request) + ": no progress for " + std::to_string(tenths / 10) + "." +
-                     std::to_string(tenths % 10) + " s; ";
-  Failure failure = make_failure(FailureKind::kTimeout, "");
-  if (request.peer < 0) {
-    text += "no rank has sent it";
-  } else {
-    const TcpPeer& peer = options_.peers[static_cast<std::size_t>(request.peer)];
-    text += name_of_rank(peer.world_rank, peer.host, peer.pid) +
-            (request.is_send ? " did not receive it" : " did not send it");
-    failure.rank = peer.world_rank;
-    failure.pid = peer.pid;
-    set_host(failure, peer.host);
-  }
-  set_text(failure, text);
-  failure.sequence = request.number;
-  set_operation(failure, request.is_send ? "send" : "recv");
-  return failure;
-}
-
-// Is one of them late? That ends it all.
-bool PointToPoint::find_overdue(const Requests& requests) {
-  const auto now = steady_clock::now();
-  const auto late_one = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
-    return !request->is_done && now >= request->until;
-  });
-  if (late_one == requests.end()) return false;
-  fail_found(late(**late_one, (*late_one)->timeout));
-  return true;
 }
 
 void PointToPoint::finish(MessageRequest& request) {
@@ -462,100 +391,6 @@ void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request, nanosec
 
 // ---- Waiting ----------------------------------------------------------------------------------
 
-// Does anything here wait for that rank that only the rank itself can do, and for which there is no
-// connection whose end would tell that it has left?
-bool PointToPoint::is_missed(const Peer& peer) const {
-  if (peer.rank == options_.self) return false;
-  const bool is_remote = options_.member_of[static_cast<std::size_t>(peer.rank)] < 0;
-  if (!peer.sends.empty() && (!is_remote || peer.sink == nullptr)) return true;
-  if (is_remote && peer.source != nullptr) return false;
-  if (peer.target != nullptr) return true;
-  if (peer.unexpected != nullptr && peer.unexpected->claimant != nullptr) return true;
-  return std::any_of(receives_.begin(), receives_.end(),
-                     [&](const auto& request) { return request->peer == peer.rank; });
-}
-
-// One after the other: of ranks that have left, an alarm tells only what it is asked for.
-std::int32_t PointToPoint::next_missed() {
-  const auto count = static_cast<std::int32_t>(peers_.size());
-  for (std::int32_t step = 1; step <= count; ++step) {
-    const std::int32_t rank = (missed_last_ + step) % count;
-    if (is_missed(*peers_[static_cast<std::size_t>(rank)])) return missed_last_ = rank;
-  }
-  return Alarm::kNobody;
-}
-
-// A rank of another host that died before it dialled has no connection that could break. `missed`
-// becomes that rank.
-std::optional<Failure> PointToPoint::look_for_absent(std::int32_t& missed) {
-  const auto now = steady_clock::now();
-  std::vector<std::int32_t> absent;
-  {
-    const std::lock_guard lock(mutex_);
-    if (now - probed_at_ < kProbePause) return std::nullopt;
-    probed_at_ = now;
-    for (const std::unique_ptr<Peer>& peer : peers_) {
-      const bool is_remote = options_.member_of[static_cast<std::size_t>(peer->rank)] < 0;
-      if (is_remote && is_missed(*peer)) absent.push_back(peer->rank);
-    }
-  }
-  for (const std::int32_t rank : absent) {
-    if (PeerListener::is_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
-    missed = rank;
-    const std::lock_guard lock(mutex_);
-    return lost(*peers_[static_cast<std::size_t>(rank)], "it is gone");
-  }
-  return std::nullopt;
-}
-
-// In which message it was found, where that is not said yet. Under mutex_.
-void PointToPoint::tell_message(Failure& failure) const {
-  if (failure.sequence != 0 || failure.operation[0] != 0) return;
-  const MessageRequest* const waiting = oldest();
-  set_text(failure, std::string(failure.text) + " during " +
-                        (waiting != nullptr ? name_of(*waiting)
-                                            : "messages of communicator " + options_.communicator));
-  failure.sequence = waiting != nullptr ? waiting->number : 0;
-  set_operation(failure, waiting != nullptr && waiting->is_send ? "send" : "recv");
-}
-
-// Several threads wait here, and an alarm is asked by one at a time.
-std::optional<Failure> PointToPoint::look(std::int32_t missed) {
-  if (alarm_ == nullptr) return std::nullopt;
-  const std::lock_guard lock(alarm_mutex_);
-  return alarm_->look(missed);
-}
-
-bool PointToPoint::look_for_trouble() {
-  std::int32_t missed = Alarm::kNobody;
-  std::optional<Failure> found;
-  if (local_ != nullptr) found = local_->failure();
-  if (!found) {
-    {
-      const std::lock_guard lock(mutex_);
-      missed = next_missed();
-    }
-    found = look(missed);
-  }
-  if (!found) found = look_for_absent(missed);
-  if (!found) return false;
-  // Who has been told of a death may have ended since: what it was told comes first.
-  if (local_ != nullptr) {
-    if (const std::optional<Failure> known = local_->failure()) found = known;
-  }
-  const std::lock_guard lock(mutex_);
-  if (is_broken()) return true;
-  tell_message(*found);
-  // One more look: what a rank sent before it ended is still there. Who has it all does not mind
-  // that the rank is gone, unless it died: that is found again.
-  progress();
-  const bool is_about_missed =
-      missed >= 0 && found->rank == options_.peers[static_cast<std::size_t>(missed)].world_rank;
-  if (is_about_missed && !is_missed(*peers_[static_cast<std::size_t>(missed)])) return true;
-  fail_found(*found);
-  return true;
-}
-
 void PointToPoint::sleep(std::uint32_t bell, steady_clock::time_point until) {
   std::vector<pollfd> sockets;
   bool has_remote = false;
@@ -676,73 +511,6 @@ void PointToPoint::run_thread() {
     if (!look_for_trouble()) sleep(bell, until);
     lock.lock();
   }
-}
-
-// ---- Ends -------------------------------------------------------------------------------------
-
-Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
-  const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];
-  const auto end = steady_clock::now() + kVerdictTime;
-  // It may be gone because the communicator was broken before.
-  std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
-  if (!known && alarm_ != nullptr) {
-    const std::lock_guard lock(alarm_mutex_);
-    known = alarm_->look_closely(peer.rank);
-  }
-  while (alarm_ != nullptr && !known && !is_breaking_.load() && steady_clock::now() < end) {
-    poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
-    known = look(peer.rank);
-  }
-  Failure failure = known.value_or(make_failure(
-      FailureKind::kTransport, name_of_rank(seat.world_rank, seat.host, seat.pid) + ": " + why));
-  tell_message(failure);
-  if (known) return failure;
-  failure.rank = seat.world_rank;
-  failure.pid = seat.pid;
-  set_host(failure, seat.host);
-  return failure;
-}
-
-void PointToPoint::fail_all(const Failure& failure) {
-  if (!failure_) failure_ = failure;
-  const auto end = [&](const std::shared_ptr<MessageRequest>& request) {
-    if (request == nullptr || request->is_done) return;
-    clear_shown(*request);
-    request->is_done = true;
-    request->work->finish(Outcome(*failure_));
-  };
-  for (const std::shared_ptr<MessageRequest>& request : receives_) end(request);
-  receives_.clear();
-  for (const std::shared_ptr<Unexpected>& message : unexpected_) end(message->claimant);
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    for (const std::shared_ptr<MessageRequest>& request : peer->sends) end(request);
-    peer->sends.clear();
-    end(std::exchange(peer->target, nullptr));
-  }
-  if (local_ != nullptr) local_->ring_mail(local_->self());
-}
-
-// Found here: what others have found before counts for all. Under mutex_, as others must be told
-// without it: whoever drives this calls tell_found().
-void PointToPoint::fail_found(const Failure& failure) {
-  if (!is_broken()) found_ = failure;
-}
-
-// The communicator is broken before a request says so: who has seen the error meets no rank that
-// has not. True: there was something to tell.
-bool PointToPoint::tell_found(std::unique_lock<std::mutex>& lock) {
-  if (!found_ || failure_) return false;
-  const Failure found = *found_;
-  lock.unlock();
-  break_with(options_.break_all ? options_.break_all(found) : found);
-  lock.lock();
-  return true;
-}
-
-void PointToPoint::break_with(const Failure& failure) {
-  is_breaking_.store(true);
-  const std::lock_guard lock(mutex_);
-  fail_all(failure);
 }
 
 }  // namespace ivy::comm

@@ -141,6 +141,10 @@ class PointToPoint {
   std::int32_t next_missed();              // Under mutex_.
   bool is_missed(const Peer& peer) const;  // Under mutex_.
   std::optional<Failure> look_for_absent(std::int32_t& missed);
+  const MessageRequest* for_anyone() const;        // Under mutex_.
+  std::optional<bool> is_there(const Peer& peer);  // Under mutex_.
+  bool are_all_gone();
+  bool look_for_desertion();
   void sleep(std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
 
@@ -160,7 +164,10 @@ class PointToPoint {
   std::optional<Failure> failure_;                        // What every request ends with.
   std::chrono::steady_clock::time_point probed_at_;
   std::int32_t missed_last_ = 0;
-  std::uint64_t messages_ = 0;            // That were begun.
+  std::chrono::steady_clock::time_point counted_at_;
+  std::int32_t there_last_ = 0;  // Whom look_for_desertion() met last.
+  std::optional<std::chrono::steady_clock::time_point> gone_since_;  // Nobody was there.
+  std::uint64_t messages_ = 0;                                       // That were begun.
   std::atomic<bool> is_breaking_{false};  // Somebody wants mutex_ to end it all.
   bool is_ending_ = false;
   std::condition_variable has_work_;

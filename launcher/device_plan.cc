@@ -104,6 +104,21 @@ std::string slurm_advice(const HostFacts& facts) {
          "host and gives out its accelerators";
 }
 
+// How workers get more of the accelerators that the host has; a line of its own for each way.
+std::string hidden_advice(const HostFacts& facts, std::size_t needed) {
+  const DeviceView& view = facts.device_view();
+  const std::size_t all = view.present() + view.unusable();
+  std::string advice;
+  if (facts.accelerators() < view.present() && !view.mask().empty() && !view.is_slurms_mask()) {
+    advice = "\nunset " + std::string(view.mask_variable()) + ", or name more accelerators in it";
+  }
+  if (!view.hidden_by().empty()) return advice + "\n" + slurm_advice(facts);
+  if (!view.is_slurms_mask() || facts.accelerators() >= all) return advice;
+  const std::string number = std::to_string(std::min(needed, all));
+  return advice + "\nask Slurm for --gpus-per-node=" + number + ", or --gres=gpu:" + number +
+         ": the others on the host are not this job's";
+}
+
 struct Shortage {
   std::vector<std::string> names;
   const PlannedHost* first = nullptr;
@@ -128,10 +143,7 @@ void refuse_shortage(DevicePlanner& planner, const Shortage& shortage) {
   std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
   fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
                               : "--oversubscribe lets workers share accelerators";
-  if (facts.accelerators() < facts.device_view().present() && !facts.device_view().mask().empty())
-    fix += "\nunset " + std::string(facts.device_view().mask_variable()) +
-           ", or name more accelerators in it";
-  if (!facts.device_view().hidden_by().empty()) fix += "\n" + slurm_advice(facts);
+  fix += hidden_advice(facts, host.workers.size() * devices_per_worker(planner.options));
   planner.refuse("IVY-P011", arithmetic(planner, host), fold_host_names(shortage.names),
                  hiding_reason(facts), fix);
 }
@@ -160,9 +172,8 @@ void check_shortage(DevicePlanner& planner) {
     const HostFacts& facts = planner.facts(*shortage.first);
     planner.warn("IVY-P011", arithmetic(planner, *shortage.first) + ": they are shared",
                  fold_host_names(shortage.names), hiding_reason(facts),
-                 "unset " + std::string(facts.device_view().mask_variable()) +
-                     ", or name more accelerators in it\n--nproc-per-node gpu starts one worker "
-                     "for each");
+                 "--nproc-per-node gpu starts one worker for each" +
+                     hidden_advice(facts, shortage.first->workers.size() * each));
   }
 }
 

@@ -28,10 +28,40 @@ std::string shown(const std::string& name, const std::optional<std::string>& val
   return value ? name + "=" + *value : "";
 }
 
+// Slurm gives each task devices of its own, so that a step of one task sees few: --gpus-per-task,
+// and its newer form --tres-per-task=gres/gpu:N.
+std::string hiding_variable(const Environment& environment) {
+  const std::string* count = find_variable(environment, "SLURM_GPUS_PER_TASK");
+  if (count != nullptr && !count->empty()) return "SLURM_GPUS_PER_TASK=" + *count;
+  const std::string* resources = find_variable(environment, "SLURM_TRES_PER_TASK");
+  if (resources != nullptr && resources->find("gres/gpu") != std::string::npos)
+    return "SLURM_TRES_PER_TASK=" + *resources;
+  return {};
+}
+
+// Slurm's own variables, which nobody changes with the mask: the mask again for OpenCL, and the
+// machine-wide numbers of what it gave.
+bool is_slurms(const std::string& name, const Masks& masks) {
+  const std::string* const value = find_variable(masks.environment, name);
+  const std::string* const job = find_variable(masks.environment, "SLURM_JOB_ID");
+  if (value == nullptr || job == nullptr || find_variable(masks.own, name) != nullptr) return false;
+  if (!hiding_variable(masks.environment).empty()) return true;
+  const std::string* const again = find_variable(masks.environment, "GPU_DEVICE_ORDINAL");
+  if (again != nullptr) return *again == *value;
+  for (const char* const given : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    const std::string* const numbers = find_variable(masks.environment, given);
+    if (numbers == nullptr) continue;
+    return std::count(numbers->begin(), numbers->end(), ',') ==
+           std::count(value->begin(), value->end(), ',');
+  }
+  return false;
+}
+
 MaskedDevices masked_nvidia(const FoundDevices& found, const Masks& masks, DeviceView& view) {
   const std::string name = "CUDA_VISIBLE_DEVICES";
   view.set_mask_variable(name);
   view.set_mask(shown(name, masks.value(name)));
+  view.set_is_slurms_mask(is_slurms(name, masks));
   return apply_mask(found, masks.value(name));
 }
 
@@ -44,18 +74,12 @@ MaskedDevices masked_amd(const FoundDevices& found, const Masks& masks, DeviceVi
   const std::string upper = shown(name, masks.value(name));
   const std::string lower = shown("ROCR_VISIBLE_DEVICES", rocr);
   view.set_mask(lower + (lower.empty() || upper.empty() ? "" : " ") + upper);
+  const auto may_be_slurms = [&](const std::string& layer) {
+    return !masks.value(layer) || is_slurms(layer, masks);
+  };
+  view.set_is_slurms_mask(!view.mask().empty() && may_be_slurms("ROCR_VISIBLE_DEVICES") &&
+                          may_be_slurms(name));
   return apply_amd_masks(found, rocr, masks.value(name));
-}
-
-// Slurm gives each task devices of its own, so that a step of one task sees few: --gpus-per-task,
-// and its newer form --tres-per-task=gres/gpu:N.
-std::string hiding_variable(const Environment& environment) {
-  const std::string* count = find_variable(environment, "SLURM_GPUS_PER_TASK");
-  if (count != nullptr && !count->empty()) return "SLURM_GPUS_PER_TASK=" + *count;
-  const std::string* resources = find_variable(environment, "SLURM_TRES_PER_TASK");
-  if (resources != nullptr && resources->find("gres/gpu") != std::string::npos)
-    return "SLURM_TRES_PER_TASK=" + *resources;
-  return {};
 }
 
 void add_device(const FoundDevice* device, const VisibleDevice& visible, const CoreList& allowed,

@@ -71,6 +71,8 @@ class Calls {
     switch (operation_.shape.operation) {
       case Operation::kAllReduce:
         for (const Part& part : operation_.parts) {
+          // The same on all ranks. NCCL may look at its pointers, which may be NULL.
+          if (part.count == 0 && operation_.parts.size() > 1) continue;
           check(nccl_.all_reduce(part.send, part.receive, part.count * plan_.multiplicity,
                                  plan_.element, op_, caller_.handle, stream_));
         }

@@ -28,6 +28,9 @@ class Alarm {
   std::optional<Failure> look() { return look(kAnyone); }
   // The same, however short ago it was asked last: a peer hung up and may have said why.
   virtual std::optional<Failure> look_closely(std::int32_t waited_for) { return look(waited_for); }
+  // Has that rank of the communicator finalized, so long ago that its last operation needs no
+  // patience any more? False also where nobody here can know. Cheap.
+  virtual bool has_left(std::int32_t rank) = 0;
   static constexpr std::int32_t kAnyone = -1;
   static constexpr std::int32_t kNobody = -2;  // Whoever has left is missed by none.
 };

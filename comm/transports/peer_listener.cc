@@ -32,6 +32,8 @@ constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
 // A process that is stopped has a kernel that answers: silence is a firewall or a lost host.
 constexpr milliseconds kConnectTime{10'000};
+// Between two looks for greetings whose time is over.
+constexpr milliseconds kGreetingStep{1'000};
 // Between two questions whether a wait may go on.
 constexpr milliseconds kAskPause{5};
 
@@ -215,11 +217,13 @@ struct PeerListener::Greeting {
   std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
 };
 
-PeerListener::PeerListener(int socket, int wake, std::string address, PeerCredentials credentials)
+PeerListener::PeerListener(int socket, int wake, std::string address, PeerCredentials credentials,
+                           milliseconds greeting_time)
     : socket_(socket),
       wake_(wake),
       address_(std::move(address)),
-      credentials_(std::move(credentials)) {
+      credentials_(std::move(credentials)),
+      greeting_time_(greeting_time) {
   thread_ = background_thread([this] { run(); });
 }
 
@@ -234,7 +238,8 @@ PeerListener::~PeerListener() {
 }
 
 Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
-                                                           PeerCredentials credentials) {
+                                                           PeerCredentials credentials,
+                                                           milliseconds greeting_time) {
   SocketAddress where = IVY_TRY(numeric_address(address, "0"));
   const int socket =
       ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -249,7 +254,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   getsockname(socket, where.get(), &where.length);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return std::unique_ptr<PeerListener>(
-      new PeerListener(socket, wake, address_text(where), std::move(credentials)));
+      new PeerListener(socket, wake, address_text(where), std::move(credentials), greeting_time));
 }
 
 // False: the connection is over with (closed, or handed on).
@@ -303,14 +308,16 @@ void PeerListener::run() {
     std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {socket_, POLLIN, 0}};
     if (greetings.size() >= kGreetingsMax) waiting[1].fd = -1;
     for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
-    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : 1000);
+    const auto step = static_cast<int>(std::min(kGreetingStep, greeting_time_).count());
+    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : step);
     const auto now = steady_clock::now();
     std::vector<Greeting> kept;
     for (std::size_t i = 0; i < greetings.size(); ++i) {
       Greeting& greeting = greetings[i];
-      if (waiting[i + 2].revents != 0) {
-        if (advance(greeting)) kept.push_back(std::move(greeting));
-      } else if (now >= greeting.end) {
+      const bool is_over = now >= greeting.end;
+      // Where this process was stopped the rest may have come since poll() looked.
+      if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
+      if (is_over) {
         close(greeting.socket);
       } else {
         kept.push_back(std::move(greeting));
@@ -324,7 +331,7 @@ void PeerListener::run() {
       set_congestion(socket);
       Greeting greeting;
       greeting.socket = socket;
-      greeting.end = now + kGreetingTime;
+      greeting.end = now + greeting_time_;
       if (advance(greeting)) greetings.push_back(std::move(greeting));
     }
   }
@@ -340,16 +347,17 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
     Result<PeerSocket> dialled = dial_once(address, channel, streams, end, may_go_on);
     // Where one of the two was stopped in the middle of the greeting the other gave it up as junk.
     const bool was_given_up = !dialled.ok() && dialled.error().code == Code::kAborted &&
-                              steady_clock::now() - begun >= kGreetingTime;
+                              steady_clock::now() - begun >= greeting_time_ / 2;
     if (!was_given_up) return dialled;
   }
 }
 
-// Aborted: the peer hung up before it had greeted.
+// Aborted: the peer hung up before it had greeted, or may do so before it sees the proof.
 Result<PeerSocket> PeerListener::dial_once(const std::string& address, const PeerChannel& channel,
                                            std::uint32_t streams, steady_clock::time_point end,
                                            const std::function<bool()>& may_go_on) {
   const Patience patience = {end, &may_go_on};
+  const auto begun = steady_clock::now();
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
   const int socket =
@@ -388,6 +396,11 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return give_up("it does not know the job's token");
+  }
+  // Nobody answers the proof: one that comes too late would leave this side with a connection that
+  // the other has closed.
+  if (steady_clock::now() - begun >= greeting_time_ / 2) {
+    return give_up("its greeting came late", Code::kAborted);
   }
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
   if (!write_all(socket, proof + encode_channel(channel, streams), patience)) {

@@ -56,8 +56,10 @@ struct PeerSocket {
 class PeerListener {
  public:
   // Listens on that numeric address and any port. Unavailable: the address is not this host's.
-  static Result<std::unique_ptr<PeerListener>> listen(const std::string& address,
-                                                      PeerCredentials credentials);
+  // `greeting_time`: the same on all ranks.
+  static Result<std::unique_ptr<PeerListener>> listen(
+      const std::string& address, PeerCredentials credentials,
+      std::chrono::milliseconds greeting_time = kGreetingTime);
   ~PeerListener();
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
@@ -69,7 +71,8 @@ class PeerListener {
 
   // Dials a peer's listener and greets it. `streams`: how many the channel has. Cancelled:
   // `may_go_on`, which is asked every few milliseconds, has said no. A peer that is stopped
-  // accepts, by its kernel, and greets nobody: that lasts.
+  // accepts, by its kernel, and greets nobody: that lasts. A greeting in which one of the two stood
+  // still for long is begun anew.
   Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
                           std::uint32_t streams, std::chrono::milliseconds at_most,
                           const std::function<bool()>& may_go_on);
@@ -82,7 +85,8 @@ class PeerListener {
   void forget(const std::string& communicator);
 
  private:
-  PeerListener(int socket, int wake, std::string address, PeerCredentials credentials);
+  PeerListener(int socket, int wake, std::string address, PeerCredentials credentials,
+               std::chrono::milliseconds greeting_time);
   void run();
   Result<PeerSocket> dial_once(const std::string& address, const PeerChannel& channel,
                                std::uint32_t streams, std::chrono::steady_clock::time_point end,
@@ -94,6 +98,7 @@ class PeerListener {
   const int wake_;
   const std::string address_;
   const PeerCredentials credentials_;
+  const std::chrono::milliseconds greeting_time_;
   std::mutex mutex_;
   std::condition_variable has_arrived_;
   std::map<PeerChannel, PeerSocket> arrived_;  // Guarded by mutex_.

@@ -126,6 +126,48 @@ TEST(DeviceFactsTest, WhatTheLauncherIsTold) {
       << "a mask on a host without accelerators is nobody's fault";
 }
 
+// By its other variables: whoever has named devices himself hides them himself.
+TEST(DeviceFactsTest, AMaskIsSlurmsWhereItIsWhatSlurmGave) {
+  struct Case {
+    const char* vendor;
+    bool is_slurms;
+    Environment environment;
+    Environment masks = {};
+  };
+  const EnvVariable job = {"SLURM_JOB_ID", "7"};
+  const EnvVariable mask = {"CUDA_VISIBLE_DEVICES", "0,1"};
+  const Case cases[] = {
+      {"nvidia", false, {mask}},
+      {"nvidia", false, {job, mask}},
+      {"nvidia", false, {job}},
+      {"nvidia", true, {job, mask, {"GPU_DEVICE_ORDINAL", "0,1"}}},
+      {"nvidia", false, {mask, {"GPU_DEVICE_ORDINAL", "0,1"}}},
+      {"nvidia", false, {job, mask, {"GPU_DEVICE_ORDINAL", "0,1,2"}}},
+      {"nvidia", false, {job, mask, {"GPU_DEVICE_ORDINAL", "2,3"}, {"SLURM_STEP_GPUS", "2,3"}}},
+      // Where Slurm knows NVIDIA's by NVML it sets no other mask; with device groups it counts
+      // from 0.
+      {"nvidia", true, {job, mask, {"SLURM_STEP_GPUS", "4,6"}}},
+      {"nvidia", true, {job, mask, {"SLURM_JOB_GPUS", "4,6"}}},
+      {"nvidia", false, {job, mask, {"SLURM_JOB_GPUS", "4,5,6,7"}}},
+      {"nvidia", false, {job, mask, {"SLURM_JOB_GPUS", "4,6"}}, {mask}},
+      {"nvidia", true, {job, mask, {"SLURM_GPUS_PER_TASK", "2"}}},
+      {"amd", true, {job, {"ROCR_VISIBLE_DEVICES", "0,1"}, {"SLURM_STEP_GPUS", "0,1"}}},
+      {"amd",
+       false,
+       {job,
+        {"ROCR_VISIBLE_DEVICES", "0,1"},
+        {"HIP_VISIBLE_DEVICES", "0"},
+        {"SLURM_STEP_GPUS", "0,1"}}},
+  };
+  for (const Case& test : cases) {
+    FoundDevices found = four();
+    found.vendor = test.vendor;
+    EXPECT_EQ(facts_of(found, test.environment, test.masks).device_view().is_slurms_mask(),
+              test.is_slurms)
+        << "case " << &test - cases;
+  }
+}
+
 TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
   FoundDevices found = four();
   found.vendor = "amd";

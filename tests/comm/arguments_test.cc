@@ -226,6 +226,12 @@ std::vector<WrongCall> wrong_messages() {
       return ivy_sendrecv(c, from, 4, 0, 0, to, 4, 0, 0, IVY_U8, nullptr, nullptr);
     };
   };
+  const auto tagged = [](int send_tag, int recv_tag) {
+    return [=](ivy_comm* c) {
+      return ivy_sendrecv(c, bytes, 4, 0, send_tag, others, 4, 0, recv_tag, IVY_U8, nullptr,
+                          nullptr);
+    };
+  };
   return {
       {"send", send(nullptr, 4), "buffer"},
       {"send", send(IVY_IN_PLACE, 4), "buffer"},
@@ -233,10 +239,12 @@ std::vector<WrongCall> wrong_messages() {
       {"recv", recv(nullptr, 4), "buffer"},
       {"recv", recv(in_place, 4), "buffer"},
       {"recv", recv(bytes, kHalf), "count"},
-      {"sendrecv", both(nullptr, others), "NULL"},
-      {"sendrecv", both(bytes, nullptr), "NULL"},
-      {"sendrecv", both(IVY_IN_PLACE, others), "IVY_IN_PLACE"},
-      {"sendrecv", both(bytes, in_place), "IVY_IN_PLACE"},
+      {"sendrecv", both(nullptr, others), "send is NULL"},
+      {"sendrecv", both(bytes, nullptr), "recv is NULL"},
+      {"sendrecv", both(IVY_IN_PLACE, others), "send is IVY_IN_PLACE"},
+      {"sendrecv", both(bytes, in_place), "recv is IVY_IN_PLACE"},
+      {"sendrecv", tagged(-5, 0), "send_tag -5"},
+      {"sendrecv", tagged(0, -5), "recv_tag -5"},
   };
 }
 
@@ -263,6 +271,44 @@ TEST(ArgumentsTest, WrongOnesAreNamedAndBreakNothing) {
     EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &sum, 1, IVY_I32, IVY_SUM, nullptr), IVY_OK);
     EXPECT_EQ(sum, 2);
   }));
+}
+
+// Refused before anything is touched: what was sent is still there for the next receive.
+TEST(ArgumentsTest, AMessageOfNoKnownSizeTakesNothingFromThePeer) {
+  for (const Hosts& hosts : {one_host(2), host_each(2)}) {
+    expect_well(run_world(hosts, [](int rank) {
+      const World world(seconds(5));
+      ASSERT_TRUE(world);
+      const int other = 1 - rank;
+      ASSERT_EQ(ivy_send(world, &rank, 1, IVY_I32, other, 3, nullptr), IVY_OK) << ivy_last_error();
+      ivy_message message = {};  // struct_bytes is not set.
+      ivy_work* work = nullptr;
+      const ivy_call as_work = call_for_work(&work);
+      int got = -1;
+      const int sent = 9;
+      for (const ivy_call* const call : {static_cast<const ivy_call*>(nullptr), &as_work}) {
+        EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, other, 3, &message, call),
+                  IVY_INVALID_ARGUMENT);
+        EXPECT_STREQ(ivy_last_error(),
+                     "ivy_message.struct_bytes is not set to sizeof(ivy_message)");
+        EXPECT_EQ(work, nullptr);
+      }
+      EXPECT_EQ(
+          ivy_sendrecv(world, &sent, 1, other, 3, &got, 1, other, 3, IVY_I32, &message, nullptr),
+          IVY_INVALID_ARGUMENT);
+      EXPECT_EQ(got, -1);
+      message.struct_bytes = sizeof message;
+      ASSERT_EQ(ivy_recv(world, &got, 1, IVY_I32, other, IVY_ANY_TAG, &message, nullptr), IVY_OK)
+          << ivy_last_error();
+      EXPECT_EQ(got, other);
+      EXPECT_EQ(message.bytes, sizeof got);
+      // Nor has the refused sendrecv sent anything.
+      const ivy_call soon = call_with_timeout(milliseconds(100));
+      EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, other, IVY_ANY_TAG, nullptr, &soon),
+                IVY_DEADLINE_EXCEEDED);
+    }));
+    if (HasFailure()) return;
+  }
 }
 
 TEST(ArgumentsTest, EmptyBuffersMayBeNull) {

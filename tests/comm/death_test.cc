@@ -534,6 +534,80 @@ TEST_P(GivenBackTest, NobodyWritesIntoAMessagesMemoryAfterAnError) {
   }));
 }
 
+// The same where a rank was killed in the middle of large operations: the survivors learn of it one
+// after the other, and those that know go on in a group of their own, in other memory.
+class SurvivorsTest : public ::testing::TestWithParam<Hosts> {};
+
+void expect_given_back(const Death& death, bool is_work, std::chrono::microseconds after) {
+  Shared<Board> board;
+  WorldOptions options;
+  options.deadline = seconds(10);
+  const auto body = [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    ivy_comm* survivors = nullptr;
+    const bool survives = rank != death.victim;
+    ASSERT_EQ(ivy_comm_split(world, survives ? 0 : -1, rank, &survivors), IVY_OK);
+    std::vector<float> plain[2];
+    const Floats send = make_floats(death, world, plain[0]);
+    const Floats receive = make_floats(death, world, plain[1]);
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    std::thread killer;
+    if (!survives) {
+      killer = std::thread([&] {
+        std::this_thread::sleep_for(after);
+        die(death.way, true, *board);
+      });
+    }
+    int code = IVY_OK;
+    while (code == IVY_OK || !survives) {
+      code = is_work
+                 ? run_works(death.operation, world, send, receive, death.count)
+                 : death.operation->call(world, send.data(), receive.data(), death.count, nullptr);
+    }
+    expect_named(death, code, *board);
+    for (const Floats floats : {send, receive}) std::fill(floats.begin(), floats.end(), kCanary);
+    // Of other lengths than what was under way.
+    std::vector<float> others(2 * death.count, 1);
+    const std::int64_t until = monotonic_ms() + 30;
+    float is_over = 0;
+    while (is_over == 0) {
+      is_over = monotonic_ms() > until ? 1 : 0;
+      ASSERT_EQ(ivy_all_reduce(survivors, IVY_IN_PLACE, &is_over, 1, IVY_F32, IVY_MAX, nullptr),
+                IVY_OK)
+          << ivy_last_error();
+      ASSERT_EQ(ivy_broadcast(survivors, others.data(), death.count, IVY_F32, 0, nullptr), IVY_OK)
+          << ivy_last_error();
+    }
+    EXPECT_TRUE(is_untouched(send)) << "what was sent";
+    EXPECT_TRUE(is_untouched(receive)) << "what was received";
+  };
+  SCOPED_TRACE(std::string(death.operation->name) + (is_work ? ", as work" : "") +
+               (death.is_registered ? ", registered" : "") + ", after " +
+               std::to_string(after.count()) + " us");
+  expect_well(run_world(death.hosts, body, options), death.victim);
+}
+
+TEST_P(SurvivorsTest, NobodyWritesAfterADeath) {
+  std::mt19937 random(5);
+  unsigned turn = 0;
+  for (const NamedOperation& operation : operations()) {
+    const std::string_view name = operation.name;
+    if (name == "barrier" || name == "split" || name == "group") continue;
+    for (const bool is_registered : {false, true}) {
+      Death death = {GetParam(), 0, Way::kKill, Moment::kInside, &operation, 200'003, 0};
+      death.is_registered = is_registered;
+      death.victim = static_cast<int>(random() % static_cast<unsigned>(rank_count(death.hosts)));
+      const bool is_work = turn++ % 4 >= 2 && name != "sendrecv";
+      expect_given_back(death, is_work, std::chrono::microseconds(random() % 4000));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, SurvivorsTest,
+                         ::testing::Values(one_host(3), host_each(3), Hosts{2, 2}), name_of_world);
+
 INSTANTIATE_TEST_SUITE_P(Worlds, StoppedInAnyTest,
                          ::testing::Values(one_host(3), host_each(3), Hosts{2, 2}), name_of_world);
 

@@ -1,6 +1,7 @@
 // A store that hangs (its process is stopped) delays neither a timeout nor an abort.
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -69,6 +70,99 @@ TEST(HungStoreTest, AnAbortWakesAtOnce) {
     kill(store_process(), SIGCONT);
     board->is_over = true;
   }));
+}
+
+// What a rank of the aborting host waits in, for a rank of another host.
+struct Wait {
+  const char* name;
+  int (*call)(ivy_comm* comm);
+};
+
+const Wait kWaits[] = {
+    {"barrier", [](ivy_comm* comm) { return ivy_barrier(comm, nullptr); }},
+    {"all_reduce, as work",
+     [](ivy_comm* comm) {
+       float sum = 1;
+       ivy_work* work = nullptr;
+       const ivy_call call = call_for_work(&work);
+       int code = ivy_all_reduce(comm, IVY_IN_PLACE, &sum, 1, IVY_F32, IVY_SUM, &call);
+       if (code == IVY_OK) code = ivy_work_wait(work, -1);
+       ivy_work_free(work);
+       return code;
+     }},
+    {"recv",
+     [](ivy_comm* comm) {
+       float got = 0;
+       return ivy_recv(comm, &got, 1, IVY_F32, 2, 0, nullptr, nullptr);
+     }},
+    {"recv from any",
+     [](ivy_comm* comm) {
+       float got = 0;
+       return ivy_recv(comm, &got, 1, IVY_F32, IVY_ANY_SOURCE, 0, nullptr, nullptr);
+     }},
+};
+
+struct AbortBoard {
+  std::atomic<int> entered{0};
+  std::atomic<std::int64_t> called_ms{0};
+  std::atomic<std::int64_t> took_ms{0};       // The call of abort itself.
+  std::atomic<std::int64_t> told_ms[2] = {};  // By rank.
+  std::atomic<bool> is_over{false};
+};
+
+// Ranks 0 and 1, of one host, wait, and a thread of rank 0 aborts.
+void abort_beside_a_hung_store(const Wait& wait, int rank, AbortBoard& board) {
+  const World world;
+  ASSERT_TRUE(world);
+  ivy_comm* group = nullptr;
+  ASSERT_EQ(ivy_comm_split(world, 0, rank, &group), IVY_OK) << ivy_last_error();
+  ASSERT_EQ(ivy_barrier(group, nullptr), IVY_OK) << ivy_last_error();
+  if (rank == 2) {
+    EXPECT_TRUE(ivy::test::eventually([&] { return board.is_over.load(); }, seconds(30)));
+    return;
+  }
+  std::thread aborting;
+  if (rank == 0) {
+    aborting = std::thread([&] {
+      EXPECT_TRUE(ivy::test::eventually([&] { return board.entered == 2; }, seconds(10)));
+      // So that both are inside, and before either has waited so long that it asks the store.
+      std::this_thread::sleep_for(milliseconds(20));
+      ASSERT_EQ(kill(store_process(), SIGSTOP), 0);
+      board.called_ms = monotonic_ms();
+      EXPECT_EQ(ivy_comm_abort(group, "now"), IVY_OK);
+      board.took_ms = monotonic_ms() - board.called_ms;
+      kill(store_process(), SIGCONT);
+      board.is_over = true;
+    });
+  }
+  ++board.entered;
+  EXPECT_EQ(wait.call(group), IVY_CANCELLED) << ivy_last_error();
+  board.told_ms[rank] = monotonic_ms();
+  if (aborting.joinable()) aborting.join();
+}
+
+// Who can be woken without the store is woken first, however long the store then takes.
+TEST(HungStoreTest, AnAbortWakesItsHostBeforeItAsksTheStore) {
+  constexpr std::size_t kTurns = 3;
+  for (const Wait& wait : kWaits) {
+    SCOPED_TRACE(wait.name);
+    std::vector<std::int64_t> late[2];
+    for (std::size_t turn = 0; turn < kTurns; ++turn) {
+      Shared<AbortBoard> board;
+      expect_well(
+          run_world(Hosts{2, 1}, [&](int rank) { abort_beside_a_hung_store(wait, rank, *board); }));
+      if (HasFailure()) return;
+      // Else the store was not asked, and this shows nothing.
+      EXPECT_GE(board->took_ms, 200);
+      for (const int rank : {0, 1}) {
+        late[rank].push_back(board->told_ms[rank] - board->called_ms);
+      }
+    }
+    for (const int rank : {0, 1}) {
+      std::sort(late[rank].begin(), late[rank].end());
+      EXPECT_LT(late[rank][kTurns / 2], stretched(milliseconds(50)).count()) << "rank " << rank;
+    }
+  }
 }
 
 }  // namespace

@@ -275,9 +275,9 @@ TEST_P(WorldsTest, AbortWakesEveryWaitingRank) {
     }
     if (rank == 0) return;
     std::sort(took.begin(), took.end());
-    // Without a supervisor ranks of other hosts learn it by the connection or by asking.
+    // Without a supervisor ranks of other hosts learn it by the connection or by the store.
     const bool is_here = ivy_comm_node_count(world) == 1;
-    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(is_here ? 10 : 500)).count());
+    EXPECT_LE(took[kAborts / 2], stretched(milliseconds(is_here ? 10 : 50)).count());
   }));
 }
 

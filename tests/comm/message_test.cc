@@ -6,9 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "comm/fingerprint.h"
 #include "comm/transports/shared_layout.h"
@@ -319,6 +321,129 @@ TEST(MessageLeaveTest, RankThatLeftIsNamedToWhoWaitsForItAndToNobodyElse) {
     if (rank == 1) *gone = 1;
   };
   expect_well(run_world(one_host(3), body, options));
+}
+
+class MessageDesertedTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageDesertedTest,
+                         ::testing::Values(one_host(2), one_host(4), host_each(2), host_each(4),
+                                           Hosts{2, 1}, Hosts{2, 2}, Hosts{1, 2}),
+                         name_of_world);
+
+int receive_as(ivy_comm* comm, bool is_work, int from, int& got) {
+  const auto start = [&](const ivy_call* call) {
+    return ivy_recv(comm, &got, 1, IVY_I32, from, IVY_ANY_TAG, nullptr, call);
+  };
+  return is_work ? wait_for_work(call_with_timeout(milliseconds(0)), start) : start(nullptr);
+}
+
+// They leave one after the other, and each but rank 2 sends its rank before: who has left first
+// has done so long before the last one sends.
+struct Leaving {
+  std::atomic<int> left{0};
+  std::atomic<std::int64_t> last_left_ms{0};
+
+  bool have(int ranks) {
+    return ivy::test::eventually([&] { return left >= ranks; }, seconds(15));
+  }
+  void leave(World& world, int rank) {
+    EXPECT_TRUE(have(rank - 1));
+    std::this_thread::sleep_for(milliseconds(rank == 1 ? 30 : 250));
+    if (rank != 2) {
+      EXPECT_EQ(ivy_send(world, &rank, 1, IVY_I32, 0, rank, nullptr), IVY_OK) << ivy_last_error();
+    }
+    const int size = ivy_comm_size(world);
+    EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+    last_left_ms = monotonic_ms();
+    ++left;
+    EXPECT_TRUE(have(size));  // Its process is still there.
+  }
+};
+
+// What they had sent is received first, by a receive that waits and by one that comes later; then
+// there is nobody who could send, which is an error at once and not at the timeout.
+void expect_deserted(const Hosts& hosts, int from, bool is_late, const std::string& said) {
+  Shared<Leaving> leaving;
+  WorldOptions options;
+  options.deadline = seconds(20);
+  const int size = rank_count(hosts);
+  const auto body = [&](int rank) {
+    World world;
+    ASSERT_TRUE(world);
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    if (rank != 0) return leaving->leave(world, rank);
+    EXPECT_TRUE(!is_late || leaving->have(size - 1));
+    const bool is_work = is_late;
+    int got = -1;
+    for (int sender = 1; sender < size; ++sender) {
+      if (sender == 2 || (from != IVY_ANY_SOURCE && sender != from)) continue;
+      ASSERT_EQ(receive_as(world, is_work, from, got), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(got, sender);
+    }
+    const std::int64_t begun = monotonic_ms();
+    EXPECT_EQ(receive_as(world, is_work, from, got), IVY_UNAVAILABLE);
+    const std::int64_t ended = monotonic_ms();
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find(said), std::string::npos) << text;
+    EXPECT_EQ(last_failure().rank, from) << text;
+    EXPECT_LT(ended - std::max<std::int64_t>(begun, leaving->last_left_ms),
+              stretched(seconds(1)).count());
+    leaving->left = size;
+  };
+  SCOPED_TRACE(is_late ? "late, as work" : "waiting");
+  expect_well(run_world(hosts, body, options));
+}
+
+TEST_P(MessageDesertedTest, WhoReceivesFromAnyRankIsToldThatAllHaveLeft) {
+  for (const bool is_late : {false, true}) {
+    expect_deserted(GetParam(), IVY_ANY_SOURCE, is_late,
+                    "every other rank of communicator world has left");
+  }
+}
+
+// The last one: the error breaks the communicator also for those who have not left.
+TEST_P(MessageDesertedTest, WhoReceivesFromOneRankIsToldThatItHasLeft) {
+  const int last = rank_count(GetParam()) - 1;
+  for (const bool is_late : {false, true}) {
+    expect_deserted(GetParam(), last, is_late, "rank " + std::to_string(last) + " (");
+  }
+}
+
+class MessageGroupTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, MessageGroupTest,
+                         ::testing::Values(one_host(4), host_each(3), Hosts{2, 1}, Hosts{1, 2}),
+                         name_of_world);
+
+// In the group of the first and the last rank nobody is left, in the world there are others.
+TEST_P(MessageGroupTest, OnlyItsOwnRanksAreWaitedFor) {
+  Shared<std::atomic<bool>> is_over;
+  WorldOptions options;
+  options.deadline = seconds(20);
+  const int size = rank_count(GetParam());
+  const auto body = [&](int rank) {
+    World world;
+    ASSERT_TRUE(world);
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, rank % (size - 1) == 0 ? 0 : 1, rank, &group), IVY_OK)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    int got = -1;
+    if (rank == 0) {
+      const ivy_call call = call_with_timeout(stretched(seconds(5)));
+      EXPECT_EQ(ivy_recv(group, &got, 1, IVY_I32, IVY_ANY_SOURCE, 0, nullptr, &call),
+                IVY_UNAVAILABLE);
+      const std::string text = ivy_last_error();
+      EXPECT_NE(text.find("every other rank of communicator world/"), std::string::npos) << text;
+      const ivy_call soon = call_with_timeout(milliseconds(700));
+      EXPECT_EQ(ivy_recv(world, &got, 1, IVY_I32, IVY_ANY_SOURCE, 0, nullptr, &soon),
+                IVY_DEADLINE_EXCEEDED)
+          << ivy_last_error();
+      *is_over = true;
+    } else if (rank != size - 1) {
+      EXPECT_TRUE(ivy::test::eventually([&] { return is_over->load(); }, seconds(15)));
+    }
+    EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+  };
+  expect_well(run_world(GetParam(), body, options));
 }
 
 class MessageEndTest : public ::testing::TestWithParam<Hosts> {};

@@ -134,6 +134,64 @@ TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
   }));
 }
 
+// An empty part is nowhere: it may be NULL beside device memory, by NCCL's way and by the staged.
+TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    constexpr std::size_t kCount = 50;
+    const std::vector<char> given = values_of(IVY_I32, kCount, rank);
+    for (const int op : {IVY_SUM, IVY_BXOR}) {
+      for (std::size_t empty = 0; empty < 3; ++empty) {
+        const DeviceArray first(device, given);
+        const DeviceArray second(device, given);
+        std::vector<const void*> from = {first.data(), second.data()};
+        std::vector<void*> to = {first.data(), second.data()};
+        std::vector<std::size_t> counts = {kCount, kCount};
+        const auto place = static_cast<std::ptrdiff_t>(empty);
+        from.insert(from.begin() + place, nullptr);
+        to.insert(to.begin() + place, nullptr);
+        counts.insert(counts.begin() + place, 0);
+        ASSERT_EQ(ivy_all_reduce_coalesced(world, 3, from.data(), to.data(), counts.data(), IVY_I32,
+                                           op, nullptr),
+                  IVY_OK)
+            << ivy_last_error();
+        std::vector<char> expected = given;
+        ASSERT_EQ(
+            ivy_all_reduce(world, IVY_IN_PLACE, expected.data(), kCount, IVY_I32, op, nullptr),
+            IVY_OK);
+        EXPECT_EQ(first.bytes(), expected);
+        EXPECT_EQ(second.bytes(), expected);
+      }
+    }
+    // All of them are, and it is still the device's.
+    const void* const nowhere[] = {nullptr, nullptr};
+    void* const to_nowhere[] = {nullptr, nullptr};
+    const std::size_t nothing[] = {0, 0};
+    ivy_call told = call_with_factor(1);
+    told.flags = IVY_DEVICE_MEMORY;
+    const int before = calls_of("ncclAllReduce");
+    EXPECT_EQ(
+        ivy_all_reduce_coalesced(world, 2, nowhere, to_nowhere, nothing, IVY_I32, IVY_SUM, &told),
+        IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(calls_of("ncclAllReduce"), before) << "of nothing";
+    // Memory that is elsewhere is still refused, by the numbers of the parts that have some.
+    const DeviceArray on(device, given);
+    std::vector<char> host = given;
+    const void* const from[] = {nullptr, on.data(), host.data()};
+    void* const to[] = {nullptr, on.data(), host.data()};
+    const std::size_t counts[] = {0, kCount, kCount};
+    EXPECT_EQ(ivy_all_reduce_coalesced(world, 3, from, to, counts, IVY_I32, IVY_SUM, nullptr),
+              IVY_INVALID_ARGUMENT);
+    const std::string text = ivy_last_error();
+    EXPECT_NE(text.find("part 2 is not where part 1 is"), std::string::npos) << text;
+    expect_clean_end(world);
+  }));
+}
+
 TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
   expect_well(run_world(one_host(1), [](int) {
     use_doubles();

@@ -119,3 +119,11 @@ def test_more_workers_than_gpus(slurm, tree):
     job = slurm.batch(["-N", "1", "--gpus-per-node=8"], f"{tree}IVYRUN --visible own --nproc_per_node 9 /bin/true")
     done = job.finish()
     assert done.code == 122 and "9 workers" in done.err_text and "8 are visible" in done.err_text, done
+
+
+def test_more_workers_than_slurm_gave_gpus(slurm, tree):
+    """The others are on the host, and another job's: no variable is to be unset."""
+    job = slurm.batch(["-N", "1", "--gpus-per-node=2"], f"{tree}IVYRUN --visible own --nproc_per_node 4 /bin/true")
+    done = job.finish()
+    assert done.code == 122 and "4 workers" in done.err_text and "2 are visible" in done.err_text, done
+    assert "--gpus-per-node=4, or --gres=gpu:4" in done.err_text and "unset" not in done.err_text, done

@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from aborts import TURNS, aborts_told, in_every_operation, median_of_ranks, show
 from launching import BIN, PATH, REPOSITORY, WORKERS, seconds, wait_until
 
 PYTHON = "/usr/bin/python3"
@@ -433,10 +434,10 @@ def installed(hosts):
 
 
 def on_hosts(installed, commands):
-    """{host: command} at once."""
+    """{host: command}, or pairs of both, at once."""
     with contextlib.ExitStack() as stack:
         runs = []
-        for host, words in commands.items():
+        for host, words in commands.items() if isinstance(commands, dict) else commands:
             installed.host = host
             run = installed.start_program(*words, env=installed.variables)
             runs.append(stack.enter_context(run))
@@ -464,6 +465,20 @@ def test_a_killed_rank_is_named_on_other_hosts(installed, victim):
     for error in errors:
         assert error["blamed"] == victim and f"rank {victim} (" in error["text"], error
         assert error["at"] - killed["at"] < seconds(1), (error, killed)
+
+
+# No supervisor's page tells them, but rank 0's store, when it happens and not when it is asked the next time.
+WAKES_MS = 50
+
+
+@in_every_operation
+def test_an_abort_wakes_every_rank_on_every_host(installed, operations):
+    words = (PYTHON, installed.script("comm_aborts.py"), str(TURNS), *operations, "--method", "tcp://10.77.0.1:4000",
+             "--size", "4")
+    finished = on_hosts(installed, [(host, (*words, "--rank", str(rank))) for rank, host in enumerate((1, 1, 2, 3))])
+    late_ms = aborts_told(told(*finished), finished)
+    show("without ivyrun, three hosts with 2, 1 and 1 ranks", late_ms)
+    assert max(median_of_ranks(late_ms)) < seconds(WAKES_MS), (late_ms, finished)
 
 
 @needs_torch

@@ -174,6 +174,54 @@ TEST(DevicePlanTest, AMaskIsNamedWhereItIsTheReason) {
   EXPECT_NE(paper.refusal().fix.find("--gpus-per-node=8 --ntasks-per-node=1"), std::string::npos);
 }
 
+// What Slurm's mask hides is another job's: more is Slurm's to give.
+TEST(DevicePlanTest, MoreThanSlurmsMaskShowsIsAskedOfSlurm) {
+  struct Case {
+    int workers;
+    int each;  // 0: not said.
+    bool is_strict;
+    const char* advice;
+    std::uint32_t unusable;
+  };
+  const Case cases[] = {
+      {3, 0, true, "ask Slurm for --gpus-per-node=3, or --gres=gpu:3", 0},
+      {3, 0, false, "ask Slurm for --gpus-per-node=3, or --gres=gpu:3", 0},
+      {2, 2, true, "ask Slurm for --gpus-per-node=4, or --gres=gpu:4", 0},
+      {12, 0, true, "ask Slurm for --gpus-per-node=8, or --gres=gpu:8", 0},
+      {12, 0, true, "ask Slurm for --gpus-per-node=10, or --gres=gpu:10", 2},
+  };
+  for (const Case& test : cases) {
+    SCOPED_TRACE(&test - cases);
+    Paper paper(2);
+    paper.per_host(test.workers);
+    if (test.each > 0) paper.options.gpus_per_proc = test.each;
+    if (test.is_strict) paper.options.visible = VisibleChoice::kOwn;
+    DeviceView& view = *paper.answers[0].facts.mutable_device_view();
+    view.set_present(8);
+    view.set_unusable(test.unusable);
+    view.set_mask("CUDA_VISIBLE_DEVICES=0,1");
+    const auto fix = [&] { return (test.is_strict ? paper.refusal() : paper.warning()).fix; };
+    EXPECT_NE(fix().find("unset CUDA_VISIBLE_DEVICES"), std::string::npos) << fix();
+    EXPECT_EQ(fix().find("Slurm"), std::string::npos) << fix();
+    view.set_is_slurms_mask(true);
+    EXPECT_EQ(fix().find("unset"), std::string::npos) << fix();
+    EXPECT_NE(fix().find(test.advice), std::string::npos) << fix();
+    if (!test.is_strict) continue;
+    // Where it is about tasks there is other advice.
+    view.set_hidden_by("SLURM_GPUS_PER_TASK=1");
+    EXPECT_EQ(fix().find("unset"), std::string::npos) << fix();
+    EXPECT_EQ(fix().find("ask Slurm for"), std::string::npos) << fix();
+    EXPECT_NE(fix().find("instead of --gpus-per-task"), std::string::npos) << fix();
+  }
+  // It has all that the host has.
+  Paper all(2);
+  all.per_host(3);
+  all.options.visible = VisibleChoice::kOwn;
+  all.answers[0].facts.mutable_device_view()->set_mask("CUDA_VISIBLE_DEVICES=0,1");
+  all.answers[0].facts.mutable_device_view()->set_is_slurms_mask(true);
+  EXPECT_EQ(all.refusal().fix.find("Slurm"), std::string::npos) << all.refusal().fix;
+}
+
 TEST(DevicePlanTest, MasksThatNameNothing) {
   Paper none(0);
   DeviceView& view = *none.answers[0].facts.mutable_device_view();

@@ -1,7 +1,8 @@
 """Messages between two ranks. See collectives.py for `group`, `out` and `timeout`.
 
 Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message that is longer
-than the receiver's array is an error there. On a rank that is no member nothing happens.
+than the receiver's array is an error there. A receive that can get nothing any more, because src or, for anyone's, all
+others have left, raises at once. On a rank that is no member nothing happens.
 """
 
 from . import arrays

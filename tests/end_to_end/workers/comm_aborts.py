@@ -1,22 +1,64 @@
-"""comm_aborts.py TURNS: each turn the last rank aborts a group in which all others wait; each says when it was told.
+"""comm_aborts.py TURNS [OPERATION...] [--method M --rank R --size N]: each turn the last rank aborts a group in which
+all others wait; each says when it was told.
 
-What is said is JSON, with the time of the machine's monotonic clock.
+Turn by turn the next of the operations is what they wait in, as often as there are turns; of "mixed" ones every
+third rank receives a message instead, of "late" ones rank 0 does, for which the others wait: the end of the aborting
+rank's connections tells them nothing. What is said is JSON, with the time of the machine's monotonic clock, which
+all hosts of the testbed share.
 """
 
+import argparse
 import json
-import os
-import sys
 import time
 
 import numpy
 
 import ivycomm as ic
 
+SMALL = numpy.ones(3, dtype=numpy.float32)
+LARGE = numpy.ones(2_000_000, dtype=numpy.float32)
+
+
+def wait_in(operation, turn, group):
+    last = group.size - 1
+    how, _, name = operation.rpartition(" ")
+    is_other = (how == "mixed" and (turn + group.rank) % 3 == 0) or (how == "late" and group.rank == 0)
+    operation = "recv" if is_other else name
+    if operation == "recv":
+        ic.recv_(SMALL.copy(), last, group=group)
+    elif operation == "recv_any":
+        ic.recv_(SMALL.copy(), group=group)
+    elif operation == "send":
+        ic.send(numpy.zeros(16_000_000, dtype=numpy.float32), last, group=group)  # More than sockets take.
+    elif operation == "all_reduce":
+        ic.all_reduce(SMALL, group=group)
+    elif operation == "all_reduce_large":
+        ic.all_reduce(LARGE, group=group)
+    elif operation == "broadcast":
+        ic.broadcast(SMALL, 0 if how == "late" else last, group=group)
+    elif operation == "scatter":
+        ic.scatter(numpy.ones(group.size) if group.rank == 0 else None, 0, group=group)
+    elif operation == "all_to_all":
+        ic.all_to_all(numpy.ones(group.size * 5), group=group)
+    elif operation == "work":
+        (ic.irecv(SMALL.copy(), 0, group=group) if how == "late"
+         else ic.all_gather(SMALL, group=group, async_op=True)).wait()
+    else:
+        ic.barrier(group=group)
+
 
 def main():
-    rank, size = int(os.environ["IVY_RANK"]), int(os.environ["IVY_WORLD_SIZE"])
-    ic.init(timeout=60)
-    for turn in range(int(sys.argv[1])):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("turns", type=int)
+    parser.add_argument("operations", nargs="*", default=["all_reduce"])
+    parser.add_argument("--method")
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--size", type=int)
+    given = parser.parse_args()
+    ic.init(given.method, rank=given.rank, world_size=given.size, timeout=60)
+    rank, size = ic.rank(), ic.world_size()
+    for turn in range(given.turns):
+        operation = given.operations[turn % len(given.operations)]
         group = ic.split(0, rank)
         ic.barrier(group=group)
         if rank == size - 1:
@@ -25,11 +67,11 @@ def main():
             group.abort("enough")
         else:
             try:
-                ic.all_reduce(numpy.ones(3, dtype=numpy.float32), group=group)
+                wait_in(operation, turn, group)
                 words = {"not_told": turn}
             except ic.Aborted as error:
                 words = {"told": turn, "at_ns": time.monotonic_ns(), "text": str(error)}
-        print(json.dumps(words), flush=True)
+        print(json.dumps({**words, "by": rank}), flush=True)
         group.free()
         ic.barrier()
     ic.finalize()

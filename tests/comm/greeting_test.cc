@@ -1,0 +1,156 @@
+// The greeting of two ranks that stand still at their first contact: it is given up by the side
+// that goes on, and begun anew by the other when that goes on too.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "comm/transports/background_dial.h"
+#include "comm/transports/peer_listener.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+constexpr milliseconds kGreeting{200};  // Instead of 10 s.
+constexpr milliseconds kLonger{500};
+
+std::unique_ptr<PeerListener> listener_of(std::uint32_t rank) {
+  PeerCredentials credentials;
+  credentials.job_id = std::string(32, '1');
+  credentials.token = std::string(32, 't');
+  credentials.rank = rank;
+  return PeerListener::listen("127.0.0.1", credentials, kGreeting).value();
+}
+
+PeerChannel channel_to(std::uint32_t rank) {
+  PeerChannel channel;
+  channel.communicator = "world";
+  channel.peer_rank = rank;
+  return channel;
+}
+
+// One byte, as soon as the socket is ready for it. False: the connection is none.
+bool give(int socket) {
+  pollfd ready = {socket, POLLOUT, 0};
+  return poll(&ready, 1, 2000) > 0 && send(socket, "x", 1, MSG_NOSIGNAL) == 1;
+}
+
+bool take(int socket) {
+  pollfd ready = {socket, POLLIN, 0};
+  char byte = 0;
+  return poll(&ready, 1, 2000) > 0 && recv(socket, &byte, 1, 0) == 1;
+}
+
+// The dialler stands still in one of its waits, of which the first is for the connection, while the
+// listener gives its greeting up.
+TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
+  for (const int stall_at : {1, 2, 3, 4}) {
+    SCOPED_TRACE(stall_at);
+    const std::unique_ptr<PeerListener> dialler = listener_of(0);
+    const std::unique_ptr<PeerListener> accepting = listener_of(1);
+    int asked = 0;
+    const Result<PeerSocket> dialled =
+        dialler->dial(accepting->address(), channel_to(1), 1, kUntilCalledOff, [&] {
+          if (++asked == stall_at) std::this_thread::sleep_for(kLonger);
+          return true;
+        });
+    ASSERT_TRUE(dialled.ok()) << dialled.error().message;
+    const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(2)));
+    ASSERT_GE(accepted.socket, 0) << "asked " << asked << " times";
+    EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
+    EXPECT_TRUE(give(accepted.socket) && take(dialled->socket));
+    close(dialled->socket);
+    close(accepted.socket);
+  }
+}
+
+// A rank's process, which may be stopped.
+struct Rank {
+  pid_t pid = -1;
+
+  void stop() const { EXPECT_EQ(kill(pid, SIGSTOP), 0); }
+  void go_on() const { EXPECT_EQ(kill(pid, SIGCONT), 0); }
+  int wait() const {
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return status;
+  }
+};
+
+Rank start_rank(const std::function<bool()>& body) {
+  Rank rank;
+  rank.pid = fork();
+  if (rank.pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    _exit(body() ? 0 : 1);
+  }
+  return rank;
+}
+
+struct Contact {
+  std::atomic<bool> has_address{false};
+  char address[64] = {};
+  std::atomic<bool> may_dial{false};
+  std::atomic<bool> dials{false};
+};
+
+bool accept_contact(Contact& contact) {
+  const std::unique_ptr<PeerListener> listener = listener_of(1);
+  listener->address().copy(contact.address, sizeof contact.address - 1);
+  contact.has_address = true;
+  const PeerSocket accepted = listener->take(channel_to(0), stretched(seconds(5)));
+  return accepted.socket >= 0 && take(accepted.socket) && give(accepted.socket);
+}
+
+bool dial_contact(Contact& contact) {
+  const std::unique_ptr<PeerListener> listener = listener_of(0);
+  const std::atomic<bool> is_called_off{false};
+  if (!ivy::test::eventually([&] { return contact.may_dial.load(); }, seconds(5))) return false;
+  BackgroundDial dial(*listener, contact.address, channel_to(1), is_called_off);
+  contact.dials = true;
+  std::optional<Result<PeerSocket>> made;
+  ivy::test::eventually([&] { return (made = dial.take()).has_value(); }, seconds(5));
+  return made && made->ok() && give((*made)->socket) && take((*made)->socket);
+}
+
+// Stopped at the first contact and continued later: the one that is dialled, or both, in both
+// orders.
+TEST(GreetingTest, RanksThatAreStoppedAtTheirFirstContactMeetWhenTheyGoOn) {
+  enum class Stopped : std::uint8_t { kAccepting, kBothAcceptingFirst, kBothDiallingFirst };
+  for (const Stopped stopped :
+       {Stopped::kAccepting, Stopped::kBothAcceptingFirst, Stopped::kBothDiallingFirst}) {
+    SCOPED_TRACE(static_cast<int>(stopped));
+    Shared<Contact> contact;
+    const Rank accepting = start_rank([&] { return accept_contact(*contact); });
+    const Rank dialling = start_rank([&] { return dial_contact(*contact); });
+    EXPECT_TRUE(ivy::test::eventually([&] { return contact->has_address.load(); }, seconds(5)));
+    accepting.stop();
+    contact->may_dial = true;
+    EXPECT_TRUE(ivy::test::eventually([&] { return contact->dials.load(); }, seconds(5)));
+    std::this_thread::sleep_for(milliseconds(50));  // So that its hello is on the way.
+    if (stopped == Stopped::kAccepting) {
+      std::this_thread::sleep_for(kLonger);
+      accepting.go_on();
+    } else {
+      dialling.stop();
+      const Rank& first = stopped == Stopped::kBothAcceptingFirst ? accepting : dialling;
+      const Rank& second = stopped == Stopped::kBothAcceptingFirst ? dialling : accepting;
+      first.go_on();
+      std::this_thread::sleep_for(kLonger);
+      second.go_on();
+    }
+    EXPECT_EQ(dialling.wait(), 0);
+    EXPECT_EQ(accepting.wait(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
