@@ -100,6 +100,21 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
         end(job)
 
 
+@PLACES
+def test_a_timeout_in_nccl_is_told_with_what_its_health_service_knows(local, flags):
+    done = run(local, (*flags, "-x", "NCCL_DOUBLE=hang_init", "-x", f"NCCL_DOUBLE_DIR={local.directory}",
+                       "-x", "PREPARE_TIMEOUT=2"), "prepare")
+    words = said(done)
+    assert len(words) == (3 if "-n" in flags else 4), done
+    for word in words.values():
+        assert word["code"] == "DeadlineExceeded" and word["seconds"] < 2 + 3 * SLOW, done
+        assert re.search(r"init: no end after .*; NCCL says: the stand-in hangs; not done either: rank .*; NCCL's health "
+                         r"service says: #0-0 \(\w+\) MISMATCH: .* has status INIT", word["says"]), done
+    # Asked once for all ranks, at the address that the launcher chose.
+    assert done.err_text.count("NCCL's health service (RAS) says:\n") + \
+        done.out.decode().count("NCCL's health service (RAS) says:\n") == 1, done
+
+
 # Each host's other interface, to which there is no way from outside.
 OTHER = "prb0"
 
