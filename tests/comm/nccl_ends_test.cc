@@ -262,6 +262,8 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
     Device device(kCuda, rank);
     World world(seconds(20));
     if (!world) return;
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
     all_reduce_ones(world, device, 2);
     const auto began = monotonic_ms();
     const DeviceArray on(device, std::vector<char>(400));
@@ -271,6 +273,11 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
+    // From here on the process is of no use to NCCL, and says so at once.
+    EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_INTERNAL);
+    EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: end this process"),
+              std::string::npos)
+        << ivy_last_error();
   }));
 }
 

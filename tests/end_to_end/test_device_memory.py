@@ -51,9 +51,10 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
     ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
     ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),
     (f"IVY_NCCL_LIB={CUDA}", ("rank 1 (", "is no NCCL", "IVY_NCCL_LIB")),
+    (f"IVY_NCCL_LIB={NCCL.replace('.so', '_broken.so')}", ("rank 1 (", "lacks the function ncclCommAbort")),
     ("NCCL_DOUBLE=version=21304", ("rank 1 (", "older than 2.14", "pip install")),
     ("NCCL_SOCKET_IFNAME=nosuch0", ("rank 1 (", "NCCL_SOCKET_IFNAME=nosuch0", "set NCCL_SOCKET_IFNAME")),
-], ids=["no_driver", "no_device", "wrong_library", "old", "interface"])
+], ids=["no_driver", "no_device", "wrong_library", "symbols", "old", "interface"])
 def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts):
     done = run(local, flags, "prepare", change)
     words = said(done)
