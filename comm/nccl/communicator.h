@@ -151,7 +151,7 @@ class DeviceCommunicator {
   int event_device_ = -1;        // Where events were made; before device_ where data were staged.
   bool is_shared_ = false;
 
-  std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
+  std::mutex calls_;                     // Held while NCCL is called to put something on a stream.
   std::mutex handle_mutex_;              // Held while the handle is asked or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
