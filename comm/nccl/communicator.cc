@@ -11,6 +11,7 @@
 #include "comm/nccl/ras.h"
 #include "comm/nccl/ready.h"
 #include "comm/transports/relax.h"
+#include "proto/ras.h"
 
 namespace ivy::comm::nccl {
 namespace {

@@ -17,6 +17,7 @@
 
 #include "comm/nccl/ras.h"
 #include "proto/listening_socket.h"
+#include "proto/ras.h"
 #include "rendezvous/server.h"
 #include "tests/comm/device.h"
 #include "tests/comm/nccl_doubles.h"
@@ -136,7 +137,8 @@ TEST(RasTest, AnAnswerWithoutEndHasBounds) {
   const auto began = steady_clock::now();
   EXPECT_EQ(ask_ras(service.address(), milliseconds(300), never), "a line that is there\n");
   EXPECT_LT(steady_clock::now() - began, milliseconds(300) + stretched(milliseconds(300)));
-  EXPECT_LE(ask_ras(service.address(), stretched(kRasPatience), never).size(), nccl::kRasBytesMax);
+  EXPECT_LE(ask_ras(service.address(), stretched(kRasPatience), never).size(),
+            RasQuestion::kMaxBytes);
   EXPECT_EQ(asked, 2);
 }
 
@@ -169,15 +171,14 @@ const std::string kAnswer =
 
 TEST(RasTest, ErrorsAndWarningsAreOneLine) {
   EXPECT_EQ(
-      nccl::summary_of_ras(kAnswer, 1000),
+      summary_of_ras(kAnswer, 1000),
       "INCOMPLETE: Missing communicator data from 1 job process, Process 3487984 on node "
       "172.16.64.213 managing GPU 5, #0-0 (cf264af53edbe986) INCOMPLETE: Missing communicator "
       "data from 1 rank, TIMEOUT: Encountered 2 communication timeouts");
-  EXPECT_EQ(nccl::summary_of_ras(kAnswer, 10), "INCOMPLETE");
-  EXPECT_EQ(nccl::summary_of_ras("Job\n\nErrors\n======\n\nWarnings\n========\n\n", 99),
-            "no error");
-  EXPECT_EQ(nccl::summary_of_ras("Job summary\n", 99), "nothing in time");
-  EXPECT_EQ(nccl::summary_of_ras("", 99), "nothing in time");
+  EXPECT_EQ(summary_of_ras(kAnswer, 10), "INCOMPLETE");
+  EXPECT_EQ(summary_of_ras("Job\n\nErrors\n======\n\nWarnings\n========\n\n", 99), "no error");
+  EXPECT_EQ(summary_of_ras("Job summary\n", 99), "nothing in time");
+  EXPECT_EQ(summary_of_ras("", 99), "nothing in time");
 }
 
 TEST(RasTest, AReportHasNotTooManyLines) {

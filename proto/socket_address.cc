@@ -1,4 +1,4 @@
-#include "comm/nccl/socket_address.h"
+#include "proto/socket_address.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstring>
 
-namespace ivy::comm::nccl {
+namespace ivy {
 
 int SocketAddress::open_socket() const {
   return socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -42,4 +42,4 @@ SocketAddress parse_with_port(std::string_view text) {
   return parse_address(host == "localhost" ? "127.0.0.1" : std::string(host), port);
 }
 
-}  // namespace ivy::comm::nccl
+}  // namespace ivy

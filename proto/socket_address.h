@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace ivy::comm::nccl {
+namespace ivy {
 
 struct SocketAddress {
   sockaddr_storage storage = {};
@@ -24,4 +24,4 @@ SocketAddress parse_address(const std::string& address, std::uint16_t port);
 // "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
 SocketAddress parse_with_port(std::string_view text);
 
-}  // namespace ivy::comm::nccl
+}  // namespace ivy
