@@ -119,7 +119,7 @@ std::string summary_of_ras(std::string_view answer, std::size_t longest) {
     summary += text;
     if (is_headline) summary += ':';
   }
-  return summary.empty() ? "no error" : summary.substr(0, longest);
+  return summary.empty() ? std::string(kRasNoError) : summary.substr(0, longest);
 }
 
 }  // namespace ivy

@@ -54,8 +54,9 @@ class RasQuestion {
   std::string heard_;
 };
 
-// Its errors and warnings in one line; "no error" where it has none, "nothing in time" where it did
-// not come to them. Pure.
+inline constexpr std::string_view kRasNoError = "no error";
+// Its errors and warnings in one line; kRasNoError where it has none, "nothing in time" where it
+// did not come to them. Pure.
 std::string summary_of_ras(std::string_view answer, std::size_t longest);
 
 }  // namespace ivy

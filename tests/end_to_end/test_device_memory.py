@@ -93,7 +93,8 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
         job_id = job_of(job, 2)
         job.wait_for(rb"takes longer than --stall-timeout", limit=20)
         # Both wait in short turns, so that one may be seen between two.
-        one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nranks 0-1 \(host \S+\): main thread: .*\n"
+        one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nNCCL's health service says: #0-0 .* Rank \d has status INIT .*\n"
+                         r"ranks 0-1 \(host \S+\): main thread: .*\n"
                          r"(    .*\n)*    prepare_device \(")
         wait_until(lambda: one.match(stack(local, job_id, pattern="prepare_device")), 20, "the stacks are one")
         why = local.run_program(IVYCTL, "why", job_id).out.decode()
