@@ -9,6 +9,7 @@
 #include "launcher/diagnostic.h"
 #include "launcher/folded_ranks.h"
 #include "launcher/rank_names.h"
+#include "proto/ras.h"
 
 namespace ivy {
 namespace {
@@ -27,6 +28,8 @@ constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
 // Design: after a watchdog's abort a stop waits for the dumps, at most so long.
 constexpr milliseconds kAbortPatience{5'000};
+// Of what NCCL's health service says, in one line.
+constexpr std::size_t kMaxHealth = 500;
 // The words of a worker that was aborted come after its exit.
 constexpr milliseconds kWordsPause{20};
 constexpr int kMaxWordsPauses = 15;
@@ -59,6 +62,13 @@ void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warni
     lines.push_back("and " + std::to_string(warnings.size() - kMaxWarnings) + " more warnings");
 }
 
+// Each rank's place in NCCL's operations, where they differ; who is silent there.
+void add_health(const std::string& said, std::vector<std::string>& lines) {
+  if (said.empty()) return;
+  const std::string summary = summary_of_ras(said, kMaxHealth);
+  if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
+}
+
 }  // namespace
 
 struct JobEvidence::Open {
@@ -68,6 +78,7 @@ struct JobEvidence::Open {
   std::map<std::size_t, std::string> received;  // Of their answers so far.
   std::uint32_t world = 0;
   std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and whose.
+  std::string health;  // What NCCL's own health service says.
   Answer answer;
   Done done;
   boost::asio::steady_timer timer;
@@ -104,6 +115,7 @@ void JobEvidence::ask(const Question& question, Done done) {
       if (question.ranks.contains(rank)) collect.add_ranks(rank);
     const bool is_asked = question.ranks.empty() || collect.ranks_size() > 0;
     if (open_.size() >= kMaxQuestions || !is_asked) continue;
+    collect.set_nccl_health(question.flight_records && open->names.empty());
     if (handlers_.send(host.host, command)) open->names[host.host] = host.name;
   }
   open_.push_back(open);
@@ -148,6 +160,7 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
                                   "its flight record cannot be read: " + record.error().message);
     }
   }
+  if (open.health.empty()) open.health = std::move(*stacks.evidence.mutable_nccl_health());
   open.answer.hosts.push_back(std::move(stacks));
 }
 
@@ -161,6 +174,7 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
     if (std::string line = collective_line(open->answer.hosts); !line.empty())
       open->answer.lines.push_back(std::move(line));
   add_warnings(open->warnings, open->answer.lines);
+  add_health(open->health, open->answer.lines);
   for (const std::string& note : open->answer.notes) open->answer.lines.push_back(note);
   open->done(open->answer);
 }

@@ -182,6 +182,7 @@ Result<std::string> Client::State::call(Op op, std::string payload, Repeat repea
   call.deadline = later(Clock::now(), timeout.value_or(limit.value_or(request_timeout)));
   const bool for_ever = call.deadline == TimePoint::max();
   call.give_up = call.timed && !for_ever ? call.deadline + kAnswerGrace : call.deadline;
+  if (limit) call.give_up = later(Clock::now(), *limit);
   Lock lock(mutex);
   if (const std::optional<Error> error = verdict()) return *error;
   while (next_id == 0 || open.contains(next_id)) ++next_id;
@@ -482,8 +483,9 @@ Result<void> Client::set(std::string_view key, std::string_view value, Limit lim
       state_->call(Op::kSet, texts({key, value}), Repeat::kMay, std::nullopt, limit));
 }
 
-Result<void> Client::set_once(std::string_view key, std::string_view value) {
-  return state_->nothing(state_->call(Op::kSetOnce, texts({key, value}), Repeat::kMay));
+Result<void> Client::set_once(std::string_view key, std::string_view value, Limit limit) {
+  return state_->nothing(
+      state_->call(Op::kSetOnce, texts({key, value}), Repeat::kMay, std::nullopt, limit));
 }
 
 namespace {
@@ -501,16 +503,17 @@ Result<std::string> Client::wait_get(std::string_view key, Milliseconds timeout)
   return state_->read(state_->call(Op::kWaitGet, texts({key}), Repeat::kMay, timeout), one_text);
 }
 
-Result<void> Client::wait(const std::vector<std::string>& keys, Milliseconds timeout) {
+Result<void> Client::wait(const std::vector<std::string>& keys, Milliseconds timeout, Limit limit) {
   std::string payload;
   put_keys(payload, keys);
-  return state_->nothing(state_->call(Op::kWait, std::move(payload), Repeat::kMay, timeout));
+  return state_->nothing(state_->call(Op::kWait, std::move(payload), Repeat::kMay, timeout, limit));
 }
 
-Result<bool> Client::check(const std::vector<std::string>& keys) {
+Result<bool> Client::check(const std::vector<std::string>& keys, Limit limit) {
   std::string payload;
   put_keys(payload, keys);
-  return state_->read(state_->call(Op::kCheck, std::move(payload), Repeat::kMay), one_bool);
+  return state_->read(
+      state_->call(Op::kCheck, std::move(payload), Repeat::kMay, std::nullopt, limit), one_bool);
 }
 
 Result<std::int64_t> Client::add(std::string_view key, std::int64_t delta) {
@@ -546,16 +549,17 @@ Result<bool> Client::remove(std::string_view key) {
   return state_->read(state_->call(Op::kDelete, texts({key}), Repeat::kMay), one_bool);
 }
 
-Result<std::vector<std::string>> Client::multi_get(const std::vector<std::string>& keys) {
+Result<std::vector<std::string>> Client::multi_get(const std::vector<std::string>& keys,
+                                                   Limit limit) {
   std::string payload;
   put_keys(payload, keys);
-  return state_->read(state_->call(Op::kMultiGet, std::move(payload), Repeat::kMay),
-                      [&](PayloadReader& in) {
-                        std::vector<std::string> values;
-                        for (std::size_t i = 0; i < keys.size() && in.ok(); ++i)
-                          values.emplace_back(in.text());
-                        return values;
-                      });
+  return state_->read(
+      state_->call(Op::kMultiGet, std::move(payload), Repeat::kMay, std::nullopt, limit),
+      [&](PayloadReader& in) {
+        std::vector<std::string> values;
+        for (std::size_t i = 0; i < keys.size() && in.ok(); ++i) values.emplace_back(in.text());
+        return values;
+      });
 }
 
 Result<void> Client::multi_set(const std::vector<std::pair<std::string, std::string>>& entries) {
@@ -579,7 +583,7 @@ Result<std::uint64_t> Client::queue_length(std::string_view queue) {
   return state_->read(state_->call(Op::kQueueLength, texts({queue}), Repeat::kMay), one_number);
 }
 
-Result<std::vector<std::string>> Client::list(std::string_view prefix) {
+Result<std::vector<std::string>> Client::list(std::string_view prefix, Limit limit) {
   std::vector<std::string> all;
   std::string after;
   while (true) {
@@ -588,13 +592,15 @@ Result<std::vector<std::string>> Client::list(std::string_view prefix) {
     payload += texts({after});
     bool more = false;
     const std::size_t before = all.size();
-    const Result<bool> page = state_->read(
-        state_->call(Op::kList, std::move(payload), Repeat::kMay), [&](PayloadReader& in) {
-          more = in.u8() == 1;
-          const std::uint32_t count = in.u32();
-          for (std::uint32_t i = 0; i < count && in.ok(); ++i) all.emplace_back(in.text());
-          return true;
-        });
+    const Result<bool> page =
+        state_->read(state_->call(Op::kList, std::move(payload), Repeat::kMay, std::nullopt, limit),
+                     [&](PayloadReader& in) {
+                       more = in.u8() == 1;
+                       const std::uint32_t count = in.u32();
+                       for (std::uint32_t i = 0; i < count && in.ok(); ++i)
+                         all.emplace_back(in.text());
+                       return true;
+                     });
     if (!page.ok()) return page.error();
     if (!more) return all;
     // Each page must bring the list on, or it would never end.

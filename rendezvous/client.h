@@ -64,11 +64,13 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   Result<void> set(std::string_view key, std::string_view value, Limit limit = std::nullopt);
-  Result<void> set_once(std::string_view key, std::string_view value);
+  Result<void> set_once(std::string_view key, std::string_view value, Limit limit = std::nullopt);
   Result<std::string> get(std::string_view key, Limit limit = std::nullopt);  // NotFound.
   Result<std::string> wait_get(std::string_view key, Milliseconds timeout);
-  Result<void> wait(const std::vector<std::string>& keys, Milliseconds timeout);
-  Result<bool> check(const std::vector<std::string>& keys);
+  // `limit`: how long the store may say nothing, from the call on, instead of kAnswerGrace more.
+  Result<void> wait(const std::vector<std::string>& keys, Milliseconds timeout,
+                    Limit limit = std::nullopt);
+  Result<bool> check(const std::vector<std::string>& keys, Limit limit = std::nullopt);
   Result<std::int64_t> add(std::string_view key, std::int64_t delta);
   // The value afterwards (nothing: missing), and whether it was stored.
   Result<std::pair<bool, std::optional<std::string>>> compare_set(
@@ -76,12 +78,14 @@ class Client {
       Limit limit = std::nullopt);
   Result<std::uint64_t> append(std::string_view key, std::string_view value);
   Result<bool> remove(std::string_view key);
-  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys);
+  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys,
+                                             Limit limit = std::nullopt);
   Result<void> multi_set(const std::vector<std::pair<std::string, std::string>>& entries);
   Result<std::uint64_t> push(std::string_view queue, std::string_view value);
   Result<std::string> pop(std::string_view queue, Milliseconds timeout);
   Result<std::uint64_t> queue_length(std::string_view queue);
-  Result<std::vector<std::string>> list(std::string_view prefix);
+  Result<std::vector<std::string>> list(std::string_view prefix,
+                                        Limit limit = std::nullopt);  // Of each page.
   Result<std::uint64_t> count(std::string_view prefix);
   // Returns the number of the round, from 1. Who waits in short turns says by `arrival`, from
   // new_arrival(), that it is one wait: the answer to one turn may be heard in the next only.

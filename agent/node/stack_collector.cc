@@ -20,6 +20,7 @@
 #include "agent/node/spawn.h"
 #include "agent/node/stack_ladder.h"
 #include "agent/node/tool_run.h"
+#include "proto/ras.h"
 
 namespace ivy {
 namespace {
@@ -315,6 +316,11 @@ class StackCollector::Question {
     const std::uint32_t asked_ms =
         request.patience_ms() == 0 ? kDefaultPatienceMs : request.patience_ms();
     deadline_ns_ = now_ns + std::min(asked_ms, kMaxPatienceMs) * kNanosPerMilli;
+    const std::string* health = find_variable(group_.environment, "NCCL_RAS_ADDR");
+    if (request.nccl_health() && health != nullptr) {
+      const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
+      health_.emplace(*health, std::chrono::steady_clock::now() + patience);
+    }
     const Look::Request how{request.native(), request.light(), deadline_ns_};
     const std::vector<ProcessStat> all = read_all_processes();
     for (const Subject& subject : subjects)
@@ -345,6 +351,7 @@ class StackCollector::Question {
     const std::uint64_t now_ns = monotonic_ns();
     bool all_over = true;
     for (const std::unique_ptr<Look>& look : looks_) all_over &= look->advance(now_ns);
+    if (health_) all_over &= health_->advance(std::chrono::steady_clock::now());
     auto tools = static_cast<std::size_t>(std::count_if(
         looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
     for (const std::unique_ptr<Look>& look : looks_) {
@@ -361,6 +368,8 @@ class StackCollector::Question {
     evidence.set_generation(group_.generation);
     for (const std::unique_ptr<Look>& look : looks_)
       *evidence.add_ranks() = look->take(flight_room_);
+    if (health_) evidence.set_nccl_health(health_->answer());
+    health_.reset();
     looks_.clear();
     answer_ = evidence.SerializeAsString();
   }
@@ -370,6 +379,7 @@ class StackCollector::Question {
   std::uint64_t flight_room_;
   std::uint64_t deadline_ns_ = 0;
   std::vector<std::unique_ptr<Look>> looks_;
+  std::optional<RasQuestion> health_;
   bool is_answered_ = false;
   std::string answer_;
   std::size_t sent_ = 0;

@@ -8,8 +8,10 @@
 #include "comm/background_thread.h"
 #include "comm/nccl/operation_calls.h"
 #include "comm/nccl/own_facts.h"
+#include "comm/nccl/ras.h"
 #include "comm/nccl/ready.h"
 #include "comm/transports/relax.h"
+#include "proto/ras.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -31,6 +33,8 @@ constexpr milliseconds kAskNccl{1};
 constexpr milliseconds kVerdictTime{200};
 // Of NCCL's own words; a failure's text has 512 bytes.
 constexpr std::size_t kWordsMax = 160;
+// Of a question to the store that is not needed for going on.
+constexpr milliseconds kStoreLimit{250};
 // An abort waits so long for a call that puts something on a stream; those do not block.
 constexpr milliseconds kCallPatience{50};
 
@@ -98,6 +102,39 @@ std::string DeviceCommunicator::last_words(Handle handle) const {
 Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::string& why) const {
   return make_failure(FailureKind::kTimeout,
                       "NCCL of communicator " + options_.name + ": " + what + ": " + why);
+}
+
+// One rank asks for all, the first whose time is over: each question goes to all processes. Where
+// the store does not answer everybody asks.
+bool DeviceCommunicator::may_ask_ras() const {
+  if (options_.store == nullptr) return true;
+  const std::string own = std::to_string(options_.rank);
+  const auto first =
+      options_.store->compare_set(options_.key + "/ras", std::nullopt, own, kStoreLimit);
+  return !first.ok() || first->first;
+}
+
+// To a timeout inside NCCL what its health service knows. Who does not ask waits for the finding of
+// who does, which has the answer.
+Failure DeviceCommunicator::with_ras(const Failure& failure) {
+  const char* const address = std::getenv("NCCL_RAS_ADDR");
+  const bool is_inside = failure.kind == FailureKind::kTimeout;
+  if (!is_inside || address == nullptr || library_->version() < kRasFrom) return failure;
+  const auto has_news = [this] { return look_for_trouble(false).has_value(); };
+  const auto end = steady_clock::now() + kRasPatience;
+  std::string answer;
+  if (!has_news() && may_ask_ras()) {
+    answer = ask_ras(address, kRasPatience, has_news);
+  } else {
+    while (!has_news() && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+  }
+  if (const std::optional<Failure> trouble = look_for_trouble(false)) return *trouble;
+  if (answer.empty()) return failure;
+  std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
+  Failure told = failure;
+  set_text(told, std::string(failure.text) +
+                     "; NCCL's health service says: " + summary_of_ras(answer, kWordsMax));
+  return told;
 }
 
 Failure DeviceCommunicator::explained(const Failure& failure) {
@@ -287,7 +324,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
       if (failure->kind == FailureKind::kTimeout) {
         set_text(*failure, failure->text + who_is_not_done(options));
       }
-      return failure;
+      return with_ras(*failure);
     }
     say_phase(options, Phase::kDone);
   }
@@ -364,7 +401,9 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   const Status status = nccl.split(handle_, color, key, &making->handle, &making->config);
   if (status != kSuccess && status != kInProgress) return nccl_failure(status, "split");
   // The child's handle is there once the parent is idle again.
-  if (std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) return failure;
+  if (const std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) {
+    return with_ras(*failure);
+  }
   {
     const std::lock_guard lock(handle_mutex_);
     makings_.pop_back();  // NCCL has written all that it writes.
@@ -376,8 +415,8 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   child->chosen_ = device_.load();
   child->makings_.push_back(making);
   child->handle_ = making->made();
-  if (std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
-    return failure;
+  if (const std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
+    return with_ras(*failure);
   }
   child->device_ = device_.load();
   return std::nullopt;
@@ -420,7 +459,9 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
   event_device_ = device_;
-  if (std::optional<Failure> failure = enqueue(operation, deadline)) return failure;
+  if (const std::optional<Failure> failure = enqueue(operation, deadline)) {
+    return with_ras(*failure);
+  }
   const std::string what = describe(operation.shape) + ", operation " + std::to_string(sequence);
   const Result<Event> event = take_event();
   const Result<void> recorded =
@@ -431,12 +472,12 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
            steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left())});
     return std::nullopt;
   }
-  std::optional<Failure> failure = await_event(*event, deadline, what);
-  if (!failure) {
-    const std::lock_guard lock(pending_mutex_);
-    free_events_.push_back(*event);
+  if (const std::optional<Failure> failure = await_event(*event, deadline, what)) {
+    return with_ras(*failure);
   }
-  return failure;
+  const std::lock_guard lock(pending_mutex_);
+  free_events_.push_back(*event);
+  return std::nullopt;
 }
 
 // ---- What was left on streams -------------------------------------------------------------------
@@ -456,7 +497,7 @@ std::optional<Failure> DeviceCommunicator::look_at(const Pending& pending) {
                       "not done on the device in time; all ranks have called it: is something "
                       "before it on a stream stuck?");
   failure.sequence = pending.sequence;
-  return failure;
+  return with_ras(failure);
 }
 
 // Looks at the oldest only: operations of a communicator end in the order of their calls.
@@ -546,7 +587,13 @@ bool DeviceCommunicator::finalize() {
 
 std::optional<std::string> DeviceCommunicator::break_with() {
   is_broken_ = true;
-  const std::unique_lock calls(calls_, kCallPatience);
+  // In turns: ThreadSanitizer does not know how a timed mutex is locked.
+  std::unique_lock calls(calls_, std::try_to_lock);
+  const auto patience_ends = steady_clock::now() + kCallPatience;
+  while (!calls.owns_lock() && steady_clock::now() < patience_ends) {
+    std::this_thread::sleep_for(kAskNccl);
+    static_cast<void>(calls.try_lock());
+  }
   const std::lock_guard lock(handle_mutex_);
   if (handle_ == nullptr) return taint();
   struct Attempt {

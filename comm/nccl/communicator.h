@@ -6,7 +6,8 @@
 // blocking, polled. A communicator that was split from one which had NCCL already gets it by
 // ncclCommSplit. Calls that may block are made on threads of their own (apart.h). Ending: what was
 // enqueued, then Finalize, polled, Destroy; where anything failed, ncclCommAbort on a thread of its
-// own too: after kAbortPatience the process is tainted.
+// own too: after kAbortPatience the process is tainted. A timeout inside NCCL is told up to
+// kRasPatience later where NCCL's health service (ras.h) is slow to say what it knows.
 //
 // Thread: one at a time (the communicator's lock), but break_with(): any. Lifetime: ends before
 // what its callbacks refer to.
@@ -134,6 +135,8 @@ class DeviceCommunicator {
   std::string last_words(Handle handle) const;
   Failure explained(const Failure& failure);
   Failure timeout_failure(const std::string& what, const std::string& why) const;
+  bool may_ask_ras() const;
+  Failure with_ras(const Failure& failure);
   void watch(Pending pending);
   void run_watcher();
   std::optional<Failure> look_at(const Pending& pending);
@@ -148,7 +151,7 @@ class DeviceCommunicator {
   int event_device_ = -1;        // Where events were made; before device_ where data were staged.
   bool is_shared_ = false;
 
-  std::timed_mutex calls_;               // Held while NCCL is called to put something on a stream.
+  std::mutex calls_;                     // Held while NCCL is called to put something on a stream.
   std::mutex handle_mutex_;              // Held while the handle is asked or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};

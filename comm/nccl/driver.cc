@@ -15,6 +15,7 @@ namespace {
 constexpr int kNotReady = 600;
 constexpr int kNotInitialized = 3;
 constexpr int kNoDevice = 100;
+constexpr int kInvalidDevice = 101;
 constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 // CU_POINTER_ATTRIBUTE_*
@@ -91,9 +92,30 @@ std::string missing_device_files() {
   return "; the device files (/dev/nvidia0, /dev/nvidiactl) are not there";
 }
 
+// Null: nobody has said.
+const char* named_library() {
+  const char* const named = std::getenv("IVY_CUDA_LIB");
+  return named != nullptr && *named != '\0' ? named : nullptr;
+}
+
 Error no_driver(const std::string& what) {
+  const std::string unset = named_library() != nullptr
+                                ? "unset IVY_CUDA_LIB, or set it to the driver's libcuda.so.1; "
+                                : "";
   return Error{Code::kFailedPrecondition, what,
-               "start the worker where nvidia-smi works; in a container: --gpus all"};
+               unset + "start the worker where nvidia-smi works; in a container: --gpus all"};
+}
+
+// A device of this number is not there: which are.
+Error no_device(int device, int count) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return Error{
+      Code::kFailedPrecondition,
+      "there is no device " + std::to_string(device) + ": this process sees " +
+          std::to_string(count) + ", numbered from 0" +
+          (visible != nullptr ? std::string(" (CUDA_VISIBLE_DEVICES=") + visible + ")" : ""),
+      "choose the device by the local rank, and start no more workers on a host than it has "
+      "devices"};
 }
 
 std::atomic<const Driver*> started{nullptr};
@@ -159,11 +181,12 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
 
 Result<Driver*> Driver::open(bool only_if_mapped) {
   const int mode = RTLD_NOW | RTLD_LOCAL | (only_if_mapped ? RTLD_NOLOAD : 0);
-  if (const char* const named = std::getenv("IVY_CUDA_LIB"); named != nullptr && *named != '\0') {
+  if (const char* const named = named_library()) {
     void* const library = dlopen(named, mode);
     if (library != nullptr) return take(library, named);
     if (only_if_mapped) return nullptr;
-    return no_driver(std::string("IVY_CUDA_LIB: ") + dlerror());
+    return no_driver(std::string("the GPU driver that IVY_CUDA_LIB names cannot be loaded: ") +
+                     dlerror());
   }
   std::string reason;
   for (const std::size_t column : {0U, 1U}) {
@@ -240,6 +263,7 @@ Result<int> Driver::device_count() const {
 Result<DeviceFacts> Driver::facts_of(int device) const {
   int handle = 0;
   int status = functions_->get_device(&handle, device);
+  if (status == kInvalidDevice) return no_device(device, IVY_TRY(device_count()));
   unsigned char uuid[16] = {};
   if (status == 0) status = functions_->get_uuid(uuid, handle);
   char bus[32] = {};

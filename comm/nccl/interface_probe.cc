@@ -1,14 +1,16 @@
 #include "comm/nccl/interface_probe.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+
+#include "proto/socket_address.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -17,35 +19,6 @@ using std::chrono::milliseconds;
 
 // The ranks that connect at the same time are never accepted.
 constexpr int kBacklog = 4096;
-
-struct SocketAddress {
-  sockaddr_storage storage = {};
-  socklen_t size = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-// `size` 0: it is no numeric address.
-SocketAddress parse(const std::string& address, std::uint16_t port) {
-  SocketAddress parsed;
-  sockaddr_in v4 = {};
-  sockaddr_in6 v6 = {};
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    std::memcpy(&parsed.storage, &v4, sizeof v4);
-    parsed.size = sizeof v4;
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    std::memcpy(&parsed.storage, &v6, sizeof v6);
-    parsed.size = sizeof v6;
-  }
-  return parsed;
-}
-
-int open_socket(const SocketAddress& address) {
-  return socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
 
 Error refusal_of(int error) {
   // Its listener is there as long as anybody may try it.
@@ -84,10 +57,10 @@ struct Attempt {
 
 Attempt begin(const std::string& address, std::uint16_t port) {
   Attempt attempt;
-  SocketAddress parsed = parse(address, port);
-  attempt.fd = parsed.size == 0 ? -1 : open_socket(parsed);
+  SocketAddress parsed = parse_address(address, port);
+  attempt.fd = parsed.is_valid() ? parsed.open_socket() : -1;
   if (attempt.fd < 0) {
-    attempt.error = parsed.size == 0 ? EAFNOSUPPORT : errno;
+    attempt.error = parsed.is_valid() ? errno : EAFNOSUPPORT;
     return attempt;
   }
   if (connect(attempt.fd, parsed.get(), parsed.size) != 0 && errno != EINPROGRESS) {
@@ -112,9 +85,9 @@ ProbeListener::~ProbeListener() {
 }
 
 std::uint16_t ProbeListener::listen_at(const std::string& address) {
-  SocketAddress bound = parse(address, 0);
-  if (bound.size == 0 || fd_ >= 0) return 0;
-  fd_ = open_socket(bound);
+  SocketAddress bound = parse_address(address, 0);
+  if (!bound.is_valid() || fd_ >= 0) return 0;
+  fd_ = bound.open_socket();
   if (fd_ < 0 || bind(fd_, bound.get(), bound.size) != 0 || listen(fd_, kBacklog) != 0 ||
       getsockname(fd_, bound.get(), &bound.size) != 0)
     return 0;

@@ -14,8 +14,11 @@
 namespace ivy::comm::nccl {
 namespace {
 
-constexpr const char* kInstall =
-    "pip install nvidia-nccl-cu12, or set IVY_NCCL_LIB to libnccl.so.2";
+// Null: nobody has said.
+const char* named_library() {
+  const char* const named = std::getenv("IVY_NCCL_LIB");
+  return named != nullptr && *named != '\0' ? named : nullptr;
+}
 
 // The file of a library that is mapped under any name that begins like this.
 std::string mapped_file(std::string_view name) {
@@ -88,9 +91,9 @@ struct Opened {
 
 Opened find_library() {
   Opened opened;
-  if (const char* const named = std::getenv("IVY_NCCL_LIB"); named != nullptr && *named != '\0') {
+  if (const char* const named = named_library()) {
     opened.library = open_quietly(named);
-    if (opened.library == nullptr) opened.reason = std::string("IVY_NCCL_LIB: ") + dlerror();
+    if (opened.library == nullptr) opened.reason = std::string("IVY_NCCL_LIB names ") + dlerror();
     return opened;
   }
   for (const char* const name : {"libnccl.so.2", "librccl.so.1"}) {
@@ -127,8 +130,13 @@ bool take(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-Error unusable(const std::string& what, const std::string& fix) {
-  return Error{Code::kFailedPrecondition, what, fix};
+Error unusable(const std::string& what) {
+  return Error{
+      Code::kFailedPrecondition, what,
+      named_library() != nullptr
+          ? "set IVY_NCCL_LIB to the libnccl.so.2 of a newer NCCL, or unset it and pip install "
+            "nvidia-nccl-cu12"
+          : "pip install nvidia-nccl-cu12, or set IVY_NCCL_LIB to libnccl.so.2"};
 }
 
 }  // namespace
@@ -148,7 +156,7 @@ std::string version_text(int version) {
 Result<void> Library::fill(void* library) {
   Functions& f = functions_;
   if (!take(library, "ncclGetVersion", f.get_version) || f.get_version(&version_) != kSuccess) {
-    return unusable(path_ + " is no NCCL: it has no working ncclGetVersion", kInstall);
+    return unusable(path_ + " is no NCCL: it has no working ncclGetVersion");
   }
   path_ = file_of(reinterpret_cast<void*>(f.get_version));
   // The age first: it explains what is missing.
@@ -180,8 +188,8 @@ Result<void> Library::fill(void* library) {
   };
   for (const Wanted& one : wanted) {
     if (one.is_there) continue;
-    return unusable("NCCL " + version_text(version_) + " (" + path_ + ") lacks " + one.name,
-                    kInstall);
+    return unusable("NCCL " + version_text(version_) + " (" + path_ + ") lacks the function " +
+                    one.name);
   }
   take(library, "ncclCommSplit", f.split);
   take(library, "ncclCommInitRankScalable", f.init_rank_scalable);
@@ -194,17 +202,16 @@ Result<void> Library::fill(void* library) {
 Result<void> Library::check() const {
   if (version_ >= kOldest) return {};
   return unusable("NCCL " + version_text(version_) + " (" + path_ +
-                      ") is older than 2.14: its init cannot be given up when a rank is missing",
-                  kInstall);
+                  ") is older than 2.14: its init cannot be given up when a rank is missing");
 }
 
 Result<const Library*> Library::open() {
   const Opened opened = find_library();
   if (opened.library == nullptr) {
-    return unusable("NCCL cannot be loaded: " + opened.reason, kInstall);
+    return unusable("NCCL cannot be loaded: " + opened.reason);
   }
   auto library = std::unique_ptr<Library>(new Library());
-  const char* const named = std::getenv("IVY_NCCL_LIB");
+  const char* const named = named_library();
   library->path_ = named != nullptr ? named : "libnccl.so.2";
   IVY_CHECK(library->fill(opened.library));
   return static_cast<const Library*>(library.release());  // Until the process ends.

@@ -87,23 +87,24 @@ void find_version_skew(const Ranks& ranks, std::vector<Finding>& found) {
                        "), " + name_of(*other) + " has " + version_text(usual) + " (" +
                        other->nccl_path + ")";
     if (bootstrap_of(rank.nccl_version) != bootstrap_of(usual)) {
-      text += ", which greets in another way: its init would hang";
+      text += ", whose bootstrap speaks another protocol: init would hang";
     }
     found.push_back(finding_about(
         rank, text, "install one version on all hosts, or set IVY_NCCL_LIB to the same one"));
   }
 }
 
-// NCCL takes this; kernels or features that only the newer one has may not.
+// NCCL takes this: it compares its own version alone, and agrees on what all drivers can.
 void find_driver_skew(const Ranks& ranks, std::vector<Finding>& found) {
   const auto version_of = [](const RankFacts& rank) { return rank.driver_version; };
   const int usual = most_frequent(ranks, version_of);
   for (const RankFacts& rank : ranks) {
     if (rank.driver_version == usual) continue;
-    found.push_back(finding_about(rank,
-                                  "has a driver for CUDA " + cuda_text(rank.driver_version) +
-                                      ", others have one for " + cuda_text(usual),
-                                  "install one driver on all hosts"));
+    found.push_back(finding_about(
+        rank,
+        "has a driver for CUDA " + cuda_text(rank.driver_version) + ", others have one for " +
+            cuda_text(usual),
+        "no harm by itself; if something fails there, install one driver on all hosts"));
     found.back().kind = Finding::Kind::kWarning;
   }
 }
@@ -150,9 +151,23 @@ void find_shared_devices(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
+// Names that NCCL itself takes last: they lead nowhere outside the host.
+bool is_inner(const Interface& interface) {
+  return interface.name == "lo" || interface.name.starts_with("docker") ||
+         interface.name.starts_with("virbr");
+}
+
+bool has_outer(const std::vector<Interface>& interfaces) {
+  return !std::all_of(interfaces.begin(), interfaces.end(), is_inner);
+}
+
+// What a user may choose from; the host's inner ones only where there are no others.
 std::string names_of(const std::vector<Interface>& interfaces) {
+  const bool has_others = has_outer(interfaces);
   std::string names;
-  for (const Interface& one : interfaces) names += (names.empty() ? "" : ", ") + one.name;
+  for (const Interface& one : interfaces) {
+    if (!has_others || !is_inner(one)) names += (names.empty() ? "" : ", ") + one.name;
+  }
   return names.empty() ? "none" : names;
 }
 
@@ -169,15 +184,19 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
       found.push_back(finding_about(
           rank,
           wanted.empty() ? "has no network interface that NCCL can use"
-                         : "NCCL_SOCKET_IFNAME=" + wanted + " names none of its interfaces",
-          "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
-    } else if (spans_networks(ranks) &&
-               (chosen->name == "lo" || chosen->name.starts_with("docker"))) {
+                         : "NCCL_SOCKET_IFNAME=" + wanted +
+                               " names no interface of its host that is up and has an address",
+          wanted.empty()
+              ? "ip address shows them; one must be up and have an address"
+              : "unset it, or set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
+    } else if (spans_networks(ranks) && is_inner(*chosen)) {
       found.push_back(
           finding_about(rank,
                         "NCCL takes interface " + chosen->name + " (" + chosen->address +
                             "), which other hosts cannot reach",
-                        "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)));
+                        has_outer(rank.interfaces)
+                            ? "set NCCL_SOCKET_IFNAME to one of: " + names_of(rank.interfaces)
+                            : "its host has no other that is up and has an address"));
     }
   }
 }
@@ -228,7 +247,8 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
           rank,
           "/dev/shm has " + mebibytes(rank.shared_memory_free) + " free, " +
               std::to_string(neighbours) + " ranks need " + mebibytes(needed),
-          "empty it or make it larger (in a container: --shm-size=1g or --ipc=host)"));
+          "empty it or make it larger: mount -o remount,size=1G /dev/shm (in a container: "
+          "--shm-size=1g or --ipc=host)"));
     }
     if (rank.has_infiniband && spans_machines(ranks) && variable(rank, "NCCL_IB_DISABLE") != "1" &&
         rank.locked_memory_limit < kLockedMemoryLeast) {
@@ -236,8 +256,8 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
           rank,
           "may lock only " + std::to_string(rank.locked_memory_limit >> 10) +
               " KiB of memory, too little for InfiniBand",
-          "raise it: ulimit -l unlimited, LimitMEMLOCK=infinity (in a container: --ulimit "
-          "memlock=-1)"));
+          "raise it: ulimit -l unlimited (in a systemd unit: LimitMEMLOCK=infinity; in a "
+          "container: --ulimit memlock=-1)"));
     }
     const std::uint64_t files = kOpenFilesLeast + kOpenFilesEach * ranks.size();
     if (rank.open_files_limit < files) {
@@ -245,7 +265,8 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
           rank,
           "may open only " + std::to_string(rank.open_files_limit) + " files, and connections of " +
               std::to_string(ranks.size()) + " ranks take about " + std::to_string(files),
-          "raise it: ulimit -n 65536, LimitNOFILE=65536 (in a container: --ulimit nofile=65536)"));
+          "raise it: ulimit -n 65536 (in a systemd unit: LimitNOFILE=65536; in a container: "
+          "--ulimit nofile=65536)"));
     }
     if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
       found.push_back(finding_about(

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <set>
 
 #include "comm/nccl/interface_probe.h"
 
@@ -15,6 +17,10 @@ using std::chrono::steady_clock;
 
 // Rank 0 gives up before the others do, so that they hear from it who is missing.
 constexpr milliseconds kHeadStart{300};
+// A store that says nothing for so long is asked again, or not at all for what is only told.
+constexpr milliseconds kStorePatience{1'000};
+constexpr milliseconds kPhasePatience{250};
+constexpr std::string_view kSilentStore = "the store does not answer";
 constexpr std::string_view kGo = "go ";
 constexpr std::string_view kShare = "share";
 constexpr std::string_view kProbe = "probe";
@@ -29,7 +35,9 @@ Failure refusal(FailureKind kind, int code, const std::string& text) {
 
 Failure failure_of(const Error& error) {
   const std::string fix = error.fix.empty() ? "" : "; " + error.fix;
-  return refusal(FailureKind::kOther, static_cast<int>(error.code), error.message + fix);
+  const bool is_late = error.code == Code::kDeadlineExceeded;
+  return refusal(is_late ? FailureKind::kTimeout : FailureKind::kOther,
+                 static_cast<int>(error.code), error.message + fix);
 }
 
 // What a refusal looks like in the store: "refuse CODE RANK TEXT".
@@ -57,40 +65,63 @@ std::string key_of(const ReadyOptions& options, const std::string& name, std::in
   return options.key + "/" + name + "/" + std::to_string(rank);
 }
 
-bool has_said(const ReadyOptions& options, const std::string& name, std::int32_t rank) {
-  const Result<bool> is_there = options.store->check({key_of(options, name, rank)});
-  return is_there.ok() && *is_there;
-}
+// What ranks have said of how far they are, as long as the store answers: one question for all.
+class Said {
+ public:
+  explicit Said(const ReadyOptions& options) : options_(options) {}
+  bool has(const std::string& name, std::int32_t rank) {
+    if (!said_.contains(name)) ask(name);
+    return said_[name].contains(key_of(options_, name, rank));
+  }
+  bool is_silent() const { return is_silent_; }
+
+ private:
+  void ask(const std::string& name) {
+    std::set<std::string>& said = said_[name];
+    if (is_silent_) return;
+    const Result<std::vector<std::string>> keys =
+        options_.store->list(options_.key + "/" + name + "/", kStorePatience);
+    is_silent_ = !keys.ok();
+    if (keys.ok()) said.insert(keys->begin(), keys->end());
+  }
+
+  const ReadyOptions& options_;
+  std::map<std::string, std::set<std::string>> said_;
+  bool is_silent_ = false;
+};
 
 // How far a rank is that has not come to `missing`.
-std::string progress(const ReadyOptions& options, std::string_view missing, std::int32_t rank) {
+std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
   if (missing == "facts") {
-    return has_said(options, "begun", rank) ? " (it loads the driver and NCCL)"
-                                            : " (it has not begun)";
+    return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not begun)";
   }
   if (missing == "done") {
-    return has_said(options, "init", rank) ? " (it is in NCCL's init)"
-                                           : " (it has not begun its init)";
+    return said.has("init", rank) ? " (it is in NCCL's init)" : " (it has not begun its init)";
   }
   return "";
 }
 
 // "rank 3 (node2, pid 77) (it has not begun), ... and 2 more"; `first`: the first one's world rank.
+// Of a store that does not answer kSilentStore, and nobody is to blame.
 std::string names_without(const ReadyOptions& options, const std::string& name,
                           std::int32_t& first) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
   std::string names;
   int more = 0;
+  Said said(options);
   for (std::int32_t rank = 0; rank < static_cast<std::int32_t>(options.rank_names.size()); ++rank) {
     const auto index = static_cast<std::size_t>(rank);
-    if (rank == options.rank || has_said(options, name, rank)) continue;
+    if (rank == options.rank || said.has(name, rank)) continue;
     if (first < 0) first = options.world_ranks[index];
     if (names.size() > kLong) {
       ++more;
       continue;
     }
-    names +=
-        (names.empty() ? "" : ", ") + options.rank_names[index] + progress(options, name, rank);
+    names += (names.empty() ? "" : ", ") + options.rank_names[index] + progress(said, name, rank);
+  }
+  if (said.is_silent()) {
+    first = -1;
+    return std::string(kSilentStore);
   }
   if (more > 0) names += " and " + std::to_string(more) + " more";
   return names;
@@ -136,8 +167,8 @@ class Meeting {
     own_ = facts;
     const std::optional<Interface> chosen = interface_of(own_);
     if (chosen && options_.spans_hosts) own_.probe_port = listener_.listen_at(chosen->address);
-    const Result<void> told =
-        store_.set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
+    const Result<void> told = set_once(key("facts/" + std::to_string(options_.rank)), encode(own_));
+    if (ready_.failure) return std::move(ready_);
     if (!told.ok()) return failed(failure_of(told.error().context(prefix() + "say who is ready")));
     if (options_.rank == 0) {
       decide();
@@ -157,10 +188,35 @@ class Meeting {
     ready.failure = failure;
     return ready;
   }
-  void fail(const Failure& failure) { ready_.failure = failure; }
+  // The first finding counts.
+  void fail(const Failure& failure) {
+    if (!ready_.failure) ready_.failure = failure;
+  }
+
+  // Asks until the store has answered, the deadline is over or there is trouble (ready_.failure).
+  template <class Question>
+  auto patiently(Question question) {
+    while (true) {
+      const auto left =
+          std::chrono::duration_cast<milliseconds>(options_.deadline - steady_clock::now());
+      auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
+      const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
+      if (!is_silent || left <= kPhasePatience) return answer;
+      if (const std::optional<Failure> trouble = options_.trouble()) {
+        fail(*trouble);
+        return answer;
+      }
+    }
+  }
+  Result<void> set_once(const std::string& name, std::string_view value) {
+    return patiently([&](milliseconds limit) { return store_.set_once(name, value, limit); });
+  }
+  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& names) {
+    return patiently([&](milliseconds limit) { return store_.multi_get(names, limit); });
+  }
 
   void say(const std::string& word) {
-    const Result<void> said = store_.set_once(key(word_key_), word);
+    const Result<void> said = set_once(key(word_key_), word);
     if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
   }
 
@@ -169,7 +225,7 @@ class Meeting {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
       if (left <= milliseconds(0)) return false;
-      const Result<void> came = store_.wait(keys, std::min(left, kSlice));
+      const Result<void> came = store_.wait(keys, std::min(left, kSlice), kSlice + kPhasePatience);
       if (came.ok()) return true;
       if (came.error().code != Code::kDeadlineExceeded) {
         fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
@@ -194,7 +250,8 @@ class Meeting {
     std::int32_t first = -1;
     const std::string missing = names_without(options_, "facts", first);
     const std::string text = missing.empty() ? "all ranks are ready, but rank 0 does not say so"
-                                             : missing + " did not become ready in time";
+                             : missing == kSilentStore ? missing
+                                                       : missing + " did not become ready in time";
     Failure failure = make_failure(FailureKind::kTimeout, prefix() + what + ": " + text);
     failure.rank = first;
     return failure;
@@ -206,7 +263,7 @@ class Meeting {
       if (!ready_.failure) fail(who_is_missing("ready barrier"));
       return;
     }
-    const Result<std::vector<std::string>> texts = store_.multi_get(all_facts());
+    const Result<std::vector<std::string>> texts = multi_get(all_facts());
     if (!texts.ok()) return fail(failure_of(texts.error().context(prefix() + "read the facts")));
     std::vector<RankFacts> ranks;
     for (const std::string& text : *texts) {
@@ -268,13 +325,15 @@ class Meeting {
       std::int32_t first = -1;
       const std::string missing = names_without(options_, "reach", first);
       if (!ready_.failure) {
-        fail(make_failure(FailureKind::kTimeout, prefix() + "interfaces: " + missing +
-                                                     " did not say in time whom it reaches"));
+        fail(make_failure(
+            FailureKind::kTimeout,
+            prefix() + "interfaces: " + missing +
+                (missing == kSilentStore ? "" : " did not say in time whom it reaches")));
         ready_.failure->rank = first;
       }
       return {};
     }
-    const Result<std::vector<std::string>> said = store_.multi_get(keys);
+    const Result<std::vector<std::string>> said = multi_get(keys);
     if (!said.ok()) {
       fail(failure_of(said.error().context(prefix() + "read who reaches whom")));
       return {};
@@ -292,7 +351,7 @@ class Meeting {
     std::vector<std::string> keys;
     for (const std::int32_t rank : before_next_and_root())
       keys.push_back(key("facts/" + std::to_string(rank)));
-    const Result<std::vector<std::string>> texts = store_.multi_get(keys);
+    const Result<std::vector<std::string>> texts = multi_get(keys);
     if (!texts.ok()) {
       fail(failure_of(texts.error().context(prefix() + "read the neighbours' facts")));
       return false;
@@ -301,8 +360,10 @@ class Meeting {
     for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
     const std::string found = probe(peers);
     // Read by rank 0 alone.
-    const Result<void> told = store_.set(key("reach/" + std::to_string(options_.rank)),
-                                         found.empty() ? std::string(" ") : found);
+    const std::string text = found.empty() ? " " : found;
+    const Result<void> told = patiently([&](milliseconds limit) {
+      return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);
+    });
     if (!told.ok()) fail(failure_of(told.error().context(prefix() + "say whom it reaches")));
     word_key_ = "after_probe";
     return told.ok();
@@ -313,7 +374,8 @@ class Meeting {
       if (!ready_.failure) fail(who_is_missing("rank 0's word"));
       return std::nullopt;
     }
-    const Result<std::string> word = store_.get(key(word_key_));
+    const Result<std::string> word =
+        patiently([&](milliseconds limit) { return store_.get(key(word_key_), limit); });
     if (word.ok()) return *word;
     fail(failure_of(word.error().context(prefix() + "read rank 0's word")));
     return std::nullopt;
@@ -340,8 +402,7 @@ class Meeting {
       if (rank_of_root(root, roots, size()) != options_.rank) continue;
       UniqueId id = {};
       if (const std::optional<Failure> failure = options_.make_id(id)) return fail(*failure);
-      const Result<void> told =
-          store_.set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
+      const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
       if (!told.ok())
         return fail(failure_of(told.error().context(prefix() + "tell the unique id")));
     }
@@ -351,7 +412,7 @@ class Meeting {
       }
       return;
     }
-    const Result<std::vector<std::string>> texts = store_.multi_get(keys);
+    const Result<std::vector<std::string>> texts = multi_get(keys);
     if (!texts.ok())
       return fail(failure_of(texts.error().context(prefix() + "read the unique id")));
     for (const std::string& text : *texts) {
@@ -400,14 +461,15 @@ void say_phase(const ReadyOptions& options, Phase phase) {
   const char* const name = phase == Phase::kBegun  ? "begun"
                            : phase == Phase::kInit ? "init"
                                                    : "done";
-  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1"));
+  static_cast<void>(options.store->set(key_of(options, name, options.rank), "1", kPhasePatience));
 }
 
 std::string who_is_not_done(const ReadyOptions& options) {
   if (options.store == nullptr) return "";
   std::int32_t first = -1;
   const std::string names = names_without(options, "done", first);
-  return names.empty() ? "" : "; not done either: " + names;
+  if (names.empty() || names == kSilentStore) return names.empty() ? "" : "; " + names;
+  return "; not done either: " + names;
 }
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own) {

@@ -262,6 +262,8 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
     Device device(kCuda, rank);
     World world(seconds(20));
     if (!world) return;
+    ivy_comm* group = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
     all_reduce_ones(world, device, 2);
     const auto began = monotonic_ms();
     const DeviceArray on(device, std::vector<char>(400));
@@ -271,6 +273,11 @@ TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(8)).count());
+    // From here on the process is of no use to NCCL, and says so at once.
+    EXPECT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_INTERNAL);
+    EXPECT_NE(std::string(ivy_last_error()).find("did not return within 5 s: end this process"),
+              std::string::npos)
+        << ivy_last_error();
   }));
 }
 
@@ -288,6 +295,42 @@ TEST(NcclTest, AFinalizeThatHangsIsAborted) {
     EXPECT_LT(monotonic_ms() - began, stretched(seconds(10)).count());
     EXPECT_EQ(calls_of("ncclCommAbort"), 1);
   }));
+}
+
+// The store's process is stopped before NCCL is prepared, or while its init hangs.
+TEST(NcclTest, AStoreThatHangsDelaysNoTimeout) {
+  char folder[] = "/tmp/ivy-nccl-test-XXXXXX";  // Of ids that nobody takes.
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  for (const int stopped_after_ms : {0, 400}) {
+    SCOPED_TRACE(stopped_after_ms);
+    const Shared<std::atomic<int>> told;
+    expect_well(run_world(one_host(3), [&](int rank) {
+      use_doubles(kNccl, "hang_init");
+      setenv("NCCL_DOUBLE_DIR", folder, 1);
+      World world(seconds(20));
+      if (!world) return;
+      const pid_t store = static_cast<pid_t>(std::atoi(std::getenv("IVY_TEST_STORE_PID")));
+      std::thread other;
+      if (rank == 0 && stopped_after_ms == 0) kill(store, SIGSTOP);
+      if (rank == 0 && stopped_after_ms != 0) {
+        other = std::thread([&] {
+          std::this_thread::sleep_for(milliseconds(stopped_after_ms));
+          kill(store, SIGSTOP);
+        });
+      }
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      const ivy_call how = call_with_timeout(seconds(1));
+      const auto began = monotonic_ms();
+      EXPECT_EQ(ivy_prepare_device(world, rank, &how), IVY_DEADLINE_EXCEEDED) << ivy_last_error();
+      EXPECT_LT(monotonic_ms() - began, 1'000 + stretched(milliseconds(1'500)).count());
+      std::printf("%s\n", ivy_last_error());
+      ++*told;
+      if (other.joinable()) other.join();
+      while (*told < 3) std::this_thread::sleep_for(milliseconds(5));
+      if (rank == 0) kill(store, SIGCONT);
+    }));
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(NcclTest, LeavesNothingBehind) {

@@ -366,23 +366,41 @@ void expect_refusal(const Refusal& refusal) {
   }));
 }
 
-TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
+TEST(NcclTest, WhatKeepsTheDriverFromWorkingIsToldOnEveryRank) {
   const Refusal refusals[] = {
       {"no driver",
        [](int rank) {
          if (rank == 1) setenv("IVY_CUDA_LIB", "/no/libcuda.so.1", 1);
        },
-       {"rank 1 (", "/no/libcuda.so.1", "nvidia-smi"}},
+       {"rank 1 (", "that IVY_CUDA_LIB names", "/no/libcuda.so.1", "nvidia-smi"}},
+      {"a library that is no driver",
+       [](int rank) {
+         if (rank == 1) setenv("IVY_CUDA_LIB", "libm.so.6", 1);
+       },
+       {"rank 1 (", "libm.so.6 is no driver of GPUs", "unset IVY_CUDA_LIB"}},
+      {"no such device",
+       [](int rank) {
+         if (rank == 1) setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+         setenv("CUDA_DOUBLE", "devices=1", 1);
+       },
+       {"rank 1 (", "there is no device 1: this process sees 1", "(CUDA_VISIBLE_DEVICES=3)",
+        "by the local rank"}},
       {"driver without device files",
        [](int rank) {
          if (rank == 1) setenv("CUDA_DOUBLE", "no_device", 1);
        },
        {"rank 1 (", "no CUDA-capable device", "/dev/nvidia0", "--gpus"}},
+  };
+  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+}
+
+TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
+  const Refusal refusals[] = {
       {"no library",
        [](int rank) {
          if (rank == 0) setenv("IVY_NCCL_LIB", "/no/libnccl.so.2", 1);
        },
-       {"rank 0 (", "/no/libnccl.so.2", "pip install"}},
+       {"rank 0 (", "IVY_NCCL_LIB names /no/libnccl.so.2", "pip install"}},
       {"wrong library",
        [](int rank) {
          if (rank == 1) setenv("IVY_NCCL_LIB", kCuda.c_str(), 1);
@@ -392,7 +410,7 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("IVY_NCCL_LIB", (kDoubles + "/libnccl_double_broken.so").c_str(), 1);
        },
-       {"rank 1 (", "lacks ncclCommAbort", "pip install"}},
+       {"rank 1 (", "lacks the function ncclCommAbort", "pip install"}},
       {"too old",
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "version=21304", 1);
@@ -407,7 +425,7 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 0) setenv("NCCL_SOCKET_IFNAME", "nosuch0", 1);
        },
-       {"rank 0 (", "NCCL_SOCKET_IFNAME=nosuch0", "lo"}},
+       {"rank 0 (", "NCCL_SOCKET_IFNAME=nosuch0 names no interface", "unset it"}},
       {"divergence",
        [](int rank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);

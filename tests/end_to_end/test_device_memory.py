@@ -51,9 +51,10 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
     ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
     ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),
     (f"IVY_NCCL_LIB={CUDA}", ("rank 1 (", "is no NCCL", "IVY_NCCL_LIB")),
+    (f"IVY_NCCL_LIB={NCCL.replace('.so', '_broken.so')}", ("rank 1 (", "lacks the function ncclCommAbort")),
     ("NCCL_DOUBLE=version=21304", ("rank 1 (", "older than 2.14", "pip install")),
     ("NCCL_SOCKET_IFNAME=nosuch0", ("rank 1 (", "NCCL_SOCKET_IFNAME=nosuch0", "set NCCL_SOCKET_IFNAME")),
-], ids=["no_driver", "no_device", "wrong_library", "old", "interface"])
+], ids=["no_driver", "no_device", "wrong_library", "symbols", "old", "interface"])
 def test_what_keeps_nccl_from_working_is_told_to_all(local, flags, change, parts):
     done = run(local, flags, "prepare", change)
     words = said(done)
@@ -92,12 +93,28 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
         job_id = job_of(job, 2)
         job.wait_for(rb"takes longer than --stall-timeout", limit=20)
         # Both wait in short turns, so that one may be seen between two.
-        one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nranks 0-1 \(host \S+\): main thread: .*\n"
+        one = re.compile(r"ranks 0-1: NCCL says: the stand-in hangs\nNCCL's health service says: #0-0 .* Rank \d has status INIT .*\n"
+                         r"ranks 0-1 \(host \S+\): main thread: .*\n"
                          r"(    .*\n)*    prepare_device \(")
         wait_until(lambda: one.match(stack(local, job_id, pattern="prepare_device")), 20, "the stacks are one")
         why = local.run_program(IVYCTL, "why", job_id).out.decode()
         assert re.search(r'^ranks 0-1 \(host \S+\): in init #1 of "world"', why, re.MULTILINE), why
         end(job)
+
+
+@PLACES
+def test_a_timeout_in_nccl_is_told_with_what_its_health_service_knows(local, flags):
+    done = run(local, (*flags, "-x", "NCCL_DOUBLE=hang_init", "-x", f"NCCL_DOUBLE_DIR={local.directory}",
+                       "-x", "PREPARE_TIMEOUT=2"), "prepare")
+    words = said(done)
+    assert len(words) == (3 if "-n" in flags else 4), done
+    for word in words.values():
+        assert word["code"] == "DeadlineExceeded" and word["seconds"] < 2 + 3 * SLOW, done
+        assert re.search(r"init: no end after .*; NCCL says: the stand-in hangs; not done either: rank .*; NCCL's health "
+                         r"service says: #0-0 \(\w+\) MISMATCH: .* has status INIT", word["says"]), done
+    # Asked once for all ranks, at the address that the launcher chose.
+    assert done.err_text.count("NCCL's health service (RAS) says:\n") + \
+        done.out.decode().count("NCCL's health service (RAS) says:\n") == 1, done
 
 
 # Each host's other interface, to which there is no way from outside.

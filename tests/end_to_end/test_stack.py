@@ -224,6 +224,23 @@ def test_what_nccl_warned_of(local):
     assert b"INFO,.\n" in done.out, done
 
 
+@pytest.mark.parametrize("hosts_", [("-n", "3"), ("--fake-hosts", "3", "--nproc_per_node", "1")], ids=["one", "hosts"])
+def test_what_nccls_own_health_service_knows(local, hosts_):
+    said = ("NCCL's health service says: #0-0 (27a079b828ff1a75) MISMATCH: Communicator ranks have different AllReduce "
+            "operation counts, 2 ranks have launched up to operation 4, Rank 2 has launched up to operation 3 -- GPU 2 "
+            "managed by process 77 on node 10.0.0.1\n")
+    with local.start("--stall-timeout", "2", *hosts_, PYTHON, local.script("hangs.py"), "health") as job:
+        job_id = job_of(job)
+        job.wait_for(re.escape(said).encode(), limit=20)
+        text = stack(local, job_id, pattern="where_two_is")
+        assert text.startswith(said), text
+        before = local.read("asked").count(b"VERBOSE STATUS")
+        assert said in local.run_program(IVYCTL, "why", job_id).out.decode()
+        # One host is asked for all.
+        assert local.read("asked").count(b"VERBOSE STATUS") == before + 1
+        end(job)
+
+
 @pytest.mark.parametrize("shell", [(), ("bash", "-c", '"$@"; exit $?', "bash")], ids=["alone", "behind_a_shell"])
 def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local, shell):
     done = local.run("-n", "3", *shell, PYTHON, local.script("hangs.py"), "abort", DUMPS)

@@ -14,6 +14,7 @@
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
 // A new communicator is written to where the caller wants it also when its making ends, by a thread
 // and even if it was aborted, as NCCL does it; so a place on the caller's stack is refused.
+// NCCL_RAS_ADDR: there it tells the state of its first communicator (ras_double.h).
 // NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
 // NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
 // ncclCommAbort.
@@ -38,6 +39,7 @@
 
 #include "tests/comm/nccl_double/board.h"
 #include "tests/comm/nccl_double/combine.h"
+#include "tests/comm/nccl_double/ras_double.h"
 
 #define DOUBLE_API extern "C" __attribute__((visibility("default")))
 
@@ -321,6 +323,20 @@ Status carry_out_init(ncclComm* comm) {
   return are_ids_equal(*comm) ? 0 : kInvalidArgument;
 }
 
+// As the health service writes of a communicator one of whose ranks is not as far as the others.
+void tell_of(int rank, bool is_made) {
+  serve_ras([rank, is_made] {
+    count("ras");
+    const std::string name = "Rank " + std::to_string(rank);
+    return "Communicators... (0.00s)\n=============\n\n    0  1  1  2  2  2  INIT  MISMATCH\n\n"
+           "Errors\n======\n\nWarnings\n========\n\n#0-0 (27a079b828ff1a75) MISMATCH\n"
+           "  Communicator ranks have different status\n  " +
+           name + " has status " + (is_made ? "RUNNING" : "INIT") + " -- GPU " +
+           std::to_string(rank) + " managed by process " + std::to_string(getpid()) +
+           " on node 127.0.0.1\n\n";
+  });
+}
+
 Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int rank,
             const Config* config) {
   if (config == nullptr || config->magic != 0xcafebeef || config->size < 24)
@@ -329,6 +345,7 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
   if (is_on_own_stack(out)) return kInvalidArgument;
   if (config->size >= sizeof(Config) && config->name != nullptr)
     count("name " + std::string(config->name));
+  tell_of(rank, told("hang_init") == nullptr);
   auto* const comm = new ncclComm();
   comm->rank = rank;
   comm->size = size;

@@ -93,7 +93,7 @@ def collectives(r, n):
 def prepare(r, n):
     began = time.monotonic()
     try:
-        ic.prepare_device(r, timeout=20)
+        ic.prepare_device(r, timeout=float(os.environ.get("PREPARE_TIMEOUT", 20)))
     except ic.IvyError as error:
         say(says=str(error), code=error.code, seconds=time.monotonic() - began)
     else:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -36,6 +37,34 @@ def serve_flight_pipe(dumps):
         write_flight_record(dumps)
 
 
+def serve_health():
+    """As a process with NCCL in it listens at NCCL_RAS_ADDR; how often it was asked is in a file."""
+    host, port = os.environ["NCCL_RAS_ADDR"].rsplit(":", 1)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind((host, int(port)))
+    listener.listen()
+    threading.Thread(target=answer_about_health, args=(listener,), daemon=True).start()
+
+
+def answer_about_health(listener):
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            asked = b""
+            while not asked.endswith(b"VERBOSE STATUS\n"):
+                asked += connection.recv(1000)
+            with open("asked", "a") as file:
+                file.write(asked.decode())
+            connection.sendall(
+                b"SERVER PROTOCOL 2\nOK\nJob summary\n===========\n\nCommunicators... (0.00s)\n=============\n\n"
+                b"    0         1         1         3         3         3   RUNNING  MISMATCH\n\nErrors\n======\n\n"
+                b"Warnings\n========\n\n#0-0 (27a079b828ff1a75) MISMATCH\n"
+                b"  Communicator ranks have different AllReduce operation counts\n"
+                b"  2 ranks have launched up to operation 4\n"
+                b"  Rank 2 has launched up to operation 3 -- GPU 2 managed by process 77 on node 10.0.0.1\n\n")
+
+
 def works_quietly():
     """Is somewhere else at each look, and prints nothing for long."""
     lines = "\n" * RANK + "def f(n):\n" + "".join(
@@ -62,6 +91,8 @@ def main():
         threading.Thread(target=serve_flight_pipe, args=sys.argv[2:3], daemon=True).start()
         while not os.path.exists(PIPE):
             time.sleep(0.01)
+    if kind == "health":
+        serve_health()
     print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
     if kind == "quiet":
         works_quietly()

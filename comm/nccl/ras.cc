@@ -1,0 +1,42 @@
+#include "comm/nccl/ras.h"
+
+#include <sstream>
+
+#include "proto/ras.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook{50};
+// A report goes among what a worker prints.
+constexpr std::size_t kLinesMax = 60;
+constexpr std::size_t kLineMax = 200;
+
+}  // namespace
+
+std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
+                    const std::function<bool()>& is_in_vain) {
+  RasQuestion question(address, steady_clock::now() + patience);
+  while (!question.advance(steady_clock::now())) {
+    if (is_in_vain()) return "";
+    question.await(kLook);
+  }
+  return question.answer();
+}
+
+std::string report_of_ras(std::string_view answer, std::string_view communicator) {
+  std::string report = "ivycomm: communicator " + std::string(communicator) +
+                       " does not go on; NCCL's health service (RAS) says:\n";
+  std::istringstream lines{std::string(answer)};
+  std::size_t shown = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find_first_not_of(" =") == std::string::npos) continue;
+    if (shown++ == kLinesMax) return report + "  ... (ncclras -v tells all of it)\n";
+    report += "  " + line.substr(0, kLineMax) + "\n";
+  }
+  return report;
+}
+
+}  // namespace ivy::comm::nccl

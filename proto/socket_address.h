@@ -1,0 +1,27 @@
+// A numeric address and a port as the system takes them. Thread: any; a value.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t size = 0;
+
+  bool is_valid() const { return size != 0; }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  // Does not wait. -1: errno.
+  int open_socket() const;
+};
+
+// "10.0.0.1", "fd00::1". Not valid: it is no numeric address.
+SocketAddress parse_address(const std::string& address, std::uint16_t port);
+// "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
+SocketAddress parse_with_port(std::string_view text);
+
+}  // namespace ivy
