@@ -154,7 +154,7 @@ class ChunkedReduce {
   // From here on outputs are in no cache. A result that others read from there at once costs memory
   // twice more than it must: its lines are fetched to be written, and the output's copy written
   // back. It goes past the caches, and the others take it when it has arrived.
-  static constexpr std::size_t kPastCachesBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kPastCachesBytes = std::size_t{16} << 20;
   static constexpr std::size_t kChunksToArrive = 8;
 
   // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
