@@ -3,12 +3,16 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <pwd.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <bit>
 #include <climits>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -29,6 +33,19 @@ std::string first_line_of(const char* path) {
   std::string line;
   std::getline(file, line);
   return line;
+}
+
+// Of a network's mask.
+int bits_of(const sockaddr* mask) {
+  if (mask == nullptr) return 0;
+  const bool is_v4 = mask->sa_family == AF_INET;
+  std::uint8_t bytes[16] = {};
+  const std::size_t from =
+      is_v4 ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+  std::memcpy(bytes, reinterpret_cast<const char*>(mask) + from, is_v4 ? 4 : 16);
+  int bits = 0;
+  for (const std::uint8_t byte : bytes) bits += std::popcount(byte);
+  return bits;
 }
 
 // Interfaces that are up, with their first address that is not link-local, as NCCL looks at them.
@@ -53,7 +70,7 @@ std::vector<Interface> interfaces() {
     }
     bool is_known = false;
     for (const Interface& known : found) is_known = is_known || known.name == one->ifa_name;
-    if (!is_known) found.push_back({one->ifa_name, text});
+    if (!is_known) found.push_back({one->ifa_name, text, bits_of(one->ifa_netmask)});
   }
   freeifaddrs(all);
   return found;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "comm/nccl/library.h"
+#include "comm/nccl/subnets.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -149,12 +150,6 @@ void find_shared_devices(const Ranks& ranks, std::vector<Finding>& found) {
     }
     found.push_back(std::move(finding));
   }
-}
-
-// Names that NCCL itself takes last: they lead nowhere outside the host.
-bool is_inner(const Interface& interface) {
-  return interface.name == "lo" || interface.name.starts_with("docker") ||
-         interface.name.starts_with("virbr");
 }
 
 bool has_outer(const std::vector<Interface>& interfaces) {
@@ -309,6 +304,11 @@ void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
 
 }  // namespace
 
+bool is_inner(const Interface& interface) {
+  return interface.name == "lo" || interface.name.starts_with("docker") ||
+         interface.name.starts_with("virbr");
+}
+
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted) {
   const auto first_of = [&](std::string_view list) -> std::optional<Interface> {
@@ -354,11 +354,25 @@ std::string unreachable_text(const RankFacts& peer, const Interface& interface,
          name_of(peer) + " will listen: " + why;
 }
 
-Finding unreachable_finding(const RankFacts& rank, const std::string& text) {
+Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts& rank,
+                            const std::string& text) {
+  std::string choice;
+  for (const CommonSubnet& one : common_subnets(ranks)) {
+    std::string names;
+    for (const std::string& name : one.names) names += (names.empty() ? "=" : ",") + name;
+    choice += (choice.empty() ? "" : " or ") + names + " (" + one.subnet + ")";
+  }
+  if (!choice.empty()) {
+    return finding_about(
+        rank, text,
+        "set NCCL_SOCKET_IFNAME" + choice +
+            ", where all hosts have an address, or open the firewall between them");
+  }
   return finding_about(
       rank, text,
-      "set NCCL_SOCKET_IFNAME to an interface of a network that all hosts share (" +
-          names_of(rank.interfaces) + "), or open the firewall between them");
+      "no network has an address of every host: add a route between theirs, or set "
+      "NCCL_SOCKET_IFNAME to an interface that the others reach (" +
+          names_of(rank.interfaces) + ")");
 }
 
 std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
@@ -433,6 +447,17 @@ std::pair<std::string, std::string> cut(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+// "eth0=10.77.0.3/24"
+bool read_interface(const std::string& text, RankFacts& facts) {
+  const auto [name, address] = cut(text);
+  const std::size_t slash = address.rfind('/');
+  Interface interface = {name, address.substr(0, slash)};
+  if (slash == std::string::npos || !read_number(address.substr(slash + 1), interface.prefix_bits))
+    return false;
+  facts.interfaces.push_back(std::move(interface));
+  return true;
+}
+
 bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
   std::map<std::string_view, std::string*> texts = {
       {"host", &facts.host},       {"machine", &facts.machine}, {"network", &facts.network},
@@ -454,7 +479,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "infiniband") facts.has_infiniband = value == "1";
   if (name == "loses_shm") facts.may_lose_shared_memory = value == "1";
   if (name == "shares") facts.shares_devices = value == "1";
-  if (name == "interface") facts.interfaces.push_back({cut(value).first, cut(value).second});
+  if (name == "interface") return read_interface(value, facts);
   if (name == "variable") facts.variables.insert(cut(value));
   return true;  // A newer version's field.
 }
@@ -477,7 +502,7 @@ std::string encode(const RankFacts& facts) {
   lines.add("uuid", facts.uuid);
   lines.add("bus", facts.bus);
   for (const Interface& one : facts.interfaces) {
-    lines.add("interface", one.name + "=" + one.address);
+    lines.add("interface", one.name + "=" + one.address + "/" + std::to_string(one.prefix_bits));
   }
   for (const auto& [name, value] : facts.variables) lines.add("variable", name + "=" + value);
   lines.add("shares", facts.shares_devices ? "1" : "0");

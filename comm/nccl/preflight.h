@@ -18,6 +18,7 @@ namespace ivy::comm::nccl {
 struct Interface {
   std::string name;
   std::string address;
+  int prefix_bits = 0;  // Of the network that the address is in; 0: not known.
 };
 
 struct RankFacts {
@@ -72,6 +73,9 @@ std::optional<Interface> choose_interface(const std::vector<Interface>& interfac
 // The same by its own variables.
 std::optional<Interface> interface_of(const RankFacts& rank);
 
+// Is it one that NCCL itself takes last, since it leads nowhere outside the host?
+bool is_inner(const Interface& interface);
+
 // Do both have the same addresses for the same things?
 bool is_same_network(const RankFacts& left, const RankFacts& right);
 bool spans_networks(const std::vector<RankFacts>& ranks);
@@ -79,7 +83,8 @@ bool spans_networks(const std::vector<RankFacts>& ranks);
 // What a rank says that could not connect to where `peer` will listen, and what it comes to.
 std::string unreachable_text(const RankFacts& peer, const Interface& interface,
                              const std::string& why);
-Finding unreachable_finding(const RankFacts& rank, const std::string& text);
+Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts& rank,
+                            const std::string& text);
 
 // As bytes and back; nothing: not what encode() made.
 std::string encode(const RankFacts& facts);

@@ -342,7 +342,8 @@ class Meeting {
     std::vector<Finding> findings;
     for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
       // One blank: a value is never empty.
-      if (texts[rank].size() > 1) findings.push_back(unreachable_finding(ranks[rank], texts[rank]));
+      if (texts[rank].size() > 1)
+        findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
     return findings;
   }
 

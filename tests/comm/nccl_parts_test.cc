@@ -21,6 +21,7 @@
 #include "comm/nccl/preflight.h"
 #include "comm/nccl/ready.h"
 #include "comm/nccl/reduction_plan.h"
+#include "comm/nccl/subnets.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::comm::nccl {
@@ -37,7 +38,8 @@ RankFacts healthy(std::int32_t rank) {
   facts.driver_version = 13000;
   facts.uuid = "uuid" + std::to_string(rank);
   facts.bus = "0000:0" + std::to_string(rank) + ":00.0";
-  facts.interfaces = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.1"}, {"docker0", "172.17.0.1"}};
+  facts.interfaces = {
+      {"lo", "127.0.0.1", 8}, {"eth0", "10.0.0.1", 16}, {"docker0", "172.17.0.1", 16}};
   facts.shared_memory_free = 1ULL << 30;
   facts.stack_limit = 8 << 20;
   return facts;
@@ -230,9 +232,13 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   EXPECT_EQ(encode(*read), encode(facts));
   EXPECT_EQ(read->trouble, facts.trouble);
   EXPECT_EQ(read->variables, facts.variables);
-  EXPECT_EQ(read->interfaces.size(), 3U);
+  ASSERT_EQ(read->interfaces.size(), 3U);
+  EXPECT_EQ(read->interfaces[1].address, "10.0.0.1");
+  EXPECT_EQ(read->interfaces[1].prefix_bits, 16);
   EXPECT_EQ(read->stack_limit, ~0ULL);
-  for (const char* const junk : {"", "x", "rank\n", "rank x\n", "host a\n", "rank 1\nshm -\n"}) {
+  for (const char* const junk :
+       {"", "x", "rank\n", "rank x\n", "host a\n", "rank 1\nshm -\n",
+        "rank 1\ninterface eth0=10.0.0.1\n", "rank 1\ninterface eth0=10.0.0.1/x\n"}) {
     EXPECT_FALSE(decode(junk).has_value()) << junk;
   }
 }
@@ -418,6 +424,36 @@ TEST(ApartTest, WhatDoesNotReturnTaintsUntilItDoes) {
 // ---- Whether interfaces are reached: real sockets on loopback -----------------------------------
 
 using std::chrono::milliseconds;
+
+TEST(SubnetsTest, AreCommonWhereEveryHostHasAnAddress) {
+  std::vector<RankFacts> ranks = {healthy(0), healthy(2), healthy(3)};
+  ranks[0].interfaces = {{"lo", "127.0.0.1", 8},    {"docker0", "172.17.0.1", 16},
+                         {"eth1", "10.99.2.1", 24}, {"eth0", "10.77.0.2", 22},
+                         {"ib0", "fd00::12", 121},  {"old", "10.5.0.1", 0}};
+  ranks[1].interfaces = {{"docker0", "172.17.0.1", 16},
+                         {"ens1", "10.77.3.3", 22},
+                         {"ib0", "fd00::7f", 121},
+                         {"eth1", "10.99.3.1", 24},
+                         {"old", "10.5.0.1", 0}};
+  ranks[2].interfaces = {{"ib1", "fd00::1", 121}, {"eth0", "10.77.1.4", 22}};
+  const std::vector<CommonSubnet> common = common_subnets(ranks);
+  ASSERT_EQ(common.size(), 2U);
+  EXPECT_EQ(common[0].subnet, "10.77.0.0/22");
+  EXPECT_EQ(common[0].names, (std::vector<std::string>{"eth0", "ens1"}));
+  EXPECT_EQ(common[1].subnet, "fd00::/121");
+  EXPECT_EQ(common[1].names, (std::vector<std::string>{"ib0", "ib1"}));
+  EXPECT_EQ(unreachable_finding(ranks, ranks[1], "cannot reach 10.99.2.1 (eth1)").fix,
+            "set NCCL_SOCKET_IFNAME=eth0,ens1 (10.77.0.0/22) or =ib0,ib1 (fd00::/121), where all "
+            "hosts have an address, or open the firewall between them");
+
+  // A host with an address in none of them.
+  ranks[2].interfaces = {{"docker0", "172.17.0.1", 16}, {"eth0", "10.78.0.4", 22}};
+  EXPECT_TRUE(common_subnets(ranks).empty());
+  EXPECT_EQ(unreachable_finding(ranks, ranks[2], "cannot reach 10.99.2.1 (eth1)").fix,
+            "no network has an address of every host: add a route between theirs, or set "
+            "NCCL_SOCKET_IFNAME to an interface that the others reach (eth0)");
+  EXPECT_TRUE(common_subnets({}).empty());
+}
 
 TEST(InterfaceProbeTest, ReachesWhoListensAndNobodyElse) {
   ProbeListener listener;

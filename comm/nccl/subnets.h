@@ -1,0 +1,22 @@
+// The networks that ranks have interfaces in: where NCCL of all hosts would reach each other.
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/nccl/preflight.h"
+
+namespace ivy::comm::nccl {
+
+struct CommonSubnet {
+  std::string subnet;              // "10.77.0.0/24"
+  std::vector<std::string> names;  // Of the interfaces in it, each once, in the order of the ranks.
+};
+
+// Those in which every host (every network namespace) has an interface, in the order of the first
+// rank's interfaces. Not those of names that NCCL takes last (docker, lo, virbr): such networks are
+// alike on all hosts without being one.
+std::vector<CommonSubnet> common_subnets(const std::vector<RankFacts>& ranks);
+
+}  // namespace ivy::comm::nccl
