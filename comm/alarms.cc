@@ -25,7 +25,7 @@ constexpr milliseconds kRescan{100};
 constexpr milliseconds kProcessPoll{20};
 // A rank may leave as soon as its own last operation is done, while others still receive their part
 // of it. Only who waits longer than this for a rank that has left waits in vain. Less than
-// kVerdictTime, so that a connection which such a rank closed is explained by it.
+// Alarm::kVerdictTime, so that a connection which such a rank closed is explained by it.
 constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
 // A question to the store for each, also where no news have come: only waits that have lasted
 // longer ask at all.

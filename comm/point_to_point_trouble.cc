@@ -16,9 +16,6 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kVerdictTime{300};
-constexpr milliseconds kVerdictStep{2};
-constexpr milliseconds kProbePause{300};
 // A rank may leave as soon as it has sent, and its connection may still wait for its greeting here.
 constexpr milliseconds kGoneGrace{150};
 
@@ -90,7 +87,7 @@ std::optional<Failure> PointToPoint::look_for_absent(std::int32_t& missed) {
   std::vector<std::int32_t> absent;
   {
     const std::lock_guard lock(mutex_);
-    if (now - probed_at_ < kProbePause) return std::nullopt;
+    if (now - probed_at_ < PeerListener::kProbePause) return std::nullopt;
     probed_at_ = now;
     for (const std::unique_ptr<Peer>& peer : peers_) {
       const bool is_remote = options_.member_of[static_cast<std::size_t>(peer->rank)] < 0;
@@ -131,7 +128,7 @@ bool PointToPoint::are_all_gone() {
     const std::lock_guard lock(mutex_);
     const auto count = static_cast<std::int32_t>(peers_.size());
     const auto now = steady_clock::now();
-    const milliseconds pause = gone_since_ ? kGoneGrace : kProbePause;
+    const milliseconds pause = gone_since_ ? kGoneGrace : PeerListener::kProbePause;
     if (for_anyone() == nullptr || count == 1 || now - counted_at_ < pause) return false;
     counted_at_ = now;
     for (std::int32_t step = 0; step < count; ++step) {
@@ -165,9 +162,9 @@ bool PointToPoint::look_for_desertion() {
   if (is_broken() || progress()) return true;
   const MessageRequest* const request = for_anyone();
   if (request == nullptr) return true;
-  Failure failure = make_failure(FailureKind::kRankDied,
-                                 "every other rank of communicator " + options_.communicator +
-                                     " has left: nobody can send " + name_of(*request));
+  Failure failure = make_failure(FailureKind::kRankDied, name_of(*request) +
+                                                             ": every other rank of communicator " +
+                                                             options_.communicator + " has left");
   failure.sequence = request->number;
   set_operation(failure, "recv");
   fail_found(failure);
@@ -226,7 +223,7 @@ bool PointToPoint::look_for_trouble() {
 
 Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];
-  const auto end = steady_clock::now() + kVerdictTime;
+  const auto end = steady_clock::now() + Alarm::kVerdictTime;
   // It may be gone because the communicator was broken before.
   std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!known && alarm_ != nullptr) {
@@ -234,7 +231,7 @@ Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
     known = alarm_->look_closely(peer.rank);
   }
   while (alarm_ != nullptr && !known && !is_breaking_.load() && steady_clock::now() < end) {
-    poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
+    poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
     known = look(peer.rank);
   }
   Failure failure = known.value_or(make_failure(

@@ -151,9 +151,10 @@ class ChunkedReduce {
 
   // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
-  // From here on outputs are in no cache. A result that others read from there at once costs memory
-  // twice more than it must: its lines are fetched to be written, and the output's copy written
-  // back. It goes past the caches, and the others take it when it has arrived.
+  // From here on outputs are in no processor's own cache. A result that others read from there at
+  // once costs memory twice more than it must: its lines are fetched to be written, and the
+  // output's copy written back. It goes past the caches, and the others take it when it has
+  // arrived.
   static constexpr std::size_t kPastCachesBytes = std::size_t{16} << 20;
   static constexpr std::size_t kChunksToArrive = 8;
 

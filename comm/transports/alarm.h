@@ -31,6 +31,10 @@ class Alarm {
   // Has that rank of the communicator finalized, so long ago that its last operation needs no
   // patience any more? False also where nobody here can know. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;
+  // A connection's end is known a moment before its reason: so long whoever found it asks for that,
+  // and so often.
+  static constexpr std::chrono::milliseconds kVerdictTime{300};
+  static constexpr std::chrono::milliseconds kVerdictStep{2};
   static constexpr std::int32_t kAnyone = -1;
   static constexpr std::int32_t kNobody = -2;  // Whoever has left is missed by none.
 };

@@ -81,6 +81,8 @@ class PeerListener {
   // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may
   // be there.
   static bool is_there(const std::string& address);
+  // Between two such questions of one wait.
+  static constexpr std::chrono::milliseconds kProbePause{300};
   // Closes what was dialled for that communicator and never taken.
   void forget(const std::string& communicator);
 

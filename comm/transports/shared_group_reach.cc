@@ -10,8 +10,6 @@
 namespace ivy::comm {
 namespace {
 
-// Where a peer's memory is gone, its death is news that comes soon.
-constexpr std::chrono::milliseconds kVerdictTime{300};
 // What is read at once, so that a failure elsewhere ends a long copy.
 constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
 
@@ -36,10 +34,11 @@ std::optional<std::uint64_t> SharedGroup::find_reach() {
 
 bool SharedGroup::fail_to_reach(std::uint32_t member, const std::string& what) {
   deadline_->since();
-  const auto end = std::chrono::steady_clock::now() + kVerdictTime;
+  // Where a peer's memory is gone, its death is news that comes soon.
+  const auto end = std::chrono::steady_clock::now() + Alarm::kVerdictTime;
   while (std::chrono::steady_clock::now() < end) {
     if (!may_go_on(member)) return false;
-    poll(nullptr, 0, 2);
+    poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
   }
   Failure failure = make_failure(FailureKind::kTransport,
                                  "memory of rank " + std::to_string(options_.members[member].rank) +

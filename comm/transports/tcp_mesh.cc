@@ -16,12 +16,9 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kVerdictTime{300};
 constexpr milliseconds kOwnHostTime{20};
-constexpr milliseconds kVerdictStep{2};
 // A connection that is awaited does not ring: whether there are news is asked so often.
 constexpr milliseconds kTakeSlice{5};
-constexpr milliseconds kProbePause{300};
 constexpr milliseconds kComparePause{200};
 
 }  // namespace
@@ -84,7 +81,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
   // this host's own ranks can be known; who hung up first is agreed on by the communicator.
   const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
-  const auto end = steady_clock::now() + (has_verdicts ? kVerdictTime : kOwnHostTime);
+  const auto end = steady_clock::now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
   Failure failure;
   bool is_first = true;
   while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
@@ -95,7 +92,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
       failure = *known;
       set_text(failure, std::string(known->text) + (known->sequence == 0 ? during : ""));
     } else {
-      poll(nullptr, 0, static_cast<int>(kVerdictStep.count()));
+      poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
     }
   }
   // It may have gone after another operation than this one, and said so before.
@@ -170,7 +167,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
 bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
                             const SharedGroup* group) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
-  auto probe_at = steady_clock::now() + kProbePause;
+  auto probe_at = steady_clock::now() + PeerListener::kProbePause;
   while (true) {
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
@@ -185,7 +182,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     // A rank that died before it dialled has no connection that could break.
     if (steady_clock::now() >= probe_at) {
       if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
-      probe_at = steady_clock::now() + kProbePause;
+      probe_at = steady_clock::now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
   }

@@ -12,8 +12,8 @@
 //   header   u32 magic | u32 step | u64 sequence | u64 fingerprint[2] | u64 bytes      little endian
 // clang-format on
 //
-// A lost connection is a hint: for kVerdictTime the alarm is asked who died, so that the root cause
-// is named and not the neighbour who hung up next.
+// A lost connection is a hint: for Alarm::kVerdictTime the alarm is asked who died, so that the
+// root cause is named and not the neighbour who hung up next.
 //
 // Thread: one at a time (the communicator's lock). false: broken, failure() says why.
 #pragma once

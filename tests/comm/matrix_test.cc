@@ -226,12 +226,40 @@ void expect_large_sums(ivy_comm* world) {
   for (void* const one : memory) EXPECT_EQ(ivy_mem_free(one), IVY_OK) << ivy_last_error();
 }
 
+// Places that begin no cache line, and a factor for each rank.
+void expect_large_scaled_sums(ivy_comm* world) {
+  const std::size_t count = (std::size_t{16} << 20) / sizeof(float) + 77'777;
+  const int rank = ivy_comm_rank(world);
+  const int size = ivy_comm_size(world);
+  void* memory[2] = {};
+  for (void*& one : memory) {
+    ASSERT_EQ(ivy_mem_alloc(world, (count + 4) * sizeof(float), &one), IVY_OK) << ivy_last_error();
+  }
+  float* const send = static_cast<float*>(memory[0]) + 1;
+  float* const receive = static_cast<float*>(memory[1]) + 3;
+  for (std::size_t i = 0; i < count; ++i) send[i] = static_cast<float>(i % 1000);
+  receive[-1] = receive[count] = -5;
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.factor = rank + 1;
+  ASSERT_EQ(ivy_all_reduce(world, send, receive, count, IVY_F32, IVY_PREMUL_SUM, &call), IVY_OK)
+      << ivy_last_error();
+  const auto factors = static_cast<float>(size * (size + 1) / 2);
+  std::size_t i = 0;
+  while (i < count && receive[i] == factors * static_cast<float>(i % 1000)) ++i;
+  EXPECT_EQ(i, count);
+  EXPECT_EQ(receive[-1], -5);
+  EXPECT_EQ(receive[count], -5);
+  for (void* const one : memory) EXPECT_EQ(ivy_mem_free(one), IVY_OK) << ivy_last_error();
+}
+
 TEST(LargeAllReduceTest, RegisteredResultsPastTheCaches) {
   for (const int ranks : {2, 3}) {
     expect_well(run_world(one_host(ranks), [](int) {
       const World world;
       ASSERT_TRUE(world);
       expect_large_sums(world);
+      expect_large_scaled_sums(world);
     }));
   }
 }

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -67,6 +68,15 @@ class Batch:
     def exit_code(self):
         said = self.slurm.command("scontrol", "-o", "show", "job", str(self.number)).out.decode()
         return int(re.search(r"ExitCode=(\d+):", said)[1])
+
+    def start_at_once(self, limit=60):
+        """A job that was put back. Slurm may set the time that it waits until after its state."""
+        def is_started():
+            if self.state() == "PENDING":
+                self.slurm.command("scontrol", "update", f"JobId={self.number}", "StartTime=now")
+                time.sleep(1)
+            return self.state() != "PENDING"
+        wait_until(is_started, limit, f"a start of job {self.number}")
 
     def wait_for(self, pattern, limit=30, count=1):
         wait_until(lambda: len(re.findall(pattern, self.text())) >= count, limit,

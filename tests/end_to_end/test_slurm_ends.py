@@ -120,7 +120,7 @@ def test_ranks_are_told_and_the_job_is_put_back(slurm):
     assert "exit code 75 (origin: launcher)" in first, first
     # Slurm would let it wait for two minutes.
     wait_until(lambda: job.state() == "PENDING", 20, "the job waits again")
-    slurm.command("scontrol", "update", f"JobId={job.number}", "StartTime=now")
+    job.start_at_once()
     job.wait_for("begins at step", limit=60, count=4)
     assert job.text().count(f"begins at step {saved}\n") == 2, job.text()
     done = job.finish(MINUTE)
