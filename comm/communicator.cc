@@ -232,6 +232,16 @@ Called Communicator::run_any(const OperationShape& shape, const CallOptions& opt
   return run(shape, options, body);
 }
 
+void Communicator::entered() {
+  if (not_noted_ == nullptr) return;
+  const OperationShape& shape = *std::exchange(not_noted_, nullptr);
+  if (!slot_) return;
+  record_ = record_of(shape, sequence_, *status_row_, clock_.now_ns());
+  record_.communicator_hash = name_hash_;
+  if (shape.root >= 0) record_.peer = world_rank(shape.root);
+  slot_->enter(record_);
+}
+
 template <class Body>
 Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, const Body& body) {
   if (is_broken_.load(std::memory_order_relaxed)) {
@@ -244,21 +254,19 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   }
   ++sequence_;
   if (entered_ != nullptr) entered_->enter(sequence_, fingerprint_of(shape));
-  if (local_ != nullptr) local_->enter(shape, sequence_);
+  not_noted_ = &shape;
+  // On one host the others' news come first: they wait for it.
+  const bool is_noted_later = local_ != nullptr && mesh_ == nullptr;
+  if (local_ != nullptr) local_->enter(shape, sequence_, is_noted_later ? this : nullptr);
+  if (!is_noted_later) entered();
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
-  comm_status::OperationRecord record;
-  if (slot_) {
-    record = record_of(shape, sequence_, *status_row_, clock_.now_ns());
-    record.communicator_hash = name_hash_;
-    if (shape.root >= 0) record.peer = world_rank(shape.root);
-    slot_->enter(record);
-  }
   const bool is_well = body(call);
+  entered();
   if (slot_) {
-    record.ended_ns = clock_.now_ns();
-    record.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
-    slot_->finish(record);
+    record_.ended_ns = clock_.now_ns();
+    record_.outcome = is_well ? comm_status::Outcome::kDone : comm_status::Outcome::kFailed;
+    slot_->finish(record_);
   }
   may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};

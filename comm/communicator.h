@@ -67,13 +67,13 @@ struct Called {
   std::shared_ptr<Work> work;
 };
 
-class Communicator {
+class Communicator : private EntryWatch {
  public:
   // `local` is null where no other rank of it is on this host. `job` outlives it.
   Communicator(Job& job, std::string name, std::vector<Seat> seats, std::int32_t rank,
                std::unique_ptr<Alarm> alarm, std::unique_ptr<SharedGroup> local,
                std::chrono::nanoseconds timeout);
-  ~Communicator();
+  ~Communicator() override;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -150,6 +150,7 @@ class Communicator {
   Called run(const OperationShape& shape, const CallOptions& options, const Body& body);
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, const Body& body);
+  void entered() override;  // Notes that, once, where the supervisor shows it.
   Outcome broken(const Failure& found);
   void hang_up_after_abort();
   std::optional<Failure> compare();
@@ -218,6 +219,8 @@ class Communicator {
   bool may_be_ahead_ = false;  // The last operation did not need all ranks to be in it.
   std::uint64_t sequence_ = 0;
   std::optional<comm_status::SlotView> slot_;  // Where status_row_ is.
+  comm_status::OperationRecord record_;        // What it shows.
+  const OperationShape* not_noted_ = nullptr;  // The operation that it does not show yet.
   FastClock clock_;
   std::uint64_t children_ = 0;
 

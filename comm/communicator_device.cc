@@ -183,6 +183,7 @@ Called Communicator::on_device(nccl::DeviceOperation operation, const CallOption
 
 bool Communicator::carry_out_on_device(const OperationCall& call,
                                        const nccl::DeviceOperation& operation) {
+  entered();  // Some wait for the device before they meet.
   nccl::DeviceCommunicator& device = device_communicator();
   if (wants_staging(operation) || device.is_shared()) return carry_out_staged(call, operation);
   if (!meet(call)) return false;

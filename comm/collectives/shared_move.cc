@@ -213,12 +213,7 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
   return true;
 }
 
-bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
-                         const Blocks& blocks) {
-  const Block own = blocks[group.self()];
-  const Stores stores =
-      group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
-  copy_unless_same(at(receive, own.offset), send, own.bytes, stores);
+bool all_gather_directly(SharedGroup& group, void* receive, const Blocks& blocks, Stores stores) {
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
     const Block block = blocks[member];
     return group.fetch(member, places_of(group, member).send, at(receive, block.offset),
@@ -230,15 +225,22 @@ bool all_gather_directly(SharedGroup& group, const void* send, void* receive,
 }
 
 bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
-  show_places(group, {registered_memory::place_of(send, blocks[group.self()].bytes), {}});
+  const Block own = blocks[group.self()];
+  const std::size_t longest = blocks.longest();
+  const Stores stores = group.selector().stores(Operation::kAllGather, longest * blocks.size());
+  show_places(group, {registered_memory::place_of(send, own.bytes), {}});
   group.publish_entry();
-  switch (way_of_copy(group, Operation::kAllGather, blocks.longest())) {
+  const auto copy_own = [&] { copy_unless_same(at(receive, own.offset), send, own.bytes, stores); };
+  const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
+  if (is_copied) copy_own();
+  switch (way_of_copy(group, Operation::kAllGather, longest)) {
     case Way::kBroken:
       return false;
     case Way::kSlots:
       return all_gather_by_chunks(group, send, receive, blocks);
     case Way::kDirect:
-      return all_gather_directly(group, send, receive, blocks);
+      if (!is_copied) copy_own();
+      return all_gather_directly(group, receive, blocks, stores);
   }
   return false;
 }
@@ -395,51 +397,69 @@ class AllToAll {
            const Blocks& send_blocks, void* receive, const Blocks& receive_blocks)
       : group_(group),
         call_(call),
+        is_even_(call.shape.operation != Operation::kAllToAllV),
         send_(send),
         send_blocks_(send_blocks),
         receive_(receive),
         receive_blocks_(receive_blocks) {}
 
   bool run() {
-    // Everybody shows what it sends to whom: only then all know how many chunks there are.
-    std::uint64_t* const own = sizes_of(group_.own_eager());
     std::size_t end = 0;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      const Block block = send_blocks_[member];
-      own[member] = block.bytes;
-      own[kMembersMax + member] = block.offset;
-      end = std::max(end, block.offset + block.bytes);
+      end = std::max(end, send_blocks_[member].offset + send_blocks_[member].bytes);
     }
     const bool is_in_place = send_ == receive_;
     show_places(group_,
                 {is_in_place ? BufferPlace() : registered_memory::place_of(send_, end), {}});
+    if (!is_even_) show_sizes();
     group_.publish_entry();
-    if (!group_.await_entries() || !sizes_agree()) return false;
+    if (is_even_) {
+      longest_ = send_blocks_[0].bytes;
+    } else if (!group_.await_entries() || !sizes_agree()) {
+      return false;
+    }
+    const bool is_copied = is_copied_by_kernel(group_, Operation::kAllToAll, longest_);
+    if (is_copied) copy_own();
     switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
       case Way::kBroken:
         return false;
       case Way::kDirect:
+        if (!is_copied) copy_own();
         return run_directly();
       case Way::kSlots:
         break;
     }
-    const Block to_self = send_blocks_[group_.self()];
-    copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, to_self.offset),
-                     to_self.bytes, stores());
+    if (!is_copied) copy_own();
     return run_by_chunks();
   }
 
  private:
+  Stores stores() const {
+    return group_.selector().stores(Operation::kAllToAll, longest_ * group_.size());
+  }
+
+  void copy_own() {
+    const Block own = send_blocks_[group_.self()];
+    copy_unless_same(at(receive_, receive_blocks_[group_.self()].offset), at(send_, own.offset),
+                     own.bytes, stores());
+  }
+
   // How much for each member, and where it begins.
   static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
   }
-  Stores stores() const {
-    return group_.selector().stores(Operation::kAllToAll, longest_ * group_.size());
-  }
   static const std::uint64_t* sizes_of(const std::uint8_t* eager) {
     return reinterpret_cast<const std::uint64_t*>(eager);
+  }
+
+  // Everybody shows what it sends to whom: only then all know how many chunks there are.
+  void show_sizes() {
+    std::uint64_t* const own = sizes_of(group_.own_eager());
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      own[member] = send_blocks_[member].bytes;
+      own[kMembersMax + member] = send_blocks_[member].offset;
+    }
   }
 
   bool sizes_agree() {
@@ -461,13 +481,12 @@ class AllToAll {
   bool run_directly() {
     const std::uint32_t self = group_.self();
     const Stores stores = this->stores();
-    const Block own = send_blocks_[self];
-    copy_unless_same(at(receive_, receive_blocks_[self].offset), at(send_, own.offset), own.bytes,
-                     stores);
     const bool is_whole = each_other(group_, [&](std::uint32_t member) {
       const Block block = receive_blocks_[member];
       BufferPlace place = places_of(group_, member).send;
-      const std::uint64_t begin = sizes_of(group_.eager(member))[kMembersMax + self];
+      // Even blocks begin at the same place in everybody's memory.
+      const std::uint64_t begin =
+          is_even_ ? send_blocks_[self].offset : sizes_of(group_.eager(member))[kMembersMax + self];
       place.address += begin;
       place.offset += begin;
       return group_.fetch(member, place, at(receive_, block.offset), block.bytes, stores);
@@ -512,6 +531,7 @@ class AllToAll {
 
   SharedGroup& group_;
   const OperationCall& call_;
+  const bool is_even_;
   const void* const send_;
   const Blocks& send_blocks_;
   void* const receive_;

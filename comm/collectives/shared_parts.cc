@@ -35,8 +35,12 @@ Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
     is_registered = is_registered && place.is_registered();
   }
   if (is_registered) return Way::kDirect;
-  const bool by_kernel = selector.algorithm(operation, bytes) == Algorithm::kKernel;
-  return by_kernel && (*reach & PeerMemory::kCanRead) != 0 ? Way::kDirect : Way::kSlots;
+  return is_copied_by_kernel(group, operation, bytes) ? Way::kDirect : Way::kSlots;
+}
+
+bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {
+  return group.selector().algorithm(operation, bytes) == Algorithm::kKernel &&
+         (group.known_reach() & PeerMemory::kCanRead) != 0;
 }
 
 }  // namespace ivy::comm::shared_parts

@@ -67,6 +67,9 @@ Way way_of_reduction(SharedGroup& group, bool with_receive);
 // Of a copy of `bytes` between any two, as above. A member that shows no address to send from is
 // going to write there.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
+// Will that be, as far as is known before the others have come, one copy by the kernel? Then what a
+// member copies of its own need not wait for them.
+bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);
 
 // One member's part of a range of elements that all members share out.
 struct Slice {

@@ -105,12 +105,17 @@ bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Dea
   return true;
 }
 
+void SharedGroup::tell_entry() {
+  if (entry_watch_ != nullptr) std::exchange(entry_watch_, nullptr)->entered();
+}
+
 void SharedGroup::publish_entry() {
   EntryLine& entry = own_entry();
   const Fingerprint fingerprint = fingerprint_of(shape_);
   entry.fingerprint[0] = fingerprint.words[0];
   entry.fingerprint[1] = fingerprint.words[1];
   publish(entry.sequence, number_);
+  tell_entry();
   if (options_.is_crowded) count_arrival();
   // Nobody looks at the next entry's line before the next operation: it comes meanwhile.
   __builtin_prefetch(&own().entry[(number_ + 1) & 1], 1, 3);
@@ -274,6 +279,7 @@ bool SharedGroup::may_go_on(std::uint32_t member) {
 
 bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                                std::uint32_t member) {
+  tell_entry();
   // The clock, and the pause of some processors, cost as much as a message that comes in time.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
     relax();

@@ -77,8 +77,10 @@ class SharedGroup {
 
   // Null, as it begins: all ranks of the communicator are here. Before the first operation.
   void set_watch(WaitWatch* watch) { watch_ = watch; }
-  // The communicator enters an operation, of which begin() starts one step or several.
-  void enter(const OperationShape& shape, std::uint64_t sequence) {
+  // The communicator enters an operation, of which begin() starts one step or several. `watch`,
+  // null or longer-lived than this, is told when it has begun one.
+  void enter(const OperationShape& shape, std::uint64_t sequence, EntryWatch* watch = nullptr) {
+    entry_watch_ = watch;
     previous_shape_ = entered_shape_;
     entered_shape_ = shape;
     own().operation.store(sequence, std::memory_order_relaxed);
@@ -135,10 +137,8 @@ class SharedGroup {
   // ---- The members' own memory, which is only ever read (peer_memory.h) ----
   // What works between all members, in PeerMemory's bits. All ask in the same operations, after
   // publish_entry(); the first time they try it out and wait for each other. Nothing: broken.
-  std::optional<std::uint64_t> reach() {
-    if (reach_) return reach_;
-    return find_reach();
-  }
+  std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
+  std::uint64_t known_reach() const { return reach_.value_or(0); }  // Before that: nothing.
   // A member's memory, in this process where it is registered and kCanMap; false: broken.
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const BufferPlace& place, void* to, std::size_t bytes,
@@ -193,6 +193,7 @@ class SharedGroup {
     if (counter.load(std::memory_order_acquire) >= value) return true;
     return await_slowly(counter, value, member);
   }
+  void tell_entry();
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                     std::uint32_t member);
   bool await_entry_of(std::uint32_t member, std::uint64_t number);
@@ -224,6 +225,7 @@ class SharedGroup {
   const SharedGroupOptions options_;
   Alarm* const alarm_;
   WaitWatch* watch_ = nullptr;
+  EntryWatch* entry_watch_ = nullptr;  // Until told.
   const std::uint32_t size_;
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.

@@ -1,5 +1,6 @@
 // Whom waits tell that they last, and whom they ask for the one to blame when their time is over:
-// for communicators of several hosts, where no rank sees all others.
+// for communicators of several hosts, where no rank sees all others. And whom operations tell that
+// they begin.
 //
 // Thread: the operation's.
 #pragma once
@@ -37,6 +38,14 @@ class WaitWatch {
   virtual std::int32_t world_rank(std::int32_t rank) const = 0;
   // What that rank has entered, up to that operation at least; nothing: it does not say.
   virtual std::optional<EnteredOperations> ask_for(std::int32_t rank, std::uint64_t sequence) = 0;
+};
+
+// Whom an operation tells, once, that it has been entered: as soon as the others know, so that what
+// is noted of it delays nobody, and before anything is waited for.
+class EntryWatch {
+ public:
+  virtual ~EntryWatch() = default;
+  virtual void entered() = 0;
 };
 
 }  // namespace ivy::comm

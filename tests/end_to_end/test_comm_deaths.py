@@ -176,6 +176,31 @@ def test_why_shows_messages_and_collectives_also_after_death(local):
         job.finish(LIMIT)
 
 
+AHEAD = """
+import os, time, numpy, ivycomm as ic
+print("job " + os.environ["IVY_JOB_ID"], flush=True)
+ic.init()
+data = numpy.zeros(5)
+if ic.rank() == 0:
+    for _ in range(2):
+        ic.broadcast_(data, 0)
+print("waits", flush=True)
+time.sleep(120)
+"""
+
+
+# A root may leave a broadcast that nobody else has entered; before the next it waits.
+def test_why_shows_an_operation_that_waits_for_the_one_before(local):
+    with local.start("-n", "2", *CALM, local.file("ahead.py", AHEAD)) as job:
+        job.wait_for(rb"waits", limit=LIMIT)
+        job_id = re.search(rb"job ([0-9a-f]{32})", job.said())[1].decode()
+        wait_until(lambda: re.search(rb'rank 0 \(.*\): in broadcast #2 of "world"',
+                                     local.run_program(IVYCTL, "why", job_id).out),
+                   30, "ivyctl why shows the second")
+        job.signal(signal.SIGINT)
+        job.finish(LIMIT)
+
+
 LEAVING = """
 import sys, time, numpy, ivycomm as ic
 ic.init(timeout=60)
