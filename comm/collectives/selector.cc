@@ -15,7 +15,7 @@ using Operation = comm_status::Operation;
 // What a row's size means for p members.
 enum class Size : std::uint8_t {
   kPlain,
-  kOfAllOthers,  // The blocks for all other members stand in one eager area.
+  kOfAllBlocks,  // p blocks stand in one eager area.
   kOneShot,      // Everybody reduces everything: p times the work, one meeting less.
   kOfTwoRanks,   // Two ranks send each other no more that way than by halves.
 };
@@ -56,13 +56,13 @@ constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kBroadcast, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kBroadcast, kAlgorithm, Over::kShm, kPastEager, kSlotted},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, 8 * kKiB + 1, kSlotted},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 4 * kMiB + 1, kSlotted},
     {Operation::kGather, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOfAllOthers},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOfAllBlocks},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, 16 * kMiB + 1, kSlotted},
     {Operation::kScan, kAlgorithm, Over::kShm, 0, kEager},
@@ -112,8 +112,8 @@ std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
   switch (row.size) {
     case Size::kPlain:
       return row.from;
-    case Size::kOfAllOthers:
-      return (row.from - 1) / std::max<std::uint64_t>(1, count - 1) + 1;
+    case Size::kOfAllBlocks:
+      return (row.from - 1) / count + 1;
     case Size::kOneShot:
       return std::max<std::uint64_t>(kKiB, (row.from - 1) / std::max<std::uint64_t>(1, count / 2)) +
              1;
@@ -180,9 +180,9 @@ void limit(Starts& starts, std::uint64_t value, std::uint64_t most, std::uint64_
 // What memory can hold, and what an operation without data does, is no choice.
 void keep_possible(Starts& starts, const Starts& built_in, Operation operation,
                    std::uint32_t members) {
-  const std::uint64_t blocks =
-      operation == Operation::kAllToAll ? std::max<std::uint32_t>(2, members) - 1 : 1;
-  limit(starts, kEager, kEagerBytes / blocks, kSlotted);
+  const std::uint64_t areas =
+      operation == Operation::kAllToAll ? std::max<std::uint32_t>(1, members) : 1;
+  limit(starts, kEager, kEagerBytes / areas, kSlotted);
   limit(starts, number(Algorithm::kWhole), kWholeMost, number(Algorithm::kSliced));
   const std::uint64_t smallest = value_at(built_in, 0);
   if (value_at(starts, 0) == smallest) return;

@@ -28,6 +28,21 @@ void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stor
   if (to != from && bytes > 0) copy(to, from, bytes, stores);
 }
 
+// What a first-level cache holds beside where it goes.
+constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
+
+// Into the own result and into the slot. In one loop, lines of the slot that do not begin where the
+// result's do would be written by halves, and each fetched from the processor that has read it.
+void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const std::uint8_t* from,
+                  std::size_t bytes) {
+  if (stores == Stores::kStreaming) return copy_twice(result, stores, slot, from, bytes);
+  for (std::size_t begin = 0; begin < bytes; begin += kReadTwiceBytes) {
+    const std::size_t piece = std::min(kReadTwiceBytes, bytes - begin);
+    copy(slot + begin, from + begin, piece, Stores::kCached);
+    copy(result + begin, from + begin, piece, stores);
+  }
+}
+
 // Sizes that only some members know travel in the entries' payloads.
 void write_size(SharedGroup& group, std::uint64_t size) {
   std::memcpy(group.own_payload(), &size, sizeof size);
@@ -125,16 +140,12 @@ bool each_line(Line* line, std::size_t bytes, Visit visit) {
 }
 
 // Each line tells by itself that it is there: the readers copy the first ones while the root writes
-// the next, and none waits for the way of a line that only says so. Where it saves all lines but
-// one, the first bytes are in the entry's own.
+// the next, and none waits for the way of a line that only says so.
 bool broadcast_by_lines(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  const std::size_t head = bytes <= kFirstLineBytes + kLineData ? kFirstLineBytes : 0;
-  const std::size_t behind = bytes - head;
   if (group.self() == root) {
-    if (head > 0) std::memcpy(group.own_payload(), buffer, kFirstLineBytes);
     group.publish_entry();
-    each_line(group.own_lines(), behind, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
-      std::memcpy(line.data, at(buffer, head + begin), n);
+    each_line(group.own_lines(), bytes, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
+      std::memcpy(line.data, at(buffer, begin), n);
       group.number_line(line);
       return true;
     });
@@ -143,17 +154,16 @@ bool broadcast_by_lines(SharedGroup& group, void* buffer, std::size_t bytes, std
   }
   group.publish_entry();
   if (!group.await_entry(root)) return false;
-  if (head > 0) std::memcpy(buffer, group.payload(root), kFirstLineBytes);
   const NumberedLine* const lines = group.lines(root);
-  const std::size_t last = (behind - 1) / kLineData;
-  return each_line(lines, behind, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
+  const std::size_t last = (bytes - 1) / kLineData;
+  return each_line(lines, bytes, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
     const auto index = static_cast<std::size_t>(&line - lines);
     if (index % kLinesPerLook == 0) {
       // The root numbers them in their order.
       const std::size_t looked_at = std::min(index + kLinesPerLook - 1, last);
       if (!group.await_line(lines[looked_at], root)) return false;
     }
-    std::memcpy(at(buffer, head + begin), line.data, n);
+    std::memcpy(at(buffer, begin), line.data, n);
     return true;
   });
 }
@@ -166,7 +176,7 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
     return broadcast_large(group, buffer, bytes, root);
   }
-  if (bytes > kFirstLineBytes) return broadcast_by_lines(group, buffer, bytes, root);
+  if (bytes > kInlineBytes) return broadcast_by_lines(group, buffer, bytes, root);
   if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
   group.publish_entry();
   if (group.self() == root) return true;
@@ -178,8 +188,8 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
 namespace {
 
 // Blocks that are longer than an eager area: everybody fills, everybody copies the others' blocks.
-bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
-                          const Blocks& blocks) {
+bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, const Blocks& blocks,
+                          bool is_entered) {
   const std::uint32_t self = group.self();
   const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
   const std::uint64_t first = group.take_chunks(chunks);
@@ -195,11 +205,14 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive,
       if (own_place == at(send, begin)) {
         copy(slot, own_place, own_bytes, Stores::kCached);
       } else {
-        copy_twice(own_place, stores, slot, at(send, begin), own_bytes);
+        copy_to_both(own_place, stores, slot, at(send, begin), own_bytes);
       }
     }
     group.publish_filled(first + chunk);
+    if (!is_entered) group.publish_entry();
+    is_entered = true;
     const bool is_whole = each_other(group, [&](std::uint32_t member) {
+      if (!group.await_entry(member)) return false;
       const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
       if (bytes == 0) return true;
       if (!group.await_filled(member, first + chunk)) return false;
@@ -228,7 +241,11 @@ bool all_gather_large(SharedGroup& group, const void* send, void* receive, const
   const Block own = blocks[group.self()];
   const std::size_t longest = blocks.longest();
   const Stores stores = group.selector().stores(Operation::kAllGather, longest * blocks.size());
-  show_places(group, {registered_memory::place_of(send, own.bytes), {}});
+  const BufferPlace place = registered_memory::place_of(send, own.bytes);
+  show_places(group, {place, {}});
+  if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
+    return all_gather_by_chunks(group, send, receive, blocks, false);
+  }
   group.publish_entry();
   const auto copy_own = [&] { copy_unless_same(at(receive, own.offset), send, own.bytes, stores); };
   const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
@@ -237,7 +254,7 @@ bool all_gather_large(SharedGroup& group, const void* send, void* receive, const
     case Way::kBroken:
       return false;
     case Way::kSlots:
-      return all_gather_by_chunks(group, send, receive, blocks);
+      return all_gather_by_chunks(group, send, receive, blocks, true);
     case Way::kDirect:
       if (!is_copied) copy_own();
       return all_gather_directly(group, receive, blocks, stores);
@@ -409,15 +426,17 @@ class AllToAll {
       end = std::max(end, send_blocks_[member].offset + send_blocks_[member].bytes);
     }
     const bool is_in_place = send_ == receive_;
-    show_places(group_,
-                {is_in_place ? BufferPlace() : registered_memory::place_of(send_, end), {}});
-    if (!is_even_) show_sizes();
-    group_.publish_entry();
+    const BufferPlace own = is_in_place ? BufferPlace() : registered_memory::place_of(send_, end);
+    show_places(group_, {own, {}});
     if (is_even_) {
       longest_ = send_blocks_[0].bytes;
-    } else if (!group_.await_entries() || !sizes_agree()) {
-      return false;
+      if (is_surely_by_slots(group_, Operation::kAllToAll, longest_, own)) return run_by_chunks();
+    } else {
+      show_sizes();
     }
+    group_.publish_entry();
+    is_entered_ = true;
+    if (!is_even_ && (!group_.await_entries() || !sizes_agree())) return false;
     const bool is_copied = is_copied_by_kernel(group_, Operation::kAllToAll, longest_);
     if (is_copied) copy_own();
     switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
@@ -514,7 +533,13 @@ class AllToAll {
         return true;
       });
       group_.publish_filled(first + chunk);
+      if (!is_entered_) {
+        group_.publish_entry();
+        is_entered_ = true;
+        copy_own();
+      }
       const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+        if (!group_.await_entry(member)) return false;
         const Block block = receive_blocks_[member];
         const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
         if (bytes == 0) return true;
@@ -537,6 +562,7 @@ class AllToAll {
   void* const receive_;
   const Blocks& receive_blocks_;
   std::size_t longest_ = 0;
+  bool is_entered_ = false;
 };
 
 // Blocks of one size that all fit into an eager area: one exchange.

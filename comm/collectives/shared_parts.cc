@@ -40,7 +40,14 @@ Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
 
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {
   return group.selector().algorithm(operation, bytes) == Algorithm::kKernel &&
-         (group.known_reach() & PeerMemory::kCanRead) != 0;
+         (group.known_reach().value_or(0) & PeerMemory::kCanRead) != 0;
+}
+
+bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
+                        const BufferPlace& own) {
+  if (!group.known_reach()) return false;  // All find it out together.
+  if (own.address == 0) return true;
+  return !own.is_registered() && !is_copied_by_kernel(group, operation, bytes);
 }
 
 }  // namespace ivy::comm::shared_parts

@@ -70,6 +70,10 @@ Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
 // Will that be, as far as is known before the others have come, one copy by the kernel? Then what a
 // member copies of its own need not wait for them.
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);
+// Will it be through the slots, whatever the others show? `own` is what this member shows. Then the
+// first chunk is there as soon as the entry is.
+bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
+                        const BufferPlace& own);
 
 // One member's part of a range of elements that all members share out.
 struct Slice {

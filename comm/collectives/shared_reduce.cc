@@ -113,6 +113,11 @@ class ChunkedReduce {
       if (way == Way::kDirect) return run_directly();
       if (!fill(0)) return false;
     }
+    return stores_ == Stores::kStreaming ? run_past_caches() : run_in_caches();
+  }
+
+ private:
+  bool run_in_caches() {
     for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
       if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
       if (!reduce_own_slice(chunk) || !collect(chunk)) return false;
@@ -120,7 +125,18 @@ class ChunkedReduce {
     return true;
   }
 
- private:
+  // The others' results of a chunk are taken in turns with reducing the next one.
+  bool run_past_caches() {
+    copies_.reserve(group_.size());
+    for (std::size_t chunk = 0; chunk < chunks_; ++chunk) {
+      if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
+      if (chunk > 0 && !await_shown_results(chunk - 1)) return false;
+      if (!reduce_own_slice(chunk)) return false;
+      if (chunk > 0) group_.publish_drained(first_ + chunk - 1);
+    }
+    return collect(chunks_ - 1);
+  }
+
   bool is_receiver() const { return root_ == kEverybody || root_ == group_.self(); }
   std::size_t begin_of(std::size_t chunk) const { return chunk * chunk_elements_; }
   Slice slice(std::size_t chunk, std::uint32_t member) const {
@@ -204,9 +220,7 @@ class ChunkedReduce {
       inputs_.set(member, sends_[member] + begin);
     }
     if (is_past_caches) {
-      reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming), inputs_.pointers(),
-                    group_.size(), output(chunk, own), own.count, copies_.data(), copies_.size());
-      copies_.clear();
+      reduce_with_copies(output(chunk, own), nullptr, own.count);
     } else {
       run(rule_, inputs_, group_.size(), output(chunk, own), nullptr, own.count, Stores::kCached);
     }
@@ -248,24 +262,43 @@ class ChunkedReduce {
     if (!all_are_here) return false;
     std::uint8_t* to_others = shown(chunk, group_.self(), own);
     const bool is_shown = root_ != group_.self();
-    if (is_receiver()) {
+    if (!is_receiver()) {
+      run(rule_, inputs_, group_.size(), to_others, nullptr, own.count, Stores::kCached);
+    } else if (!copies_.empty()) {
+      reduce_with_copies(output(chunk, own), is_shown ? to_others : nullptr, own.count);
+    } else {
       run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? to_others : nullptr,
           own.count, stores_);
-    } else {
-      run(rule_, inputs_, group_.size(), to_others, nullptr, own.count, Stores::kCached);
     }
     group_.publish_reduced(first_ + chunk);
     return true;
   }
 
-  // Takes the slices that others reduced.
-  bool collect(std::size_t chunk) {
-    const bool is_whole = !is_receiver() || each_other(group_, [&](std::uint32_t member) {
+  void reduce_with_copies(void* output, void* second, std::size_t count) {
+    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming), inputs_.pointers(),
+                  group_.size(), output, second, count, copies_.data(), copies_.size());
+    copies_.clear();
+  }
+
+  // Calls visit(copy) for every slice of a chunk that another member shows reduced, as it is there.
+  template <class Visit>
+  bool each_shown_result(std::size_t chunk, Visit visit) {
+    return !is_receiver() || each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
-      copy(output(chunk, theirs), shown(chunk, member, theirs), theirs.count * result_, stores_);
+      visit(Copy{output(chunk, theirs), shown(chunk, member, theirs), theirs.count * result_});
       return true;
     });
+  }
+
+  bool await_shown_results(std::size_t chunk) {
+    return each_shown_result(chunk, [&](const Copy& result) { copies_.push_back(result); });
+  }
+
+  // Takes the slices that others reduced.
+  bool collect(std::size_t chunk) {
+    const bool is_whole = each_shown_result(
+        chunk, [&](const Copy& result) { copy(result.to, result.from, result.bytes, stores_); });
     if (is_whole) group_.publish_drained(first_ + chunk);
     return is_whole;
   }

@@ -33,16 +33,20 @@ IVY_INLINE void copy_blocks(std::byte* to, bool streaming, std::byte* second, co
       words[i] = load<Word>(from + static_cast<std::size_t>(i) * sizeof(Word));
     }
     for (int i = 0; i < kBlockVectors; ++i) {
+      std::byte* const place = to + static_cast<std::size_t>(i) * sizeof(Word);
       if (streaming) {
-        Isa::store_streaming(to, words[i]);
+        Isa::store_streaming(place, words[i]);
       } else {
-        store(to, words[i]);
+        store(place, words[i]);
       }
-      if (second != nullptr) store(second, words[i]);
-      to += sizeof(Word);
-      if (second != nullptr) second += sizeof(Word);
     }
+    to += kBlock;
     from += kBlock;
+    if (second == nullptr) continue;
+    for (int i = 0; i < kBlockVectors; ++i) {
+      store(second + static_cast<std::size_t>(i) * sizeof(Word), words[i]);
+    }
+    second += kBlock;
   }
   part(bytes);
   if (streaming) Isa::fence();

@@ -65,7 +65,8 @@ void reduce_with(const KernelTable& table, const Reduction& reduction, const voi
                  std::size_t input_count, void* output, void* second_output, std::size_t count);
 void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
                         const void* const* inputs, std::size_t input_count, void* output,
-                        std::size_t count, const Copy* copies, std::size_t copy_count);
+                        void* second_output, std::size_t count, const Copy* copies,
+                        std::size_t copy_count);
 void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
                Stores stores);
 void copy_twice_with(const KernelTable& table, void* to, Stores stores, void* second,

@@ -198,9 +198,10 @@ void reduce(const Reduction& reduction, const void* const* inputs, std::size_t i
 }
 
 void reduce_beside(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, std::size_t count, const Copy* copies, std::size_t copy_count) {
-  reduce_beside_with(chosen_table(), reduction, inputs, input_count, output, count, copies,
-                     copy_count);
+                   void* output, void* second_output, std::size_t count, const Copy* copies,
+                   std::size_t copy_count) {
+  reduce_beside_with(chosen_table(), reduction, inputs, input_count, output, second_output, count,
+                     copies, copy_count);
 }
 
 void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,

@@ -78,12 +78,13 @@ struct Copy {
   std::size_t bytes = 0;
 };
 
-// reduce() into one output, and copies, all past the caches whatever reduction.stores says. They
+// reduce(), and copies: output and copies go past the caches whatever reduction.stores says. They
 // take turns, a block each: the reads of one wait for memory beside the reads of the other, and
 // the processor prefetches for all of them at once. What is copied and where to overlaps neither
-// the inputs nor the output.
+// the inputs nor the outputs.
 void reduce_beside(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, std::size_t count, const Copy* copies, std::size_t copy_count);
+                   void* output, void* second_output, std::size_t count, const Copy* copies,
+                   std::size_t copy_count);
 
 // memcpy, and memcpy to two places with one read of the source. No overlap.
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);

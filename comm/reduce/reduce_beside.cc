@@ -41,7 +41,8 @@ Common common_of(const void* output, std::size_t element, std::size_t count, con
 
 void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
                         const void* const* inputs, std::size_t input_count, void* output,
-                        std::size_t count, const Copy* copies, std::size_t copy_count) {
+                        void* second_output, std::size_t count, const Copy* copies,
+                        std::size_t copy_count) {
   Reduction streaming = reduction;
   streaming.stores = Stores::kStreaming;
   const std::size_t element = element_bytes(reduction.dtype);
@@ -52,7 +53,7 @@ void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
   const Common common =
       is_with_copies ? common_of(output, element, count, copies, copy_count) : Common();
   if (common.end == 0) {
-    reduce_with(table, streaming, inputs, input_count, output, nullptr, count);
+    reduce_with(table, streaming, inputs, input_count, output, second_output, count);
     for (std::size_t c = 0; c < copy_count; ++c) {
       copy_with(table, copies[c].to, copies[c].from, copies[c].bytes, Stores::kStreaming);
     }
@@ -65,7 +66,10 @@ void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
     for (std::size_t j = 0; j < input_count; ++j) {
       from[j] = moved(inputs[j], begin * input_element);
     }
-    return call_of(streaming, from, input_count, moved(output, begin * element), end - begin);
+    KernelCall call =
+        call_of(streaming, from, input_count, moved(output, begin * element), end - begin);
+    if (second_output != nullptr) call.second_output = moved(second_output, begin * element);
+    return call;
   };
   const Kernel kernel = kernel_of(table, streaming);
   const void* from[kInputsMax];

@@ -138,7 +138,7 @@ class SharedGroup {
   // What works between all members, in PeerMemory's bits. All ask in the same operations, after
   // publish_entry(); the first time they try it out and wait for each other. Nothing: broken.
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
-  std::uint64_t known_reach() const { return reach_.value_or(0); }  // Before that: nothing.
+  const std::optional<std::uint64_t>& known_reach() const { return reach_; }  // Asked before.
   // A member's memory, in this process where it is registered and kCanMap; false: broken.
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const BufferPlace& place, void* to, std::size_t bytes,

@@ -55,7 +55,7 @@ bool SharedGroup::map(std::uint32_t member, const BufferPlace& place, const std:
   *mapped = nullptr;
   if (member == self_) {
     *mapped = reinterpret_cast<const std::uint8_t*>(place.address);
-  } else if (place.is_registered() && (known_reach() & PeerMemory::kCanMap) != 0) {
+  } else if (place.is_registered() && (reach_.value_or(0) & PeerMemory::kCanMap) != 0) {
     *mapped = peers_.map(segment_->member(member).probe.pid, place);
     if (*mapped == nullptr) {
       return fail_to_reach(member, std::string("map its registered buffer: ") + strerror(errno));

@@ -32,8 +32,6 @@ inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one 
 inline constexpr std::size_t kLineBytes = 128;
 // What fits beside the sequence number and the fingerprint in the entry's pair of lines.
 inline constexpr std::size_t kInlineBytes = 104;
-// Of it in the first line, where the sequence number is.
-inline constexpr std::size_t kFirstLineBytes = 40;
 // Up to here an operation is one exchange: everybody writes, then everybody reads.
 inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside

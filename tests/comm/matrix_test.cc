@@ -68,9 +68,9 @@ std::vector<std::size_t> sizes_in_bytes(int ranks) {
   for (const std::size_t edge : {kEagerBytes, kSlotBytes}) {
     for (const std::size_t size : {edge - 8, edge, edge + 8}) sizes.push_back(size);
   }
-  // Blocks of all_to_all that just fill an eager area.
-  const std::size_t shared = kEagerBytes / static_cast<std::size_t>(std::max(ranks, 2) - 1) / 8 * 8;
-  if (ranks > 2) sizes.insert(sizes.end(), {shared, shared + 8});
+  // Blocks of all_to_all, of which all just fill an eager area.
+  const std::size_t shared = kEagerBytes / static_cast<std::size_t>(ranks) / 8 * 8;
+  if (ranks > 1) sizes.insert(sizes.end(), {shared, shared + 8});
   if (ranks <= 5) sizes.push_back(kSlots * kSlotBytes * 2 + 24);
   return sizes;
 }

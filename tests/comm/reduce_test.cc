@@ -198,8 +198,8 @@ TEST_P(ReduceTest, TouchesNothingOutside) {
   });
 }
 
-// Copies beside a reduction: shorter than its output, longer, none, and to places that no line of
-// the output fits to.
+// Copies beside a reduction, into one output or two: shorter than its output, longer, none, and to
+// places that no line of the output fits to.
 TEST_P(ReduceTest, CopiesBesideIt) {
   constexpr std::size_t kCopied = 3;
   for_each_choice([&](ReduceOp op, Form in, Form out) {
@@ -214,6 +214,8 @@ TEST_P(ReduceTest, CopiesBesideIt) {
           std::vector<const void*> from;
           for (const Bytes& input : question->inputs) from.push_back(input.data());
           GuardedBuffer output(bytes, offsets.output);
+          GuardedBuffer second(bytes, offsets.inputs);
+          const bool has_second = length != bytes + 8191;
           std::vector<std::unique_ptr<GuardedBuffer>> to;
           std::vector<Copy> copies;
           Bytes source(kCopied + length);
@@ -227,9 +229,13 @@ TEST_P(ReduceTest, CopiesBesideIt) {
           }
           const std::size_t done = offsets.inputs == 0 ? kCopied : 2;
           reduce_beside_with(table(), question->reduction, from.data(), inputs, output.data(),
-                             count, copies.data(), done);
+                             has_second ? second.data() : nullptr, count, copies.data(), done);
           ASSERT_EQ("", difference(output.data(), question->expected, bytes, question->out_bytes));
-          ASSERT_TRUE(output.is_intact());
+          if (has_second) {
+            ASSERT_EQ("",
+                      difference(second.data(), question->expected, bytes, question->out_bytes));
+          }
+          ASSERT_TRUE(output.is_intact() && second.is_intact());
           for (std::size_t c = 0; c < done; ++c) {
             ASSERT_EQ(0, std::memcmp(to[c]->data(), source.data() + c, length));
             ASSERT_TRUE(to[c]->is_intact());

@@ -45,7 +45,6 @@ Algorithm by(bool is_eager, bool is_kernel = false) {
 // The built-in table as conditions.
 TEST(SelectorTest, WhatIsBuiltIn) {
   for (const std::uint32_t members : member_counts()) {
-    const std::size_t others = std::max<std::uint32_t>(2, members) - 1;
     const Selector shm(Over::kShm, members, {});
     const std::size_t one_shot =
         std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
@@ -59,9 +58,9 @@ TEST(SelectorTest, WhatIsBuiltIn) {
         ASSERT_EQ(shm.algorithm(operation, bytes), by(is_eager));
       }
       ASSERT_EQ(shm.algorithm(Operation::kAllGather, bytes),
-                by(is_eager, bytes >= 64 * kKiB && bytes <= 4 * kMiB));
+                by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= 4 * kMiB));
       ASSERT_EQ(shm.algorithm(Operation::kAllToAll, bytes),
-                by(bytes * others <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
+                by(bytes * members <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
       for (const Operation operation :
            {Operation::kAllReduce, Operation::kReduce, Operation::kReduceScatter,
             Operation::kBroadcast, Operation::kAllGather, Operation::kGather, Operation::kScatter,
@@ -103,7 +102,7 @@ TEST(SelectorTest, RowsCountFromTheFirstOnesSize) {
   const auto of = [&](std::size_t bytes) {
     return selector.algorithm(Operation::kAllGather, bytes);
   };
-  EXPECT_EQ(of(kEagerBytes), Algorithm::kEager);
+  EXPECT_EQ(of(8 * kKiB), Algorithm::kEager);
   EXPECT_EQ(of(64 * kKiB), Algorithm::kKernel);
   EXPECT_EQ(of(kMiB - 1), Algorithm::kKernel);
   EXPECT_EQ(of(kMiB), Algorithm::kSlots);
@@ -145,9 +144,9 @@ TEST(SelectorTest, NothingIsAskedOfMemoryThatItCannotHold) {
     const Selector selector(Over::kShm, members, eager);
     EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes), Algorithm::kEager);
     EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes + 1), Algorithm::kSlots);
-    const std::size_t most = kEagerBytes / (members - 1);
-    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, most), Algorithm::kEager);
-    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, most + 1), Algorithm::kSlots);
+    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members), Algorithm::kEager);
+    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members + 1),
+              Algorithm::kSlots);
   }
   TuningRow whole = row(Operation::kAllReduce, 0, Algorithm::kWhole);
   whole.over = Over::kTcp;

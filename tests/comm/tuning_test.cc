@@ -224,8 +224,8 @@ std::uint64_t chunks_of_all_gather(const std::string& text, std::size_t bytes) {
 }
 
 TEST(TuningWayTest, TheRowsDecide) {
-  EXPECT_EQ(chunks_of_all_gather("", kEagerBytes), 0U);
-  EXPECT_EQ(chunks_of_all_gather("", kEagerBytes + 1), 1U);
+  EXPECT_EQ(chunks_of_all_gather("", kEagerBytes / 2), 0U);
+  EXPECT_EQ(chunks_of_all_gather("", kEagerBytes / 2 + 1), 1U);
   EXPECT_EQ(chunks_of_all_gather("", kMiB), 0U);  // By the kernel.
   EXPECT_EQ(chunks_of_all_gather("all_gather any shm 0 slots", 100), 1U);
   EXPECT_EQ(chunks_of_all_gather("all_gather any shm 0 slots", kMiB), 4U);

@@ -49,8 +49,7 @@ class Candidate:
 
     def concerns(self, operation, size, ranks):
         """Can it be another way than the built-in one at this size (of a block, or of the vector)?"""
-        is_shared = self.way == "eager" and operation == "all_to_all"
-        most = self.most // max(1, ranks - 1) if is_shared else self.most
+        most = self.most // ranks if self.way == "eager" and operation == "all_to_all" else self.most
         return self.least <= row_bytes(operation, self.aspect, size, ranks) <= most
 
 
