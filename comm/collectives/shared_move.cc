@@ -187,7 +187,8 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
 
 namespace {
 
-// Blocks that are longer than an eager area: everybody fills, everybody copies the others' blocks.
+// Blocks too long to be shown: everybody fills, everybody copies the others' blocks. Not entered
+// yet: the entry goes out behind the first chunk.
 bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, const Blocks& blocks,
                           bool is_entered) {
   const std::uint32_t self = group.self();
