@@ -76,8 +76,6 @@ IMPURE_WORD = re.compile(
     r"_clock::now\b|\berrno\b|\bgetenv\b|\bstd::c(out|err)\b|\bfopen\b|\bclock_gettime\b"
 )
 
-HEADER_LINES = 250
-SOURCE_LINES = 800
 FUNCTION_LINES = 70
 FORBIDDEN_NAMES = {
     "util", "utils", "common", "manager", "manage", "helper", "helpers", "base", "impl", "misc",
@@ -219,11 +217,7 @@ def functions(code):
         position += 1
 
 
-def check_sizes(path, text, code, findings):
-    lines = text.count("\n")
-    limit = HEADER_LINES if path.endswith((".h", ".hpp")) else SOURCE_LINES
-    if lines > limit:
-        findings.add(path, limit, f"{lines} lines, the limit is {limit}")
+def check_sizes(path, code, findings):
     for start, end in functions(code):
         length = line_of(code, end) - line_of(code, start) + 1
         if length > FUNCTION_LINES:
@@ -320,7 +314,7 @@ def check_cxx(path, text, findings):
     code = without_literals(text)
     check_includes(path, text, findings)
     check_purity(path, code, findings)
-    check_sizes(path, text, code, findings)
+    check_sizes(path, code, findings)
     check_coroutines(path, code, findings)
     if path.endswith((".h", ".hpp")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
         findings.add(path, 1, "no #pragma once")
@@ -341,8 +335,6 @@ def check_file(path, findings):
         check_cxx(path, text, findings)
     elif path.endswith(".py") or "python" in text.split("\n", 1)[0][:40]:
         check_python_functions(path, text, findings)
-        if text.count("\n") > SOURCE_LINES:
-            findings.add(path, SOURCE_LINES, f"more than {SOURCE_LINES} lines")
 
 
 def main():
