@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from measure import Peer, ended_within, interleave, milliseconds, note, remarks
+from measure import Peer, StandardError, ended_within, interleave, milliseconds, note, remarks
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
@@ -157,7 +157,9 @@ class Site:
         return (fields["Rss:"], fields["Pss:"], fields["Private_Clean:"] + fields["Private_Dirty:"])
 
     def command(self, *command):
-        return [HOSTS, "exec", f"{USER}@1", "env", f"IVY_AGENT_CONFIG={SHARED}/user/ivyrun/agent.toml",
+        # In a directory that every host has: ivyrun and srun start workers in the caller's.
+        return [HOSTS, "exec", f"{USER}@1", "env", "-C", SHARED,
+                f"IVY_AGENT_CONFIG={SHARED}/user/ivyrun/agent.toml",
                 "SLURM_CONF=/srv/ivyshared/slurm/slurm.conf", *command]
 
     def start(self, *command, **options):
@@ -260,16 +262,22 @@ def bench_processor_time(site, options):
         for _ in range(PROCESSOR_ROUNDS):
             for peer in peers:
                 started, before = time.monotonic(), used_seconds(site)
-                subprocess.run(site.command(*peer.argv), check=True, env=site.environment,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+                with StandardError(peer.name) as stderr:
+                    code = subprocess.call(site.command(*peer.argv), env=site.environment,
+                                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                           stderr=stderr)
+                    if code != 0:
+                        stderr.tell(f"exit code {code}")
+                        peer.failures.append(f"exit code {code}")
                 time.sleep(0.2)  # What ends behind the launcher counts too.
                 totals[peer.name] += (used_seconds(site) - before
                                       - idle * (time.monotonic() - started))
+        totals = {peer.name: totals[peer.name] for peer in peers if not peer.failures}
         srun = totals.get("srun")
-        cells = [milliseconds(totals[name] / PROCESSOR_ROUNDS) if name in totals else "–"
+        cells = [milliseconds(totals[name] / PROCESSOR_ROUNDS) if name in totals else "failed"
                  for name in ("fresh", "warm", "srun")]
-        cells += [f"{totals[name] / srun:.2f}" if srun else "–" for name in ("fresh", "warm")]
+        cells += [f"{totals[name] / srun:.2f}" if srun and name in totals else "–"
+                  for name in ("fresh", "warm")]
         print(f"| {count} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -297,28 +305,29 @@ def end_jobs(jobs):
         job.wait()
 
 
+def memory_while(site, agent, number, workers, command, times):
+    """Memory of an agent while so many jobs run, once so many workers sleep on a host."""
+    with StandardError(f"{times} idle jobs") as stderr:
+        jobs = [site.start(*command, stdout=subprocess.DEVNULL, stderr=stderr) for _ in range(times)]
+        try:
+            await_workers(site, number, workers)
+            time.sleep(SETTLE_SECONDS)
+            return site.agent_memory(agent)
+        finally:
+            end_jobs(jobs)
+
+
 def bench_memory(site, ivyrun):
     note(f"agents: memory, {IDLE_JOBS} idle jobs through one agent")
     count = site.count - 1
     site.furniture = len(site.processes(TARGET, "sleep"))
     idle, kept_before = site.agent_memory(TARGET), site.agent_memory(1)
-    jobs = [site.start(*fresh([ivyrun, "--transport", "agent", "-H", f"node{TARGET}", "-n", "1", "sleep",
-                               "1000"]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            for _ in range(IDLE_JOBS)]
-    try:
-        await_workers(site, TARGET, IDLE_JOBS)
-        time.sleep(SETTLE_SECONDS)
-        full = site.agent_memory(TARGET)
-    finally:
-        end_jobs(jobs)
-    jobs = [site.start(ivyrun, "--transport", "agent", "-H", f"node[2-{count + 1}]", "-n", str(count),
-                       "sleep", "1000", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
-    try:
-        await_workers(site, count + 1, 1)
-        time.sleep(SETTLE_SECONDS)
-        carrying = site.agent_memory(1)
-    finally:
-        end_jobs(jobs)
+    full = memory_while(site, TARGET, TARGET, IDLE_JOBS,
+                        fresh([ivyrun, "--transport", "agent", "-H", f"node{TARGET}", "-n", "1",
+                               "sleep", "1000"]), IDLE_JOBS)
+    carrying = memory_while(site, 1, count + 1, 1,
+                            [ivyrun, "--transport", "agent", "-H", f"node[2-{count + 1}]",
+                             "-n", str(count), "sleep", "1000"], 1)
     print("\n### Memory of an agent\n\n| agent | resident | proportional | private |\n|---|---|---|---|")
     rows = [("after the starts above, idle", idle), (f"with {IDLE_JOBS} idle jobs", full),
             ("keeps the connections, idle", kept_before),
@@ -386,22 +395,23 @@ def bench_paused_reader(site, options):
     note("agents: a reader that does not read")
     reader, writer = os.pipe()
     before = {number: site.agent_memory(number)[2] for number in (1, TARGET)}
-    job = site.start(options.ivyrun, "-n", "1", "--label", "none", "--transport", "agent", "-H",
-                     f"node{TARGET}", "yes", LINE.strip(), stdout=writer, stderr=subprocess.DEVNULL)
-    os.close(writer)
-    try:
-        deadline = time.monotonic() + 30
-        while not site.processes(TARGET, "yes") and time.monotonic() < deadline:
-            time.sleep(0.05)
-        (pid,) = site.processes(TARGET, "yes")
-        time.sleep(PAUSE_SECONDS)
-        first = written_bytes(pid)
-        time.sleep(1)
-        stands_still = written_bytes(pid) == first
-        grown = {number: site.agent_memory(number)[2] - before[number] for number in (1, TARGET)}
-    finally:
-        os.close(reader)
-        end_jobs([job])
+    with StandardError("a reader that does not read") as stderr:
+        job = site.start(options.ivyrun, "-n", "1", "--label", "none", "--transport", "agent", "-H",
+                         f"node{TARGET}", "yes", LINE.strip(), stdout=writer, stderr=stderr)
+        os.close(writer)
+        try:
+            deadline = time.monotonic() + 30
+            while not site.processes(TARGET, "yes") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            (pid,) = site.processes(TARGET, "yes")
+            time.sleep(PAUSE_SECONDS)
+            first = written_bytes(pid)
+            time.sleep(1)
+            stands_still = written_bytes(pid) == first
+            grown = {number: site.agent_memory(number)[2] - before[number] for number in (1, TARGET)}
+        finally:
+            os.close(reader)
+            end_jobs([job])
     bounded = all(value <= STREAM_BUDGET_BYTES for value in grown.values())
     print(f"\nA reader that pauses for {PAUSE_SECONDS} s: the worker stands still after "
           f"{mebibytes(first)}: {'yes' if stands_still else 'NO'}; the job's agent has grown by "
@@ -420,7 +430,7 @@ def bench(options):
     if not os.access(os.path.join(os.path.dirname(options.ivyrun), "ivy-agent"), os.X_OK):
         print("\n### Jobs by agents\n\nSKIPPED: there is no ivy-agent beside ivyrun.")
         return False
-    with Site(max(options.host_counts) + 1, options.ivyrun) as site:
+    with Site(max(*options.host_counts, TARGET - 1) + 1, options.ivyrun) as site:
         subprocess.run(site.command(
             "/usr/bin/python3", "-B", os.path.join(HERE, "agents.py"), "--ivyrun", options.ivyrun,
             "--runs", str(options.runs or 7), "--hosts", ",".join(map(str, options.host_counts))),

@@ -6,7 +6,7 @@ import subprocess
 import time
 import uuid
 
-from measure import note
+from measure import StandardError, note
 
 # A worker that makes it hard: it ignores TERM, and so does its grandchild in a session of its own.
 STUBBORN = 'trap "" TERM HUP INT; setsid sleep 1000 & exec sleep 1000'
@@ -79,10 +79,15 @@ class KillResult:
 
 
 def kill_once(argv, limit, result):
+    with StandardError(argv[0]) as stderr:
+        kill_while(argv, limit, result, stderr)
+
+
+def kill_while(argv, limit, result, stderr):
     mark = uuid.uuid4().hex
     before = node_processes()
     launcher = subprocess.Popen([*argv, "/bin/sh", "-c", STUBBORN], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                stdout=subprocess.DEVNULL, stderr=stderr,
                                 env={**os.environ, MARK: mark}, start_new_session=True)
     started = wait_until(lambda: workers_ready(mark), READY_SECONDS)
     job = marked(mark) | (node_processes() - before)
@@ -96,6 +101,7 @@ def kill_once(argv, limit, result):
     left = rest()
     if started is None:
         result.not_started += 1
+        stderr.tell(f"the workers were not there after {READY_SECONDS} s")
     elif gone is None:
         result.left.append(len(left))
     else:

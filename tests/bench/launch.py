@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 import agents
 import store
 from kills import kill_launchers
-from measure import (PeakMemory, Peer, alternate, interleave, machine, milliseconds, note,
+from measure import (PeakMemory, Peer, StandardError, alternate, interleave, machine, milliseconds, note,
                      print_quartiles, print_table, raise_open_files, remarks, run_once)
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -136,7 +137,8 @@ def bench_ssh(options):
     environment = {**os.environ, "IVY_TESTBED": state}
     subprocess.run([HOSTS, "up", str(options.hosts + 1)], check=True, env=environment)
     try:
-        subprocess.run([HOSTS, "exec", "1", "/usr/bin/python3", "-B",
+        # In a directory that every host has: launchers start workers in the caller's.
+        subprocess.run([HOSTS, "exec", "1", "env", "-C", "/", "/usr/bin/python3", "-B",
                         os.path.join(HERE, "launch.py"), "ssh-inside",
                         "--hosts", str(options.hosts), "--runs", str(options.runs),
                         "--ivyrun", options.ivyrun], check=True, env=environment)
@@ -191,13 +193,14 @@ def memory_is_within_budget(peer, total_bytes):
     """One more run of ours, with labels, during which its processes' memory is read."""
     memory = PeakMemory()
     output = scratch("memory")
-    with open(output, "wb") as stdout:
+    with open(output, "wb") as stdout, StandardError(peer.name) as stderr:
         started = time.monotonic()
-        process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout,
-                                   stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         memory.watch(process)
         seconds = time.monotonic() - started
         failed = process.wait() != 0
+        if failed:
+            stderr.tell(f"exit code {process.returncode}")
     os.unlink(output)
     rate = total_bytes / seconds
     print(f"\n### Memory while {rate / 1e6:.0f} MB/s of labelled output pass, to a file\n")
@@ -288,6 +291,16 @@ def parse_arguments():
     return options
 
 
+def run_part(name, bench, options):
+    """True when it was bad. What breaks one part leaves the others to be measured."""
+    try:
+        return bench(options)
+    except Exception:
+        note(f"{name}: this part broke off:\n{traceback.format_exc()}")
+        print(f"\n### {name}\n\nFAILED: this part broke off; standard error says why.", flush=True)
+        return True
+
+
 def main():
     options = parse_arguments()
     raise_open_files()
@@ -297,7 +310,7 @@ def main():
     print(f"Machine: {machine()}.", flush=True)
     benches = {"local": bench_local, "ssh": bench_ssh, "agents": agents.bench, "output": bench_output,
                "killed": bench_killed, "store": store.bench}
-    bad = [benches[part](options) for part in options.parts or PARTS]
+    bad = [run_part(part, benches[part], options) for part in options.parts or PARTS]
     return 1 if any(bad) else 0
 
 

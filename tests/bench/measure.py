@@ -3,11 +3,16 @@
 import os
 import resource
 import select
+import shlex
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+
+
+LAST_LINES = 12  # Of a failed run's standard error.
 
 
 class Peer:
@@ -47,9 +52,37 @@ def ended_within(process, limit):
         os.close(descriptor)
 
 
+class StandardError:
+    """Where programs write what is shown only when they fail: `with StandardError("what") as stderr`.
+
+    An exception inside shows the last lines and goes on; tell() shows them without one."""
+
+    def __init__(self, what):
+        self.what = what
+        self.file = tempfile.TemporaryFile()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            self.tell("failed")
+        self.file.close()
+
+    def fileno(self):
+        return self.file.fileno()
+
+    def tell(self, wrong):
+        self.file.seek(0)
+        last = self.file.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        note(f"  {self.what}: {wrong}")
+        for line in last or ["(no stderr output)"]:
+            note(f"    | {line}")
+
+
 def run_once(peer, limit, output):
     """One run of a peer, its standard output into a file; what it took goes into the peer."""
-    with open(output, "wb") as stdout, open(output + ".err", "wb") as stderr:
+    with open(output, "wb") as stdout, StandardError(shlex.join(peer.argv)) as stderr:
         started = time.monotonic()
         process = subprocess.Popen(peer.argv, stdin=subprocess.DEVNULL, stdout=stdout,
                                    stderr=stderr, start_new_session=True)
@@ -59,14 +92,15 @@ def run_once(peer, limit, output):
             end_group(process.pid)
             process.wait()
             peer.timeouts += 1
+            stderr.tell(f"no end within {limit} s")
             return
         code = process.wait()
-    end_group(process.pid)
-    wrong = f"exit code {code}" if code != 0 else peer.check(output) if peer.check else None
+        end_group(process.pid)
+        wrong = f"exit code {code}" if code != 0 else peer.check(output) if peer.check else None
+        if wrong:
+            stderr.tell(wrong)
     if wrong:
-        with open(output + ".err", errors="replace") as stderr:
-            last = stderr.read().strip().splitlines()[-1:] or ["(nothing on standard error)"]
-        peer.failures.append(f"{wrong}: {last[0]}")
+        peer.failures.append(wrong)
     else:
         peer.seconds.append(seconds)
         flaw = peer.flaw(output) if peer.flaw else None
@@ -85,9 +119,8 @@ def interleave(peers, runs, limit, output, warm_up=1):
                 peer.seconds.clear()
                 peer.flaws.clear()
         note(f"  round {turn + 1 - warm_up} of {runs}" if turn >= warm_up else "  warm-up")
-    for name in (output, output + ".err"):
-        if os.path.exists(name):
-            os.unlink(name)
+    if os.path.exists(output):
+        os.unlink(output)
 
 
 # ---- Starts, many and close together ----

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from measure import note
+from measure import StandardError, note
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
@@ -36,6 +36,7 @@ class Servers:
     def __init__(self, binaries):
         self.folder = tempfile.mkdtemp(prefix="ivy-bench-store-")
         self.processes = []
+        self.stderr = StandardError("the servers")
         self.peers = {}
         self.has_cores = (os.cpu_count() or 1) > 1
         try:
@@ -43,12 +44,13 @@ class Servers:
             self.start_redis()
             self.start_torch()
         except BaseException:
+            self.stderr.tell("one of them did not start")
             self.stop()
             raise
 
     def start(self, argv, **more):
         process = subprocess.Popen(pinned(argv, 0), stdin=subprocess.PIPE, text=True,
-                                   stderr=subprocess.DEVNULL, **more)
+                                   stderr=self.stderr, **more)
         self.processes.append(process)
         return process
 
@@ -82,13 +84,15 @@ class Servers:
         for line in process.stdout:
             if "Ready to accept" in line:
                 break
+        else:
+            raise RuntimeError("redis-server did not start")
         self.peers[REDIS] = ("redis", port, process.pid)
 
     def start_torch(self):
         process = self.start(["/usr/bin/python3", "-c", TORCH_SERVER], stdout=subprocess.PIPE)
         line = process.stdout.readline()
         if not line:
-            note("  torch: not installed (scripts/setup example), left out")
+            self.stderr.tell("torch's server did not start (scripts/setup example), left out")
             return
         self.peers[TORCH] = ("torch", int(line), process.pid)
 
@@ -102,6 +106,7 @@ class Servers:
         for process in self.processes:
             process.kill()
             process.wait()
+        self.stderr.file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -240,10 +245,11 @@ def bench_gloo(load, rounds):
     workers, seconds = 64, {OURS_BY_TORCH: [], TORCH: []}
     for round_number in range(rounds or 4):
         for name in (list(seconds) if round_number % 2 else list(seconds)[::-1]):
-            done = subprocess.run(
-                ["/usr/bin/python3", "-B", os.path.join(HERE, "gloo_mesh.py"), str(workers),
-                 str(load.servers.port(name)), str(round_number)],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True, timeout=600)
+            with StandardError(f"gloo by {name}") as stderr:
+                done = subprocess.run(
+                    ["/usr/bin/python3", "-B", os.path.join(HERE, "gloo_mesh.py"), str(workers),
+                     str(load.servers.port(name)), str(round_number)],
+                    stdout=subprocess.PIPE, stderr=stderr, text=True, check=True, timeout=600)
             seconds[name].append(float(done.stdout))
             note(f"  gloo by {name}: {done.stdout.strip()} s")
     # The ports that a round leaves behind slow the next one down, whoever serves it: so the ratio is
