@@ -10,7 +10,7 @@ PutCall::PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
                  std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply)
     : thread_(thread), cache_(cache), under_way_(std::move(under_way)), reply_(reply) {
   if (++*under_way_ > kMaxAtOnce)
-    Finish(grpc_status({Code::kResourceExhausted,
+    Finish(grpc_status({Code::kAborted,
                         "more than " + std::to_string(kMaxAtOnce) + " bundles are coming in",
                         "try again"}));
   else

@@ -21,6 +21,11 @@ namespace {
 
 // Of an address that has others behind it.
 constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
+// An agent takes 16 bundles at once. Who finds it crowded asks again, most often to hear that the
+// same bundle has meanwhile come from somebody else: 60 times, half a second apart, which outlasts
+// a slow transfer.
+constexpr int kMostCrowdedPuts = 60;
+constexpr std::chrono::milliseconds kCrowdedPause{500};
 
 std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
@@ -273,6 +278,8 @@ void AgentLink::on_put(const AgentStatus& status) {
   if (status.code == static_cast<int>(Code::kUnavailable)) {
     return fail(agent_failure(place(), status));
   }
+  if (status.code == static_cast<int>(Code::kAborted) && ++crowded_puts_ <= kMostCrowdedPuts)
+    return open_again();
   if (status.code != 0) {
     return fail(
         LinkDown{LinkFailure::kBootstrap,
@@ -280,6 +287,15 @@ void AgentLink::on_put(const AgentStatus& status) {
                  "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"});
   }
   open_stream();
+}
+
+void AgentLink::open_again() {
+  has_put_ = false;
+  handlers_.progress("agent: waiting, it receives ivy-node from others");
+  timer_.expires_after(kCrowdedPause);
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive) open_stream();
+  });
 }
 
 // A stream must not be destroyed inside one of its own handlers.

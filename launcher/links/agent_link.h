@@ -56,6 +56,7 @@ class AgentLink : public HostLink {
   void on_ended(const AgentStatus& status);
   void put(const std::string& architecture);
   void on_put(const AgentStatus& status);
+  void open_again();
   void watch_answer();
   void no_answer();
   void leave_stream();
@@ -79,6 +80,7 @@ class AgentLink : public HostLink {
   std::unique_ptr<AgentStream> stream_;
   std::unique_ptr<AgentPut> put_;
   bool has_put_ = false;
+  int crowded_puts_ = 0;     // How often the agent had too many bundles coming in to take ours.
   bool is_patient_ = false;  // It has shaken hands and is waited for.
   boost::asio::steady_timer timer_;
   Slots::Ticket place_among_handshakes_;

@@ -274,6 +274,18 @@ TEST_F(AgentLinkTest, ACacheWithoutRoomIsTheMessage) {
   expect_down(LinkFailure::kBootstrap, "/home is full");
 }
 
+TEST_F(AgentLinkTest, AnAgentThatReceivesManyBundlesIsAskedAgain) {
+  ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
+    return agent.opened().size() < 3 ? ScriptedAgent::need(context, "test64") : agent.echo(stream);
+  });
+  agent.crowded_puts = 2;
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  open();
+  ASSERT_TRUE(is_up()) << probe_.story();
+  EXPECT_EQ(agent.opened().size(), 3u);
+}
+
 TEST_F(AgentLinkTest, AFailureLineOfTheRelayIsTheMessage) {
   ScriptedAgent agent([&](auto&, auto& stream) {
     ScriptedAgent::say_opened(stream);

@@ -123,6 +123,10 @@ class ScriptedAgent : public agent::v1::Agent::Service {
       largest_data_ = std::max<std::size_t>(largest_data_, request.data().size());
       put_bytes_ += request.data();
     }
+    if (crowded_puts > 0) {
+      --crowded_puts;
+      return {grpc::StatusCode::ABORTED, "more than 16 bundles are coming in"};
+    }
     return put_answer;
   }
   grpc::Status List(grpc::ServerContext*, const agent::v1::ListRequest*,
@@ -133,6 +137,7 @@ class ScriptedAgent : public agent::v1::Agent::Service {
 
  public:
   grpc::Status put_answer = grpc::Status::OK;
+  std::atomic<int> crowded_puts = 0;  // So many are refused since others are coming in.
   agent::v1::ListReply list_answer;
 
  private:
