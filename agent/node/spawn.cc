@@ -175,6 +175,7 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
            .environment = block_pointers.data(),
            .working_directory = working_directory.c_str(),
            .standard_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
+           .own_session = request.own_session,
            .cgroup_fd = request.cgroup_fd} {
   if (processors.empty()) return;
   plan.processors = processors.data();

@@ -24,6 +24,7 @@ struct SpawnRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
+  bool own_session = false;        // Otherwise a process group of its own in our session.
   int cgroup_fd = -1;              // Directory of a cgroup v2 to be born in; -1: none.
   CoreList cores;                  // Processors to run on; empty: ours.
   std::optional<int> memory_node;  // NUMA node whose memory it prefers; only with `cores`.
@@ -40,10 +41,10 @@ struct SpawnedProcess {
   int pidfd = -1;  // Owned by the caller; readable when the process has ended.
 };
 
-// Own session, clean signal state and mask, standard descriptors, everything else closed on exec,
-// limits of memlock and nofile raised to the hard limit. Returns when exec has succeeded or failed,
-// so a failure to execute is never mistaken for exit code 127. A script without "#!" is a failure
-// (ENOEXEC), not a shell script.
+// A process group of its own, clean signal state and mask, standard descriptors, everything else
+// closed on exec, limits of memlock and nofile raised to the hard limit. Returns when exec has
+// succeeded or failed, so a failure to execute is never mistaken for exit code 127. A script
+// without "#!" is a failure (ENOEXEC), not a shell script.
 struct SpawnResult {
   SpawnedProcess process;  // pid > 0 on success.
   SpawnFailure failure;    // step is not empty on failure.

@@ -160,9 +160,8 @@ long join_cgroup(int cgroup_fd) {
 }
 
 void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
-  // A group of its own, and the session of its supervisor: where the kernel schedules by sessions
-  // (autogroup), ranks that share a processor can hand it to one another only within one.
-  long result = call(SYS_setpgid, 0, 0);
+  // A group of its own in either case; processor_share.h says which session.
+  long result = plan.own_session ? call(SYS_setsid) : call(SYS_setpgid, 0, 0);
   if (result < 0) give_up(plan, ChildStep::kGroup, result);
   reset_signals();
   if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);

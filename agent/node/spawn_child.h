@@ -32,6 +32,7 @@ struct ChildPlan {
   char* const* environment = nullptr;
   const char* working_directory = nullptr;
   std::array<int, 3> standard_fds{-1, -1, -1};
+  bool own_session = false;
   int cgroup_fd = -1;
   // Bit sets as the kernel reads them. Null: no wish.
   const unsigned long* processors = nullptr;

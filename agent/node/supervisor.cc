@@ -38,6 +38,7 @@
 #include "agent/node/lease.h"
 #include "agent/node/output_pump.h"
 #include "agent/node/own_package.h"
+#include "agent/node/processor_share.h"
 #include "agent/node/python_hook.h"
 #include "agent/node/stack_collector.h"
 #include "agent/node/stop_order.h"
@@ -106,7 +107,7 @@ class Supervisor {
 
   // ---- workers ----
   std::unique_ptr<OutputPump> make_output();
-  WorkerGroup group_of(const HostPlan& plan) const;
+  WorkerGroup group_of(const HostPlan& plan, const ProcessorShare& share) const;
   void collect(Worker& worker);
   void collect_all();
   void reap_children();
@@ -320,7 +321,7 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
   return {};
 }
 
-WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
+WorkerGroup Supervisor::group_of(const HostPlan& plan, const ProcessorShare& share) const {
   WorkerGroup group;
   group.generation = plan.generation();
   group.arguments.assign(plan.arguments().begin(), plan.arguments().end());
@@ -332,6 +333,7 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan) const {
     set_variable(group.environment, variable.name(), variable.value());
   append_package(group.environment, own_package(program_directory()));
   add_evidence_variables(group.environment, start_.directory, plan.generation());
+  group.own_sessions = share.own_sessions;
   group.python_hook = plan.python_hook() && add_python_hook(group.environment, start_.directory);
   return group;
 }
@@ -395,7 +397,10 @@ void Supervisor::start_group() {
       control_socket_, [this](const Event& event) { send(event); },
       [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
   stores_.open_leaf(plan_, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
-  const WorkerGroup group = group_of(plan_);
+  const ProcessorShare share =
+      share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
+  apply_share(share);
+  const WorkerGroup group = group_of(plan_, share);
   environment_ = group.environment;
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));

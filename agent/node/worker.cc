@@ -175,6 +175,7 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
   request.stdin_fd = pipes_->stdin_reader.get();
   request.stdout_fd = pipes_->stdout_writer.get();
   request.stderr_fd = pipes_->stderr_writer.get();
+  request.own_session = group.own_sessions;
   request.cgroup_fd = context_.containment.cgroup_fd();
   request.cores = parse_core_list(spec.cores());
   if (spec.has_memory_node()) request.memory_node = static_cast<int>(spec.memory_node());

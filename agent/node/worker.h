@@ -51,6 +51,7 @@ struct WorkerGroup {
   Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
   std::string log_directory;  // Empty: none.
   bool python_hook = false;   // On PYTHONPATH.
+  bool own_sessions = false;  // Of each worker.
 };
 
 // How the ending has got on, which decides what an exit means.

@@ -132,6 +132,13 @@ TEST_F(SpawnTest, StartsWithACleanStateWhateverTheParentDid) {
             "nofile at hard limit 1\ncwd /\nstdin /dev/null\n");
 }
 
+TEST_F(SpawnTest, StartsInASessionOfItsOwnWhereThatIsAskedFor) {
+  SpawnRequest request = request_for("show_state");
+  request.own_session = true;
+  EXPECT_NE(run_to_end(request).output.find("group leader 1 in its parent's session 0\n"),
+            std::string::npos);
+}
+
 TEST_F(SpawnTest, RunsOnTheProcessorsThatWereAskedFor) {
   cpu_set_t ours;
   ASSERT_EQ(sched_getaffinity(0, sizeof ours, &ours), 0);

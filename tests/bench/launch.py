@@ -1,6 +1,6 @@
 """Measures how ivyrun launches, prints and ends, beside its peers in the same run.
 
-launch.py [PART...]     parts: local ssh agents output killed store (default: all)
+launch.py [PART...]     parts: local load ssh agents output killed store (default: all)
 
 Prints Markdown tables on standard output and its progress on standard error. See README.md.
 """
@@ -28,7 +28,7 @@ MPICH = "mpirun.mpich"
 OPEN_MPI = "mpirun.openmpi"
 HYDRA = "mpiexec.hydra"
 OPEN_MPI_FLAGS = ["--oversubscribe", "--allow-run-as-root"]
-PARTS = ("local", "ssh", "agents", "output", "killed", "store")
+PARTS = ("local", "load", "ssh", "agents", "output", "killed", "store")
 LINE = "x" * 95 + " end\n"  # 100 bytes.
 GONE_SECONDS = 7            # Design budget: nothing of a job is left 7 s after kill -9.
 MEMORY_BUDGET = 64 * 2**20  # Design budget: of launcher and of supervisor, each, ...
@@ -82,6 +82,31 @@ def bench_local(options):
         )
         interleave(peers, options.runs or 20, limit=5, output=scratch("local"))
         print_table(f"One host: `-n {ranks} /bin/true`", peers)
+
+
+# ---- beside other people's programs ----
+OTHER_PROGRAMS = 4
+SUM = [sys.executable, "-c", "x = 0\nfor i in range(12_000_000): x += i"]  # About a second, alone.
+
+
+def bench_load(options):
+    """Each worker computes; the other programs, each in a session of its own as from a terminal, never stop."""
+    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+              for _ in range(OTHER_PROGRAMS)]
+    try:
+        for ranks in (2, 4):
+            note(f"load: -n {ranks} beside {OTHER_PROGRAMS} programs")
+            peers = present(
+                Peer("ivyrun", [options.ivyrun, "-n", str(ranks), *SUM]),
+                Peer("MPICH Hydra", [HYDRA, "-n", str(ranks), *SUM]),
+                *(Peer(path, [path, "-n", str(ranks), *SUM]) for path in options.beside),
+            )
+            interleave(peers, options.runs or 5, limit=60, output=scratch("load"), warm_up=0)
+            print_table(f"{ranks} workers that compute, beside {OTHER_PROGRAMS} programs that do", peers)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 # ---- several hosts ----
@@ -271,7 +296,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=0,
                         help="local: so many starts of ivyrun and Hydra in turn, with quartiles")
     parser.add_argument("--beside", action="append", default=[], metavar="IVYRUN",
-                        help="with --rounds: another build of ivyrun to compare with")
+                        help="local --rounds, load: another build of ivyrun to compare with")
     parser.add_argument("--hosts", type=agents.counts_of, metavar="N[,N...]",
                         help="hosts of the ssh part (16), and of the agents part (4,16,64)")
     parser.add_argument("--mib", type=int, default=256, help="output of one rank")
@@ -308,7 +333,7 @@ def main():
         bench_ssh_inside(options)
         return 0
     print(f"Machine: {machine()}.", flush=True)
-    benches = {"local": bench_local, "ssh": bench_ssh, "agents": agents.bench, "output": bench_output,
+    benches = {"local": bench_local, "load": bench_load, "ssh": bench_ssh, "agents": agents.bench, "output": bench_output,
                "killed": bench_killed, "store": store.bench}
     bad = [run_part(part, benches[part], options) for part in options.parts or PARTS]
     return 1 if any(bad) else 0
