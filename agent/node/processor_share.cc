@@ -13,9 +13,11 @@ namespace ivy {
 
 ProcessorShare share_of(std::size_t workers, std::size_t processors) {
   if (workers <= processors) return {};
-  // The kernel multiplies a weight by 1.25 for each step of nice, and -20 is the last step.
+  // The kernel multiplies a weight by 1.25 for each step of nice. Nine times the weight is enough:
+  // with a thousand times, everything else on the machine would stand still while many workers
+  // start.
   constexpr double kStep = 1.25;
-  constexpr double kLast = 20;
+  constexpr double kLast = 10;
   const double steps = std::round(std::log(static_cast<double>(workers)) / std::log(kStep));
   return {.own_sessions = false, .autogroup_nice = -static_cast<int>(std::min(steps, kLast))};
 }

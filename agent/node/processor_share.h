@@ -15,7 +15,8 @@ namespace ivy {
 
 struct ProcessorShare {
   bool own_sessions = true;  // Of each worker; otherwise all are in the supervisor's.
-  int autogroup_nice = 0;    // Of the session that they share: the weight of as many sessions.
+  int autogroup_nice =
+      0;  // Of the session that they share: the weight of as many sessions, up to nine.
 };
 
 // For so many workers on so many processors.

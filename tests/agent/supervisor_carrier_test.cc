@@ -1,9 +1,11 @@
 // Carriers: who may speak to a supervisor, what the end of a carrier means, and that a new carrier
 // goes on where the old one broke. Method: a real ivy-node over socketpairs and its command socket.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -333,12 +335,18 @@ TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
   rlimit descriptors{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
   if (descriptors.rlim_max < 7 * kWorkers) GTEST_SKIP() << "too few descriptors for this many";
+  // No worker gets past the opening of this FIFO before the test has seen one.
+  const std::string gate = testing::TempDir() + "gate." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
   FakeLauncher launcher;
   launcher.say_hello();
-  launcher.start(launcher.shell_plan(
-      kWorkers, "printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; exit $((RANK % 200 + 1))"));
+  launcher.start(
+      launcher.shell_plan(kWorkers, ": < " + gate +
+                                        "; printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; "
+                                        "exit $((RANK % 200 + 1))"));
   // Nothing is read meanwhile, and the launcher is at home: its silence ends nothing.
   ASSERT_TRUE(eventually([&] { return !launcher.job_processes().empty(); }));
+  const int opened_gate = open(gate.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_TRUE(eventually([&] { return launcher.job_processes().empty(); }, seconds(30)));
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));
   EXPECT_TRUE(launcher.report()->clean());
@@ -355,6 +363,8 @@ TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
   EXPECT_EQ(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes);
   launcher.finish();
   EXPECT_EQ(launcher.wait_for_node(), 0);
+  ::close(opened_gate);
+  unlink(gate.c_str());
 }
 
 }  // namespace
