@@ -55,6 +55,12 @@ constexpr const char* kTorch21 =
     "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 or before, or "
     "2.2 or later";
 
+// torch hears nothing of these, so it does not wait for them before its next request, or its end.
+bool is_unanswered(TorchOp op) {
+  return op == TorchOp::kSet || op == TorchOp::kAppend || op == TorchOp::kMultiSet ||
+         op == TorchOp::kQueuePush;
+}
+
 std::uint64_t little(std::string_view bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;)
@@ -354,7 +360,8 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
   for (std::size_t i = before; i < out.size(); ++i) {
     if (out[i].client == client && out[i].request == id) return {};
   }
-  waiting = id;
+  // A leaf answers writes later, too. They hold up nobody: it passes them on in their order.
+  if (!is_unanswered(op)) waiting = id;
   return {};
 }
 

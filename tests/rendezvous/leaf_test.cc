@@ -5,8 +5,10 @@
 
 #include "rendezvous/explanation.h"
 #include "rendezvous/leaf_wire.h"
+#include "rendezvous/torch_dialect.h"
 #include "rendezvous/write_once.h"
 #include "tests/rendezvous/leaf_script.h"
+#include "tests/rendezvous/torch_script.h"
 
 namespace ivy::store {
 namespace {
@@ -363,6 +365,77 @@ TEST(LeafFlightTest, AClientThatIsGoneLeavesNothingBehind) {
   EXPECT_EQ(script.leaf.open_requests(), 0u);
   EXPECT_EQ(script.dialect->client_count(), 0u);
   EXPECT_TRUE(script.direct.engine.picture().clients.empty());
+}
+
+// ---- torch's clients ----------------------------------------------------------------------------
+
+// A client of torch's protocol at the leaf of a script; its end is the end of its connection.
+class TorchAtLeaf {
+ public:
+  explicit TorchAtLeaf(LeafScript& script)
+      : script_(script), dialect_(script.leaf, 0, "127.0.0.1:777") {
+    send(test::opcode(0) + test::word32(0x3C85F7CE));
+  }
+  void send(const std::string& bytes) {
+    Replies replies;
+    ASSERT_TRUE(dialect_.receive(bytes, script_.direct.now_ns, replies).ok());
+  }
+  Result<void> hear(decltype(Reply::body) body, RequestId request) {
+    std::string bytes;
+    return dialect_.reply({dialect_.client(), request, std::move(body)}, bytes);
+  }
+
+ private:
+  LeafScript& script_;
+  TorchDialect dialect_;
+};
+
+// torch does not wait for what it writes: it may write much at once, and hang up behind it.
+TEST(LeafTorchTest, WhatIsWrittenBeforeTheEndIsWritten) {
+  using test::number, test::opcode, test::text;
+  LeafScript script;
+  {
+    TorchAtLeaf writer(script);
+    writer.send(opcode(1) + text("/first") + text("1") +                     // SET
+                opcode(9) + text("/appended") + text("2") +                  // APPEND
+                opcode(11) + number(1) + text("/one of many") + text("3") +  // MULTI_SET
+                opcode(14) + text("/queue") + text("4") +                    // QUEUE_PUSH
+                opcode(1) + text("/last") + text("5"));
+  }
+  script.settle();
+  const auto value = [&](const char* key) {
+    return script.at_the_store(Get{key, std::nullopt}, Space::kTorch);
+  };
+  EXPECT_EQ(value("/first"), "=1");
+  EXPECT_EQ(value("/appended"), "=2");
+  EXPECT_EQ(value("/one of many"), "=3");
+  EXPECT_EQ(script.at_the_store(QueueLength{"/queue"}, Space::kTorch), "#1");
+  EXPECT_EQ(value("/last"), "=5");
+}
+
+// Somebody of the same host waits for the second of them.
+TEST(LeafTorchTest, AWaitHearsOfTheLastWriteOfAClientThatIsGone) {
+  using test::opcode, test::text;
+  LeafScript script;
+  const ClientId waiting = script.join({}, Space::kTorch);
+  const RequestId wait = script.ask(waiting, Wait{{"/pre/key1"}});
+  script.settle();
+  {
+    TorchAtLeaf writer(script);
+    writer.send(opcode(1) + text("/key1") + text("value1"));
+    writer.send(opcode(1) + text("/pre/key1") + text("value1"));
+  }
+  script.settle();
+  EXPECT_EQ(script.word(wait), "done");
+}
+
+TEST(LeafTorchTest, AWriteThatIsRefusedLaterEndsTheConnection) {
+  LeafScript script;
+  TorchAtLeaf writer(script);
+  writer.send(test::opcode(1) + test::text("/a") + test::text("1"));
+  constexpr RequestId kFirstSet = 1 << 8 | 1;
+  EXPECT_TRUE(writer.hear(Done{}, kFirstSet).ok());
+  EXPECT_FALSE(writer.hear(Error{Code::kResourceExhausted, "full"}, kFirstSet).ok());
 }
 
 // ---- Steady checks ------------------------------------------------------------------------------
