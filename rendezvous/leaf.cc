@@ -52,9 +52,11 @@ struct Leaf::State {
     std::uint64_t deadline_ns = kNever;
     std::uint64_t since_ns = 0;
   };
+  // What a flight asks for; the first letter of its name.
+  enum class Quest : char { kExists = 'w', kValue = 'g', kValueNow = 'n' };
   struct Flight {
     Space space = Space::kNative;
-    bool wants_value = false;
+    Quest quest = Quest::kExists;
     std::string key;
     std::uint32_t id = 0;
     std::vector<Member> members;  // The first is the one whose request went up.
@@ -98,7 +100,7 @@ struct Leaf::State {
   void leave_follows(ClientId gone);
 
   // ---- flights ----
-  void fly(bool wants_value, const std::string& key, std::uint64_t deadline_ns);
+  void fly(Quest quest, const std::string& key, std::uint64_t deadline_ns);
   void launch(const std::string& name, std::vector<Member> members);
   void land(const std::string& name, const decltype(Reply::body)& body, bool is_kept);
   bool drop_member(const Name& gone);
@@ -218,9 +220,10 @@ bool Leaf::State::answered_here(Get& get) {
     return true;
   }
   // A key that is no key goes up, to be refused there.
-  if (!get.wait_until_ns || get.key.size() > kMaxKeyBytes) return false;
+  if (get.key.size() > kMaxKeyBytes) return false;
   if (writing.contains(name_of(space, get.key))) return false;
-  fly(true, get.key, *get.wait_until_ns);
+  fly(get.wait_until_ns ? Quest::kValue : Quest::kValueNow, get.key,
+      get.wait_until_ns.value_or(kNever));
   return true;
 }
 
@@ -232,7 +235,7 @@ bool Leaf::State::answered_here(Wait& wait) {
   }
   if (wait.keys.size() != 1 || wait.keys.front().size() > kMaxKeyBytes) return false;
   if (writing.contains(name_of(space, wait.keys.front()))) return false;
-  fly(false, wait.keys.front(), wait.deadline_ns);
+  fly(Quest::kExists, wait.keys.front(), wait.deadline_ns);
   return true;
 }
 
@@ -309,14 +312,14 @@ std::uint32_t Leaf::State::send_request(ClientId from, Request& body, Open asked
 
 // ---- Flights ------------------------------------------------------------------------------------
 
-void Leaf::State::fly(bool wants_value, const std::string& key, std::uint64_t deadline_ns) {
-  const std::string name = (wants_value ? "g" : "w") + name_of(space, key);
+void Leaf::State::fly(Quest quest, const std::string& key, std::uint64_t deadline_ns) {
+  const std::string name = static_cast<char>(quest) + name_of(space, key);
   const Member member{{client, request}, deadline_ns, now_ns};
   const auto found = flights.find(name);
   if (found == flights.end()) {
     Flight& flight = flights[name];
     flight.space = space;
-    flight.wants_value = wants_value;
+    flight.quest = quest;
     flight.key = key;
     return launch(name, {member});
   }
@@ -335,10 +338,16 @@ void Leaf::State::launch(const std::string& name, std::vector<Member> members) {
   deadlines.erase({leader.deadline_ns, leader.name});
   for (const Member& member : members) flying[member.name] = name;
   Request body;
-  if (flight.wants_value) {
-    body = Get{flight.key, leader.deadline_ns};
-  } else {
-    body = Wait{{flight.key}, leader.deadline_ns};
+  switch (flight.quest) {
+    case Quest::kExists:
+      body = Wait{{flight.key}, leader.deadline_ns};
+      break;
+    case Quest::kValue:
+      body = Get{flight.key, leader.deadline_ns};
+      break;
+    case Quest::kValueNow:
+      body = Get{flight.key, std::nullopt};
+      break;
   }
   Open asked;
   asked.name = leader.name;

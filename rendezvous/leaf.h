@@ -8,10 +8,11 @@
 // goes up, in the order in which it came, as a request of that client: the store knows every client
 // by rank, pid and host.
 //
-// A flight is a request that waits for one key on behalf of several clients. `members` were there
-// when it left, so its answer is theirs. `joiners` came later, when the answer may have been under
-// way: they have a share in it only if the value is one that may be kept; otherwise they are the
-// members of the next flight. So no answer is older than its request, whether or not it was shared.
+// A flight is a request for one key, as it is or when it comes, on behalf of several clients.
+// `members` were there when it left, so its answer is theirs. `joiners` came later, when the answer
+// may have been under way: they have a share in it only if the value is one that may be kept;
+// otherwise they are the members of the next flight. So no answer is older than its request,
+// whether or not it was shared.
 //
 // Pure: bytes and time come in, bytes and replies go out. Thread: one at a time.
 #pragma once

@@ -79,6 +79,13 @@ void put_bytes(std::string& out, std::string_view bytes) {
 
 Error damaged(const std::string& what) { return Error{Code::kDataLoss, "torch store: " + what}; }
 
+Result<void> encode_error(TorchOp op, const Error& error, std::string& bytes) {
+  if (error.code == Code::kCancelled) return {};  // CANCEL_WAIT's own reply says it.
+  if (op != TorchOp::kGet || error.code != Code::kNotFound) return damaged(error.message);
+  put_bytes(bytes, {});
+  return {};
+}
+
 }  // namespace
 
 struct TorchDialect::State {
@@ -282,8 +289,10 @@ Request TorchDialect::State::request_of(TorchOp op) {
     case TorchOp::kSet:
       return Set{text(0), text(1)};
     case TorchOp::kGet:
-      // Clients wait for a key before they get it; if it was deleted since, they wait again.
-      return Get{text(0), kNever};
+      // Clients wait for a key before they get it. One that was deleted since is answered as
+      // torch's own server does, with an empty value (encode_error): this request knows no time
+      // limit.
+      return Get{text(0), std::nullopt};
     case TorchOp::kAdd:
       return Add{text(0), incoming.number};
     case TorchOp::kCheck:
@@ -382,10 +391,7 @@ Result<void> TorchDialect::reply(const Reply& reply, std::string& bytes) {
   State& state = *state_;
   const auto op = static_cast<TorchOp>(reply.request & 0xff);
   if (reply.request == state.waiting) state.waiting = 0;
-  if (const auto* error = std::get_if<Error>(&reply.body)) {
-    if (error->code == Code::kCancelled) return {};  // CANCEL_WAIT's own reply says it.
-    return damaged(error->message);
-  }
+  if (const auto* error = std::get_if<Error>(&reply.body)) return encode_error(op, *error, bytes);
   return state.encode(op, reply, bytes);
 }
 

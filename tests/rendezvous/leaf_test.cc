@@ -367,6 +367,21 @@ TEST(LeafFlightTest, AClientThatIsGoneLeavesNothingBehind) {
   EXPECT_TRUE(script.direct.engine.picture().clients.empty());
 }
 
+TEST(LeafFlightTest, GetsThatDoNotWaitShareAFlightToo) {
+  LeafScript script;
+  std::vector<ClientId> ranks;
+  for (std::uint32_t rank = 0; rank < 8; ++rank) ranks.push_back(script.join(rank));
+  for (const char* answer : {"!5", "=1"}) {
+    std::vector<RequestId> gets;
+    for (const ClientId rank : ranks) gets.push_back(script.ask(rank, Get{"k", std::nullopt}));
+    script.settle();
+    EXPECT_EQ(script.forwarded(), 2u);
+    for (const RequestId get : gets) EXPECT_EQ(script.word(get), answer);
+    EXPECT_EQ(script.leaf.open_requests(), 0u);
+    script.at_the_store(Set{"k", "1"});
+  }
+}
+
 // ---- torch's clients ----------------------------------------------------------------------------
 
 // A client of torch's protocol at the leaf of a script; its end is the end of its connection.

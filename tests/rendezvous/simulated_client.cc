@@ -110,9 +110,10 @@ Operation* SimulatedClient::invent(std::uint32_t& object, bool& is_barrier) {
 void SimulatedClient::fill(Operation& operation) {
   do {
     operation.kind = static_cast<Kind>(network_.pick(15));
-    // A torch client waits before it gets; its get of a missing key waits too.
+    // What torch's protocol lacks, and its get of many, which ends the connection when one is
+    // missing.
   } while (speech_ == Speech::kTorch &&
-           (operation.kind == Kind::kSetOnce || operation.kind == Kind::kGet ||
+           (operation.kind == Kind::kSetOnce || operation.kind == Kind::kWaitGet ||
             operation.kind == Kind::kMultiGet));
   operation.keys = {network_.pick(3)};
   const bool many = operation.kind == Kind::kMultiGet || operation.kind == Kind::kMultiSet ||
@@ -258,7 +259,7 @@ std::string SimulatedClient::frame_of(const Operation& operation, std::uint32_t 
 }
 
 void SimulatedClient::ask_torch(Operation& operation, std::uint32_t object) {
-  static constexpr std::array<int, 15> kOpcodes = {1, -1, -1, 3,  6,  5,  4, 2,
+  static constexpr std::array<int, 15> kOpcodes = {1, -1, 3,  -1, 6,  5,  4, 2,
                                                    9, 8,  -1, 11, 14, 15, 16};
   const auto kind = static_cast<std::size_t>(operation.kind);
   std::string bytes = opcode(kOpcodes[kind]);
@@ -534,9 +535,8 @@ bool SimulatedClient::hear_torch() {
   Operation& operation = *asked.operation;
   switch (operation.kind) {
     case Kind::kWait:
-    case Kind::kWaitGet:
     case Kind::kCheck:
-      if (!hear_torch_wait()) return false;
+      hear_torch_wait();
       break;
     case Kind::kAdd:
     case Kind::kDelete:
@@ -554,30 +554,21 @@ bool SimulatedClient::hear_torch() {
   return true;
 }
 
-bool SimulatedClient::hear_torch_wait() {
+void SimulatedClient::hear_torch_wait() {
   Asked& asked = asked_.begin()->second;
   Operation& operation = *asked.operation;
   const bool was_cancelled = asked_.size() > 1 && std::next(asked_.begin())->second.is_cancel;
-  if (operation.kind == Kind::kWaitGet) {
-    // A text, or the byte of its cancel. No text here is 1 modulo 256 bytes long and shorter.
-    const bool cancelled = was_cancelled && heard_.size() == 1 && heard_[0] == 1;
-    if (!cancelled && !hear_torch_text(operation)) return false;
-    end(asked, cancelled ? Operation::End::kNothing : Operation::End::kAnswered);
-    asked_.erase(asked_.begin());
-    return true;
-  }
   if (operation.kind == Kind::kWait && heard_[0] == 1) {
     // Cancelled: the byte is the cancel's.
     if (!was_cancelled) network_.fail("torch: a wait that nobody cancelled was");
     end(asked, Operation::End::kNothing);
     asked_.erase(asked_.begin());
-    return true;
+    return;
   }
   operation.missing = operation.kind == Kind::kCheck && heard_[0] == 1;
   heard_.erase(0, 1);
   end(asked, Operation::End::kAnswered);
   asked_.erase(asked_.begin());
-  return true;
 }
 
 bool SimulatedClient::hear_torch_number(Operation& operation) {
@@ -602,6 +593,8 @@ bool SimulatedClient::hear_torch_text(Operation& operation) {
   const std::size_t length = read_number(heard_, at);
   if (heard_.size() < at + 8 + length) return false;
   operation.got = heard_.substr(at + 8, length);
+  // Nobody here stores an empty value.
+  if (operation.kind == Kind::kGet) operation.missing = length == 0;
   heard_.erase(0, at + 8 + length);
   return true;
 }

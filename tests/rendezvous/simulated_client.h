@@ -84,7 +84,7 @@ class SimulatedClient {
   void hear(const store::Reply& reply);
   void hear_bytes(const std::string& bytes);
   bool hear_torch();
-  bool hear_torch_wait();
+  void hear_torch_wait();
   bool hear_torch_number(Operation& operation);
   bool hear_torch_text(Operation& operation);
   void hear_frame(const store::WireFrame& frame);
