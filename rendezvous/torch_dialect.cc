@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "rendezvous/explanation.h"
@@ -54,6 +55,12 @@ constexpr std::size_t kCompactBytes = 64u << 10;
 constexpr const char* kTorch21 =
     "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 or before, or "
     "2.2 or later";
+
+// The number of a request says what it was, so that its reply needs no table.
+RequestId request_id(std::uint64_t number, TorchOp op) {
+  return number << 8 | static_cast<RequestId>(op);
+}
+TorchOp op_of(RequestId request) { return static_cast<TorchOp>(request & 0xff); }
 
 // torch hears nothing of these, so it does not wait for them before its next request, or its end.
 bool is_unanswered(TorchOp op) {
@@ -124,12 +131,16 @@ struct TorchDialect::State {
     return damaged("the values of watched keys are longer than " +
                    std::to_string(kMaxTorchRequestBytes) + " bytes");
   }
-  // The number of a request says what it was, so that its reply needs no table.
-  RequestId upcoming_id(TorchOp op) const {
-    return (requests + 1) << 8 | static_cast<RequestId>(op);
-  }
+  RequestId upcoming_id(TorchOp op) const { return request_id(requests + 1, op); }
   std::string_view rest() const { return std::string_view(buffer).substr(consumed); }
   std::string text(std::size_t index) { return std::move(incoming.texts[index]); }
+  // Dialect A has no CANCEL_WAIT. A client there asks for something else when its own time for a
+  // wait is over, on the same connection.
+  bool has_given_up() const {
+    return dialect == Dialect::kA && waiting != 0 && op_of(waiting) == TorchOp::kWait &&
+           !rest().empty();
+  }
+  void give_up(std::uint64_t now_ns, Replies& out);
   // Only CANCEL_WAIT may be read while a request waits.
   bool next_is_cancel() const {
     return dialect == Dialect::kC && !rest().empty() &&
@@ -145,9 +156,10 @@ struct TorchDialect::State {
   std::string buffer;
   std::size_t consumed = 0;
   Incoming incoming;
-  RequestId requests = 0;
-  RequestId waiting = 0;  // The request that holds up those behind it.
-  bool has_more = false;  // Bytes that have arrived were left for another turn.
+  std::uint64_t requests = 0;
+  RequestId waiting = 0;         // The request that holds up those behind it.
+  std::set<RequestId> given_up;  // Waits of dialect A whose answer is for nobody any more.
+  bool has_more = false;         // Bytes that have arrived were left for another turn.
   std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
   std::size_t watched_bytes = 0;
   std::deque<std::string> watches_asked;  // Those whose answer has not come, in order.
@@ -253,7 +265,9 @@ Result<void> TorchDialect::receive(std::string_view bytes, std::uint64_t now_ns,
   state.has_more = false;
   if (state.dialect == State::Dialect::kUnknown && !IVY_TRY(state.recognize())) return {};
   Turn turn(out);
-  while (state.waiting == 0 || state.next_is_cancel()) {
+  while (true) {
+    if (state.has_given_up()) state.give_up(now_ns, out);
+    if (state.waiting != 0 && !state.next_is_cancel()) break;
     if (turn.over()) {
       state.has_more = true;
       return {};
@@ -374,6 +388,12 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
   return {};
 }
 
+void TorchDialect::State::give_up(std::uint64_t now_ns, Replies& out) {
+  given_up.insert(waiting);
+  // As a request of which the client hears nothing.
+  apply(TorchOp::kValidate, Cancel{std::exchange(waiting, 0), {}}, now_ns, out);
+}
+
 // Version 2.1 counts from here on in its own way: this is its DELETE_KEY. A client of 2.0 watches
 // on a connection on which it does nothing else.
 Result<void> TorchDialect::State::note_watch() {
@@ -389,8 +409,9 @@ Result<void> TorchDialect::State::note_watch() {
 
 Result<void> TorchDialect::reply(const Reply& reply, std::string& bytes) {
   State& state = *state_;
-  const auto op = static_cast<TorchOp>(reply.request & 0xff);
+  const TorchOp op = op_of(reply.request);
   if (reply.request == state.waiting) state.waiting = 0;
+  if (state.given_up.erase(reply.request) > 0) return {};
   if (const auto* error = std::get_if<Error>(&reply.body)) return encode_error(op, *error, bytes);
   return state.encode(op, reply, bytes);
 }

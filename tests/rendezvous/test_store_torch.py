@@ -119,7 +119,7 @@ def either(request, torch, tmp_path):
 
 
 SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_timeout",
-          "wait_then_use", "wait_for_another", "prefix", "watch", "append", "multi", "queue",
+          "wait_then_use", "write_and_leave", "wait_for_another", "prefix", "watch", "append", "multi", "queue",
           "list_keys"]
 
 

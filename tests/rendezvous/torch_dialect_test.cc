@@ -197,6 +197,15 @@ std::vector<Case> dialect_a() {
       {"GetOfAMissingKeyIsEmpty",
        {{0, opcode(2) + text("/a") + opcode(6)}},
        {{0, text("") + number(0)}}},
+      // There is no cancel: who asks for something else has given up its wait, and hears no more of
+      // it.
+      {"AfterAWaitThatWasGivenUp",
+       {{1, opcode(5) + keys({"/a"})},
+        {1, opcode(8) + text("/b") + opcode(6) + opcode(0) + text("/b") + text("v")},
+        {1, opcode(5) + keys({"/c"})},
+        {0, opcode(0) + text("/a") + text("1") + opcode(2) + text("/b")},
+        {1, opcode(6)}},
+       {{0, text("v")}, {1, number(0) + number(0) + number(2)}}},
       {"WatchKey",
        {{1, opcode(7) + text("/a") + opcode(7) + text("/ab")},
         {0, opcode(3) + text("/a") + number(1) + opcode(3) + text("/a") + number(1)},

@@ -71,12 +71,21 @@ def wait_timeout(store):
 
 
 def wait_then_use(store):
-    """After a timeout; before 2.2 the connection is of no use then, and this one takes another."""
+    """After a timeout, on the same connection."""
     wait_timeout(store)
-    if tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) < (2, 2):
-        store = connect()
     store.set("after", "1")
     assert store.get("after") == b"1"
+    assert not store.delete_key("never") and store.num_keys() == 2
+
+
+def write_and_leave(store):
+    """Who writes twice and goes at once has written twice: others wait for both."""
+    for i in range(20):
+        other = connect()
+        other.set(f"first {i}", "1")
+        other.set(f"second {i}", "2")
+        del other
+        assert store.get(f"second {i}") == b"2"
 
 
 def wait_for_another(store):
