@@ -96,6 +96,11 @@ void Job::open_store() {
       if (!address.loopback()) peers.insert(address.address());
   }
   for (const std::string& peer : peers) open.add_torch_peers(peer);
+  // Of all hosts, if each had as many workers as the one that has the most.
+  std::size_t most_workers = 0;
+  for (const PlannedHost& host : plan_.hosts)
+    most_workers = std::max(most_workers, host.workers.size());
+  open.set_world_size(static_cast<std::uint32_t>(most_workers * hosts_.size()));
   open.set_stall_seconds(static_cast<std::uint32_t>(options_.stall_timeout.count()));
   if (!options_.wal.empty()) {
     const bool is_absolute = options_.wal.starts_with('/');

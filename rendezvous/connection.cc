@@ -137,6 +137,7 @@ class TorchConnection : public Connection {
   }
   Result<void> reply(const Reply& reply) override { return dialect_.reply(reply, unsent); }
   bool has_more() const override { return dialect_.has_more(); }
+  std::size_t kept_bytes() const override { return dialect_.kept_bytes(); }
   ClientId client() const override { return dialect_.client(); }
   // Nobody can be; a client of torch 2.0 or before keeps a second connection on which it says
   // nothing.

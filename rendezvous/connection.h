@@ -37,6 +37,8 @@ class Connection {
   virtual bool overflow(const Reply&) { return false; }
   // Requests have arrived that are served in another turn: call receive({}).
   virtual bool has_more() const { return false; }
+  // What a client that need not prove itself makes this process keep, beside `unsent`.
+  virtual std::size_t kept_bytes() const { return 0; }
   // 0: not yet a client of the engine.
   virtual ClientId client() const = 0;
   virtual bool is_authenticated() const = 0;

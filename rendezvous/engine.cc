@@ -254,6 +254,12 @@ Result<void> Engine::State::room_to_wait(const std::vector<std::string>& wanted)
                                                " requests that wait, its limit"};
   }
   const std::size_t more = Waiters::bytes_of(wanted);
+  if (space == Space::kTorch && waiters.bytes(Space::kTorch) + more > limits.torch_waiting_bytes) {
+    return Error{Code::kResourceExhausted, "requests of torch's clients that wait hold " +
+                                               std::to_string(waiters.bytes(Space::kTorch)) +
+                                               " bytes; at most " +
+                                               std::to_string(limits.torch_waiting_bytes)};
+  }
   if (waiters.bytes(client) + more > limits.waiting_bytes_per_client ||
       waiters.bytes() + more > limits.waiting_bytes) {
     return Error{Code::kResourceExhausted,

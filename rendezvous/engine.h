@@ -80,6 +80,7 @@ struct EngineLimits {
   // Keys that requests wait for, kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
+  std::size_t torch_waiting_bytes = 256u << 20;  // Of those; nobody is authenticated there.
 };
 
 class Engine : public StoreFront {

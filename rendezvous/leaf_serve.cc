@@ -93,6 +93,7 @@ class LeafProcess {
     options.job_id = start_.job_id;
     options.token = start_.token;
     options.generation = start_.generation;
+    options.limits = start_.limits;
     options.front = leaf_.get();
     options.epoch = std::move(dialled.epoch);
     options.log = [this](const std::string& text) { say("log leaf: " + text); };

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "rendezvous/server.h"
 
 namespace ivy::store {
 
@@ -26,7 +27,8 @@ struct LeafStart {
   std::string root;     // "10.0.0.1:4123", of the store's native socket.
   int control_fd = -1;  // As in serve.h; -1: by hand.
   std::vector<int> native_fds;
-  std::vector<int> torch_fds;  // Of loopback only: whoever can reach them may use them.
+  std::vector<int> torch_fds;  // Of loopback only.
+  ServerLimits limits;
 };
 
 // Until "quit", SIGTERM or the end of the control descriptor. Returns the process's exit code.

@@ -53,6 +53,7 @@ struct ServeOptions {
   std::vector<int> native_fds;
   std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
+  std::size_t torch_connections = ServerLimits().torch_connections;
   std::string root;    // ADDRESS:PORT of the store; set: this is a leaf.
   std::string listen;  // ADDRESS:PORT
   std::string torch;
@@ -80,6 +81,7 @@ constexpr const char* kHelp =
     "for one job:\n"
     "  --torch ADDRESS:PORT       serve PyTorch's TCPStore there; it knows no token\n"
     "  --torch-peers A,B          numeric addresses that may, besides loopback\n"
+    "  --torch-connections N      of its clients together (default 16384)\n"
     "  --generation N             the attempt that is served (default 0)\n"
     "  --stall-seconds N          say who waits for whom when nothing has moved for so long\n"
     "for many jobs:\n"
@@ -129,6 +131,8 @@ Result<void> take_option(std::string_view name, std::string_view value, ServeOpt
     options.torch = value;
   else if (name == "--torch-peers")
     options.torch_peers = split_at_commas(value);
+  else if (name == "--torch-connections")
+    return take_number(name, value, options.torch_connections);
   else if (name == "--tokens")
     options.tokens = value;
   else if (name == "--max-jobs")
@@ -210,6 +214,17 @@ std::string shortened(std::string text) {
   return text + "\nand more";
 }
 
+// torch's clients leave at least half of the descriptors to those that have proved themselves.
+ServerLimits server_limits(std::size_t torch_connections) {
+  ServerLimits limits;
+  rlimit descriptors{};
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
+    torch_connections = std::min<std::size_t>(torch_connections, descriptors.rlim_cur / 2);
+  limits.torch_connections = torch_connections;
+  limits.torch_bytes = torch_bytes_for(torch_connections);
+  return limits;
+}
+
 class RendezvousProcess {
  public:
   RendezvousProcess(ServeOptions options, const std::string& token)
@@ -273,6 +288,7 @@ class RendezvousProcess {
     server.token = token;
     server.generation = options_.generation;
     server.torch_peers = options_.torch_peers;
+    server.limits = server_limits(options_.torch_connections);
     if (options_.job_memory_mib > 0) {
       const std::uint64_t bytes = options_.job_memory_mib << 20;
       server.engine.store_bytes = std::min<std::uint64_t>(server.engine.store_bytes, bytes / 2);
@@ -458,6 +474,7 @@ int run_as_leaf(const ServeOptions& options, const std::string& token) {
   start.control_fd = options.control_fd;
   start.native_fds = options.native_fds;
   start.torch_fds = options.torch_fds;
+  start.limits = server_limits(options.torch_connections);
   for (const auto& [text, fds] : {std::pair(&options.listen, &start.native_fds),
                                   std::pair(&options.torch, &start.torch_fds)}) {
     if (text->empty()) continue;

@@ -23,6 +23,7 @@
 #include "rendezvous/connection.h"
 #include "rendezvous/explanation.h"
 #include "rendezvous/held_replies.h"
+#include "rendezvous/peer_owner.h"
 #include "rendezvous/readiness.h"
 #include "rendezvous/wal_file.h"
 
@@ -36,6 +37,8 @@ constexpr std::size_t kReadBytes = 256u << 10;
 constexpr int kAcceptsPerTurn = 64;
 // More than the kernel lets wait at a socket (net.core.somaxconn), usually.
 constexpr std::size_t kMaxRefused = 16'384;
+// Of torch's: a number and the length of a key.
+constexpr ssize_t kLeastRequest = 9;
 constexpr auto kTick = std::chrono::milliseconds(250);
 constexpr int kLogLinesPerTick = 4;
 constexpr int kKeepIdleSeconds = 30;
@@ -158,6 +161,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     std::list<Link*>::iterator unauthenticated_place = {};  // While it is not authenticated.
     bool unauthenticated = false;
     std::unordered_set<ClientId> speaks_for;  // A leaf's clients.
+    std::size_t counted_bytes = 0;            // Of torch_bytes_.
   };
   using LinkPointer = std::shared_ptr<Link>;
 
@@ -182,7 +186,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   void wait_for_clients(Listener& listener);
   void take_clients(Listener& listener);
   LinkPointer take_client(int fd, const sockaddr_storage& from, Dialect dialect);
-  bool may_connect(const std::string& address, Dialect dialect) const;
+  std::optional<std::string> refusal(int fd, const std::string& address, Dialect dialect);
+  std::optional<std::string> refusal_of_owner(int fd);
+  void count_bytes(Link& link);
+  void keep_torch_within_bounds();
   void wait_for_events();
   void serve_events();
   void serve_event(const LinkPointer& link, const Readiness::Event& event);
@@ -222,6 +229,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   std::list<LinkPointer> links_;
   std::list<Link*> unauthenticated_;  // Oldest first.
   std::unordered_map<ClientId, Link*> by_client_;
+  PeerOwners owners_;
+  bool said_owners_unknown_ = false;
+  std::size_t torch_links_ = 0;
+  std::size_t torch_bytes_ = 0;
   std::vector<LinkPointer> closed_;   // In this turn: events that were taken may name them.
   std::vector<LinkPointer> touched_;  // Something is to be sent, or to be served.
   std::uint64_t timer_ns_ = kNever;   // When tick() comes at the latest.
@@ -269,21 +280,51 @@ void Server::Core::take_clients(Listener& listener) {
   }
 }
 
-bool Server::Core::may_connect(const std::string& address, Dialect dialect) const {
-  if (dialect == Dialect::kNative || is_loopback(address)) return true;
-  return std::find(options_.torch_peers.begin(), options_.torch_peers.end(), address) !=
-         options_.torch_peers.end();
+// Why this one may not be a client; nothing: it may. Empty: and that is worth no line.
+std::optional<std::string> Server::Core::refusal(int fd, const std::string& address,
+                                                 Dialect dialect) {
+  if (links_.size() >= options_.limits.connections)
+    return "there are " + std::to_string(links_.size()) + " already";
+  if (dialect == Dialect::kNative) return std::nullopt;
+  const std::vector<std::string>& peers = options_.torch_peers;
+  if (!is_loopback(address) && std::find(peers.begin(), peers.end(), address) == peers.end())
+    return "it is no host of this job";
+  if (torch_links_ >= options_.limits.torch_connections)
+    return "torch's clients have " + std::to_string(torch_links_) + " connections, their limit";
+  return refusal_of_owner(fd);
+}
+
+std::optional<std::string> Server::Core::refusal_of_owner(int fd) {
+  const PeerOwners::Owner owner = owners_.of(fd);
+  std::array<char, kLeastRequest> begin;
+  switch (owner.where) {
+    case PeerOwners::Where::kElsewhere:
+      return std::nullopt;
+    case PeerOwners::Where::kHere:
+      if (owner.user == 0 || owner.user == geteuid()) return std::nullopt;
+      return "it is user " + std::to_string(owner.user) + "'s, the job is user " +
+             std::to_string(geteuid()) + "'s";
+    case PeerOwners::Where::kGone:
+      // A scanner, unless it has said something that would have been served.
+      if (recv(fd, begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT) < kLeastRequest)
+        return std::string();
+      return "it had hung up before it could be told whose it is, and is not served";
+    case PeerOwners::Where::kUnknown:
+      break;
+  }
+  if (!std::exchange(said_owners_unknown_, true)) {
+    log("the system does not tell whose connections of this host are (" + owners_.why_unknown() +
+        "): every user of it may be a client of torch's dialect");
+  }
+  return std::nullopt;
 }
 
 // Null: refused.
 Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_storage& from,
                                                     Dialect dialect) {
   const std::string address = text_of(from, false);
-  const bool allowed = may_connect(address, dialect);
-  if (!allowed || links_.size() >= options_.limits.connections) {
-    log("connection from " + address + " refused: " +
-        (allowed ? "there are " + std::to_string(links_.size()) + " already"
-                 : "it is no host of this job"));
+  if (const std::optional<std::string> why = refusal(fd, address, dialect)) {
+    if (!why->empty()) log("connection from " + address + " refused: " + *why);
     ::close(fd);
     return nullptr;
   }
@@ -305,6 +346,7 @@ Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_stora
   link->dialect = dialect;
   link->since_ns = steady_ns();
   link->place = links_.insert(links_.end(), link);
+  torch_links_ += dialect == Dialect::kTorch ? 1 : 0;
   if (!link->connection->is_authenticated()) {
     if (unauthenticated_.size() >= options_.limits.unauthenticated)
       close((*unauthenticated_.front()->place), "too many clients that have not proved themselves");
@@ -405,6 +447,7 @@ void Server::Core::receive(const LinkPointer& link, std::string_view bytes) {
     by_client_[client] = link.get();
   note_clients(*link);
   settle(link);
+  count_bytes(*link);
   deliver(replies);
   if (!served.ok()) {
     send_some(link);
@@ -420,6 +463,25 @@ void Server::Core::note_clients(Link& link) {
   for (const ClientId left : link.connection->take_left()) {
     by_client_.erase(left);
     link.speaks_for.erase(left);
+  }
+}
+
+void Server::Core::count_bytes(Link& link) {
+  if (link.dialect != Dialect::kTorch) return;
+  const std::size_t now = link.connection->kept_bytes() + link.connection->unsent.size();
+  torch_bytes_ = torch_bytes_ - link.counted_bytes + now;
+  link.counted_bytes = now;
+}
+
+void Server::Core::keep_torch_within_bounds() {
+  while (torch_bytes_ > options_.limits.torch_bytes) {
+    const auto most = std::max_element(links_.begin(), links_.end(),
+                                       [](const LinkPointer& one, const LinkPointer& other) {
+                                         return one->counted_bytes < other->counted_bytes;
+                                       });
+    close(*most, "torch's clients make the store keep " + std::to_string(torch_bytes_) +
+                     " bytes, beyond their limit, and this one " +
+                     std::to_string((*most)->counted_bytes) + " of them");
   }
 }
 
@@ -445,6 +507,7 @@ void Server::Core::hand_out(Replies& replies) {
     const bool is_change = std::holds_alternative<Changed>(reply.body);
     if (is_change && !reads_its_replies(*link) && link->connection->overflow(reply)) continue;
     const Result<void> taken = link->connection->reply(reply);
+    count_bytes(*link);
     if (!taken.ok()) {
       close(link, taken.error().message);
     } else if (backlog(*link) > close_bytes(*link)) {
@@ -467,6 +530,7 @@ void Server::Core::end_turn() {
   }
   if (wal_ != nullptr && !stopped_) wal_->commit();
   send_touched();
+  keep_torch_within_bounds();
   if (!touched_.empty() && !turn_posted_) {
     turn_posted_ = true;
     boost::asio::post(loop_, [self = shared_from_this()] {
@@ -516,6 +580,7 @@ void Server::Core::send_some(const LinkPointer& link) {
     unsent.erase(0, link->sent);
     link->sent = 0;
   }
+  count_bytes(*link);
 }
 
 // ---- The log on the disk ------------------------------------------------------------------------
@@ -589,6 +654,8 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
   links_.erase(link->place);
   ::close(link->fd);
   link->connection = std::make_unique<ClosedConnection>();
+  count_bytes(*link);
+  torch_links_ -= link->dialect == Dialect::kTorch ? 1 : 0;
   closed_.push_back(link);
 }
 
@@ -715,6 +782,13 @@ void Server::answer(Replies& replies) { core_->answer(replies); }
 void Server::go_on() { core_->go_on(); }
 void Server::stop_listening() { core_->stop_listening(); }
 void Server::stop() { core_->stop(); }
+
+std::size_t torch_bytes_for(std::size_t connections) {
+  constexpr std::size_t kMost = 1u << 30;
+  constexpr std::size_t kLeast = 64u << 20;
+  constexpr std::size_t kEach = 1u << 20;
+  return std::min(kMost, kLeast + std::min(connections, kMost / kEach) * kEach);
+}
 
 std::string address_of(int fd) {
   sockaddr_storage storage{};

@@ -4,6 +4,10 @@
 //   torch socket    requests at once: torch cannot authenticate, so only the job's hosts may
 //   connect
 //
+// A client of torch's that is a process of this host must be the server's own user or root; which
+// it is, the kernel says (peer_owner.h). torch's clients have room and connections of their own, so
+// that they cannot take those of clients that have proved themselves.
+//
 // A slow or hostile client costs only itself: its requests are not read while its replies pile up,
 // and it is closed when other clients' doings (a watch) would fill its buffer. Every reason for
 // which a connection is closed is said once through `log`, at most so many lines per second.
@@ -31,7 +35,14 @@ struct ServerLimits {
   std::uint64_t handshake_ns = 5'000'000'000;
   std::size_t unread_pause_bytes = 1u << 20;   // Replies beyond it: the client is not read.
   std::size_t unread_close_bytes = 80u << 20;  // Beyond it: it is closed. One reply may be 64 MiB.
+  // Of all of torch's clients together. Bytes: of unfinished requests, of those behind a wait, and
+  // of replies that are not read. Beyond it the client goes that holds the most.
+  std::size_t torch_connections = 16'384;
+  std::size_t torch_bytes = 1u << 30;
 };
+
+// What torch's clients of a job with so many connections of theirs may make a store keep.
+std::size_t torch_bytes_for(std::size_t connections);
 
 struct ServerOptions {
   std::string job_id;  // 32 hexadecimal digits.

@@ -111,7 +111,8 @@ struct TorchDialect::State {
   State(StoreFront& engine_, std::uint32_t generation_, std::string address_)
       : engine(engine_), generation(generation_), address(std::move(address_)) {}
 
-  void keep(std::string_view bytes);
+  Result<void> receive(std::uint64_t now_ns, Replies& out);
+  void compact();
   Result<bool> recognize();
   Result<bool> read_request();
   Result<bool> read_field(char kind);
@@ -260,40 +261,46 @@ Result<bool> TorchDialect::State::read_field(char kind) {
 }
 
 Result<void> TorchDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
-  State& state = *state_;
-  state.keep(bytes);
-  state.has_more = false;
-  if (state.dialect == State::Dialect::kUnknown && !IVY_TRY(state.recognize())) return {};
+  state_->buffer.append(bytes);
+  const Result<void> served = state_->receive(now_ns, out);
+  state_->compact();
+  return served;
+}
+
+Result<void> TorchDialect::State::receive(std::uint64_t now_ns, Replies& out) {
+  has_more = false;
+  if (dialect == Dialect::kUnknown && !IVY_TRY(recognize())) return {};
   Turn turn(out);
   while (true) {
-    if (state.has_given_up()) state.give_up(now_ns, out);
-    if (state.waiting != 0 && !state.next_is_cancel()) break;
+    if (has_given_up()) give_up(now_ns, out);
+    if (waiting != 0 && !next_is_cancel()) break;
     if (turn.over()) {
-      state.has_more = true;
+      has_more = true;
       return {};
     }
-    if (!IVY_TRY(state.read_request())) return {};
-    IVY_CHECK(state.serve(now_ns, out));
-    state.incoming = {};
+    if (!IVY_TRY(read_request())) return {};
+    IVY_CHECK(serve(now_ns, out));
+    incoming = {};
     turn.count();
   }
-  state.has_more = !state.rest().empty();
-  if (state.rest().size() > kMaxTorchRequestBytes)
+  has_more = !rest().empty();
+  const TorchOp held_by = op_of(waiting);
+  const bool waits = held_by == TorchOp::kWait || held_by == TorchOp::kBarrier;
+  if (rest().size() > (waits ? kMaxBehindTorchWait : kMaxTorchRequestBytes))
     return damaged("requests pile up behind one that waits");
   return {};
 }
 
-void TorchDialect::State::keep(std::string_view bytes) {
+void TorchDialect::State::compact() {
   if (consumed == buffer.size()) {
     // A large value must not keep its memory for the life of the connection.
     if (buffer.capacity() > kCompactBytes) buffer = {};
     buffer.clear();
     consumed = 0;
-  } else if (consumed >= kCompactBytes) {
+  } else if (consumed > buffer.size() / 2) {  // So each byte is moved once at most.
     buffer.erase(0, consumed);
     consumed = 0;
   }
-  buffer.append(bytes);
 }
 
 // ---- Requests to the engine ---------------------------------------------------------------------
@@ -507,6 +514,12 @@ TorchDialect::~TorchDialect() {
 }
 
 bool TorchDialect::has_more() const { return state_->waiting == 0 && state_->has_more; }
+
+std::size_t TorchDialect::kept_bytes() const {
+  const State& state = *state_;
+  return state.buffer.size() + state.incoming.bytes +
+         state.incoming.texts.capacity() * sizeof(std::string) + state.watched_bytes;
+}
 
 ClientId TorchDialect::client() const { return state_->client; }
 

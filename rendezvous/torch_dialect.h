@@ -22,6 +22,8 @@ namespace ivy::store {
 
 // All fields of one request of a connection: nobody is authenticated here.
 inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
+// What may come behind a WAIT or BARRIER before it is answered: torch sends nothing but its cancel.
+inline constexpr std::size_t kMaxBehindTorchWait = 1u << 20;
 
 class TorchDialect {
  public:
@@ -40,6 +42,8 @@ class TorchDialect {
   Result<void> reply(const Reply& reply, std::string& bytes);
   // A wait was answered while more requests had come: call receive({}).
   bool has_more() const;
+  // What is kept of requests that are not whole or wait, and of watched values.
+  std::size_t kept_bytes() const;
   // 0 before the first request.
   ClientId client() const;
   // "torch 2.2 or later", "torch 2.0 or before", or empty.

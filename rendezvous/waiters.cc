@@ -10,6 +10,7 @@ void Waiters::index(WaiterId id, Waiter& waiter) {
   client.requests[waiter.request] = id;
   client.bytes += cost;
   bytes_ += cost;
+  bytes_of_[static_cast<std::size_t>(waiter.space)] += cost;
   if (waiter.deadline_ns != kNever) by_deadline_.insert({waiter.deadline_ns, id});
 }
 
@@ -30,6 +31,7 @@ void Waiters::remove(WaiterId id) {
   const std::size_t cost = bytes_of(waiter.keys);
   client->second.bytes -= cost;
   bytes_ -= cost;
+  bytes_of_[static_cast<std::size_t>(waiter.space)] -= cost;
   client->second.requests.erase(waiter.request);
   if (client->second.requests.empty()) by_client_.erase(client);
   by_deadline_.erase({waiter.deadline_ns, id});

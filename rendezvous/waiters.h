@@ -66,6 +66,7 @@ class Waiters {
   std::size_t count(ClientId client) const;
   // What it costs to keep them.
   std::size_t bytes() const { return bytes_; }
+  std::size_t bytes(Space space) const { return bytes_of_[static_cast<std::size_t>(space)]; }
   std::size_t bytes(ClientId client) const;
   static std::size_t bytes_of(const std::vector<std::string>& keys);
 
@@ -84,6 +85,7 @@ class Waiters {
   std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
   std::size_t bytes_ = 0;
+  std::array<std::size_t, 3> bytes_of_{};  // Of each space.
 };
 
 template <class Exists>

@@ -3,6 +3,13 @@
 #include <utility>
 
 namespace ivy {
+namespace {
+
+// One for each TCPStore of a rank, two in torch up to 2.0, and what a script makes for itself; some
+// more for whoever knocks.
+std::uint32_t torch_connections_for(std::uint32_t ranks) { return 4 * ranks + 64; }
+
+}  // namespace
 
 StoreProcess::Handlers HostStores::handlers() const {
   const auto note = [send = send_](const std::string& text, bool is_stall) {
@@ -30,6 +37,7 @@ void HostStores::open_store(const OpenStore& request, const std::string& job_id,
   store.port = port;
   store.torch_port = torch_port;
   store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
+  store.torch_connections = torch_connections_for(request.world_size());
   store.stall_seconds = request.stall_seconds();
   store.wal_directory = request.wal_directory();
   store.in_step = in_step_;
@@ -65,6 +73,7 @@ void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
   leaf.root = leaf_root_;
   leaf.unix_path = directory.leaf_socket();
   leaf.in_step = in_step_;
+  leaf.torch_connections = torch_connections_for(plan.world_size());
   if (plan.leaf_serves_torch() && torch_port != 0) {
     leaf.addresses = {"127.0.0.1"};
     leaf.torch_port = torch_port;

@@ -210,6 +210,9 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
       words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
       words.push_back(std::to_string(listener.socket.native_handle()));
     }
+    if (request_.torch_connections != 0)
+      words.insert(words.end(),
+                   {"--torch-connections", std::to_string(request_.torch_connections)});
     if (!request_.root.empty()) {
       words.insert(words.end(), {"--root", request_.root});
       return words;

@@ -38,6 +38,7 @@ struct StoreRequest {
   std::uint16_t port = 0;                // Reserved before. Of the native dialect.
   std::uint16_t torch_port = 0;          // Reserved before; 0: no torch dialect.
   std::vector<std::string> torch_peers;  // Who may use it besides this host.
+  std::uint32_t torch_connections = 0;   // Of its clients together; 0: the store's own limit.
   std::uint32_t stall_seconds = 0;       // 0: never says who waits for whom by itself.
   std::string wal_directory;             // Absolute; made when it is missing. Empty: no log.
   // A leaf instead of the store: the native address of the store behind it, and a Unix socket of

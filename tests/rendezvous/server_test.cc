@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <sys/fsuid.h>
 #include <sys/resource.h>
 
+#include "rendezvous/peer_owner.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/torch_script.h"
 #include "tests/support/leak_guard.h"
@@ -343,6 +345,109 @@ TEST_F(StoreServerTest, ManyConnectionsAreRefusedByNumber) {
   sockets.resize(1);
   EXPECT_TRUE(eventually([&] { return server.connections() == 1; }));
   expect_served(server);
+}
+
+TEST_F(StoreServerTest, TorchHasConnectionsOfItsOwn) {
+  ServerLimits limits;
+  limits.torch_connections = 2;
+  ServerThread server(limits);
+  auto first = std::make_unique<RawSocket>(server.torch_port);
+  const RawSocket second(server.torch_port);
+  EXPECT_TRUE(eventually([&] { return server.connections() == 2; }));
+  const RawSocket refused(server.torch_port);
+  EXPECT_TRUE(refused.is_hung_up());
+  EXPECT_NE(server.log().find("torch's clients have 2 connections, their limit"), std::string::npos)
+      << server.log();
+  EXPECT_TRUE(server.client()->set("k", "v").ok()) << "who has proved itself has a place";
+  first.reset();
+  EXPECT_TRUE(eventually([&] { return server.connections() == 1; }));
+  const RawSocket third(server.torch_port);
+  third.send(kHello + ping(7));
+  EXPECT_EQ(third.receive(4), test::word32(7));
+}
+
+// Unfinished requests, requests behind a wait and replies that nobody reads: those who make the
+// store keep the most go, and the others are served.
+TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
+  constexpr std::size_t kPiece = 600u << 10;
+  const std::string value(kPiece, 'v');
+  const std::string unfinished = test::opcode(1) + test::text("/a") + test::number(8 << 20) + value;
+  const std::string behind = test::opcode(6) + test::keys({"/none"}) + test::opcode(1) +
+                             test::text("/b") + test::text(value);
+  std::string unread;
+  for (int i = 0; i < 40; ++i) unread += test::opcode(3) + test::text("/large");
+  for (const std::string& bytes : {unfinished, behind, unread}) {
+    ServerLimits limits;
+    limits.torch_bytes = 2u << 20;
+    ServerThread server(limits);
+    const RawSocket modest(server.torch_port);
+    modest.send(kHello + test::opcode(1) + test::text("/large") + test::text(value) + ping(7));
+    ASSERT_EQ(modest.receive(4), test::word32(7));
+    std::vector<std::unique_ptr<RawSocket>> greedy;
+    for (int i = 0; i < 12; ++i) {
+      greedy.push_back(std::make_unique<RawSocket>(server.torch_port));
+      EXPECT_TRUE(greedy.back()->send(kHello + bytes));
+    }
+    EXPECT_TRUE(eventually([&] {
+      return server.connections() <= 4 &&
+             server.log().find("beyond their limit") != std::string::npos;
+    })) << server.connections()
+        << server.log();
+    modest.send(ping(8));
+    EXPECT_EQ(modest.receive(4), test::word32(8));
+  }
+}
+
+TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can pass for another user";
+  ServerThread server({}, {}, 0, "::");
+  constexpr uid_t kNobody = 65534;
+  setfsuid(kNobody);  // Of this thread, for the socket that it makes.
+  RawSocket stranger;
+  setfsuid(0);
+  stranger.connect(server.torch_port);
+  EXPECT_TRUE(stranger.is_hung_up());
+  EXPECT_EQ(server.log(),
+            "connection from 127.0.0.1 refused: it is user 65534's, the job is user 0's\n");
+  const RawSocket own(server.torch_port);
+  own.send(kHello + ping(7));
+  EXPECT_EQ(own.receive(4), test::word32(7));
+}
+
+// ---- Whose the other end is ---------------------------------------------------------------------
+
+TEST(PeerOwnersTest, TellsTheUserOfASocketOfThisHost) {
+  for (const char* listening : {"127.0.0.1", "::", "::1"}) {
+    const Result<int> listener = listen_tcp(listening, 0);
+    if (!listener.ok()) continue;  // This machine has no IPv6.
+    const bool is_v6 = listening == std::string("::1");
+    const int client = ::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in v4{};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(test::port_of(*listener));
+    v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in6 v6{};
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = v4.sin_port;
+    v6.sin6_addr = in6addr_loopback;
+    ASSERT_EQ(is_v6 ? ::connect(client, reinterpret_cast<sockaddr*>(&v6), sizeof v6)
+                    : ::connect(client, reinterpret_cast<sockaddr*>(&v4), sizeof v4),
+              0);
+    pollfd ready{*listener, POLLIN, 0};
+    ASSERT_EQ(poll(&ready, 1, 10'000), 1);
+    const int accepted = ::accept(*listener, nullptr, nullptr);
+    ASSERT_GE(accepted, 0);
+    PeerOwners owners;
+    const PeerOwners::Owner owner = owners.of(accepted);
+    EXPECT_EQ(owner.where, PeerOwners::Where::kHere) << owners.why_unknown();
+    EXPECT_EQ(owner.user, geteuid());
+    EXPECT_EQ(owners.of(client).where, PeerOwners::Where::kHere);
+    // The kernel calls it root's from now on.
+    ::close(client);
+    EXPECT_TRUE(eventually([&] { return owners.of(accepted).where == PeerOwners::Where::kGone; }));
+    ::close(accepted);
+    ::close(*listener);
+  }
 }
 
 }  // namespace

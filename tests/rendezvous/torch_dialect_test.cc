@@ -218,6 +218,8 @@ std::vector<Case> dialect_a() {
        {{0, opcode(3) + text("/a") + number(4) + opcode(7) + text("/a")}},
        {{0, number(4)}},
        {0}},
+      // Nothing in its bytes tells it from a watch of 2.0.
+      {"Torch21DeletesFirst", {{0, opcode(7) + text("/a")}}, {{0, "\3"}}},
       {"Torch21Number",
        {{0, opcode(3) + text("/a") + number(4) + opcode(9) + text("/a")}},
        {{0, number(4)}},
@@ -333,6 +335,21 @@ TEST(TorchDialectTest, AnAnswerAndItsCancelMeetInOneTurn) {
   script.feed(1, kCancel + get("/a"));
   EXPECT_EQ(script.out[1], kYes + kNo + text(""));
   EXPECT_EQ(script.engine.open_requests(), 0u);
+}
+
+// torch sends nothing but its cancel while it waits.
+TEST(TorchDialectTest, KeepsLittleBehindAWait) {
+  for (const std::string& waits : {wait({"/a"}), opcode(18) + text("/a") + number(2)}) {
+    for (const bool is_too_much : {false, true}) {
+      Engine engine;
+      TorchDialect dialect(engine, 0, "10.0.0.1");
+      Replies replies;
+      const std::size_t room = kMaxBehindTorchWait - set("/b", "").size();
+      const std::string behind = set("/b", std::string(room + (is_too_much ? 1 : 0), 'v'));
+      EXPECT_EQ(dialect.receive(kHello + waits + behind, 1, replies).ok(), !is_too_much);
+      EXPECT_GE(dialect.kept_bytes(), kMaxBehindTorchWait);
+    }
+  }
 }
 
 TEST(TorchDialectTest, WhoHangsUpWaitsNoLonger) {
