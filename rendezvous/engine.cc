@@ -123,11 +123,10 @@ Result<void> Engine::State::room_for(std::size_t more_keys, std::size_t more_byt
 }
 
 // Stores, without telling anybody.
-Result<void> Engine::State::put(const std::string& key, std::string value) {
+Result<void> Engine::State::put(const std::string& key, std::string value, bool is_set_once) {
   IVY_CHECK(check_entry(key, value));
   IVY_CHECK(room_in_log(key.size() + value.size()));
   auto& values = contents().values;
-  if (auto& once = contents().set_once; !once.empty()) once.erase(key);
   const auto found = values.find(key);
   if (found == values.end()) {
     const std::size_t cost = key.size() + value.size() + kKeyOverheadBytes;
@@ -136,14 +135,14 @@ Result<void> Engine::State::put(const std::string& key, std::string value) {
     keys += 1;
     changes += 1;
     note({EffectKind::kPut, space, key, value, 0, 0, {}});
-    values.emplace(key, std::move(value));
+    values.emplace(key, Entry{std::move(value), is_set_once});
     return {};
   }
-  if (value.size() > found->second.size())
-    IVY_CHECK(room_for(0, value.size() - found->second.size()));
-  bytes = bytes - found->second.size() + value.size();
+  const std::size_t before = found->second.value.size();
+  if (value.size() > before) IVY_CHECK(room_for(0, value.size() - before));
+  bytes = bytes - before + value.size();
   note({EffectKind::kPut, space, key, value, 0, 0, {}});
-  found->second = std::move(value);
+  found->second = Entry{std::move(value), is_set_once};
   changes += 1;
   return {};
 }
@@ -153,7 +152,7 @@ Result<std::int64_t> Engine::State::add(const std::string& key, std::int64_t del
   const auto& values = contents().values;
   const auto found = values.find(key);
   if (found != values.end()) {
-    const std::optional<std::int64_t> present = number_of(found->second);
+    const std::optional<std::int64_t> present = number_of(found->second.value);
     if (!present) {
       return Error{Code::kInvalidArgument,
                    "add to key '" + shown_key(key) + "': its value is not a number"};
@@ -172,7 +171,7 @@ void Engine::State::tell_waiters(const std::string& key) {
   for (const WaiterId waiter : waiters.missing(space, key)) settle(waiter, key);
   const auto& values = contents().values;
   const auto found = values.find(key);
-  if (found != values.end()) tell_watches(key, Changed::What::kSet, found->second);
+  if (found != values.end()) tell_watches(key, Changed::What::kSet, found->second.value);
 }
 
 // A key that this one misses was written.
@@ -186,10 +185,11 @@ void Engine::State::settle(WaiterId id_of_waiter, const std::string& key) {
       return;
     case WaitKind::kValue:
       if (found == values.end()) return;
-      answer(waiter, Value{found->second});
+      answer(waiter, Value{found->second.value});
       break;
     case WaitKind::kNumber:
-      if (found == values.end() || number_of(found->second).value_or(0) < waiter.at_least) return;
+      if (found == values.end() || number_of(found->second.value).value_or(0) < waiter.at_least)
+        return;
       answer(waiter, Done{});
       break;
     case WaitKind::kKeys:
@@ -519,9 +519,8 @@ const std::string* Engine::lasting_value(Space space, const std::string& key) co
   const State::Contents& there = state_->spaces[static_cast<std::size_t>(space)];
   const auto found = there.values.find(key);
   if (found == there.values.end()) return nullptr;
-  const bool lasts =
-      space == Space::kTorch ? write_once_by_name(key) : there.set_once.contains(key);
-  return lasts ? &found->second : nullptr;
+  const bool lasts = space == Space::kTorch ? write_once_by_name(key) : found->second.is_set_once;
+  return lasts ? &found->second.value : nullptr;
 }
 
 void Engine::set_companions(ClientId client, RequestId request, std::vector<Companion> companions) {

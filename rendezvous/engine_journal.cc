@@ -33,10 +33,10 @@ void Engine::State::end_record() {
   if (!effects.empty()) journal->record(std::exchange(effects, {}));
 }
 
-Result<void> Engine::State::room_in_log(std::size_t more_bytes) const {
+Result<void> Engine::State::room_in_log(std::size_t more_bytes, Journal::Use use) const {
   // Of one effect: kind, space and two lengths.
   constexpr std::size_t kHeadBytes = 16;
-  if (journal == nullptr || journal->has_room(more_bytes + kHeadBytes)) return {};
+  if (journal == nullptr || journal->has_room(more_bytes + kHeadBytes, use)) return {};
   return Error{Code::kResourceExhausted,
                "the disk of the store's log is full: nothing can be written until there is room"};
 }
@@ -47,22 +47,22 @@ Result<void> Engine::State::room_in_log(std::size_t more_bytes) const {
 Result<void> Engine::State::redo_value(const Effect& effect, Contents& there) {
   const auto found = there.values.find(effect.key);
   if (effect.kind == EffectKind::kPut && found == there.values.end()) {
-    there.values.emplace(effect.key, effect.value);
+    there.values.emplace(effect.key, Entry{std::string(effect.value)});
     bytes += effect.key.size() + effect.value.size() + kKeyOverheadBytes;
     keys += 1;
     return {};
   }
   if (found == there.values.end()) return unlike("a key that is missing");
   if (effect.kind == EffectKind::kPut) {
-    bytes = bytes - found->second.size() + effect.value.size();
-    found->second = effect.value;
+    bytes = bytes - found->second.value.size() + effect.value.size();
+    found->second.value = effect.value;
   } else if (effect.kind == EffectKind::kAppend) {
-    if (found->second.size() + effect.value.size() > kMaxValueBytes)
+    if (found->second.value.size() + effect.value.size() > kMaxValueBytes)
       return unlike("a value that is too long");
     bytes += effect.value.size();
-    found->second += effect.value;
+    found->second.value += effect.value;
   } else {
-    bytes -= found->first.size() + found->second.size() + kKeyOverheadBytes;
+    bytes -= found->first.size() + found->second.value.size() + kKeyOverheadBytes;
     keys -= 1;
     there.values.erase(found);
   }
@@ -177,8 +177,8 @@ void Engine::snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
     bool is_over = false;
     if (cursor.section == Section::kValues) {
       is_over = pass(contents.values, cursor, writer, most_bytes,
-                     [&](const std::string& key, const std::string& value) {
-                       writer.write({EffectKind::kPut, space, key, value, 0, 0, {}});
+                     [&](const std::string& key, const State::Entry& entry) {
+                       writer.write({EffectKind::kPut, space, key, entry.value, 0, 0, {}});
                      });
     } else if (cursor.section == Section::kQueues) {
       is_over = pass(contents.queues, cursor, writer, most_bytes,

@@ -11,21 +11,20 @@ void Engine::State::serve(Set&& request) {
   if (request.once) {
     const auto found = contents().values.find(request.key);
     if (found != contents().values.end()) {
-      if (found->second == request.value) return answer(Done{});
+      if (found->second.value == request.value) return answer(Done{});
       return answer(Error{Code::kAlreadyExists,
                           "key '" + shown_key(request.key) + "' was set before, to another value"});
     }
   }
-  const Result<void> stored = put(request.key, std::move(request.value));
+  const Result<void> stored = put(request.key, std::move(request.value), request.once);
   if (!stored.ok()) return answer(stored.error());
-  if (request.once) contents().set_once.insert(request.key);
   answer(Done{});
   tell_waiters(request.key);
 }
 
 void Engine::State::serve(Get&& request) {
   const auto found = contents().values.find(request.key);
-  if (found != contents().values.end()) return answer(Value{found->second});
+  if (found != contents().values.end()) return answer(Value{found->second.value});
   if (!request.wait_until_ns)
     return answer(Error{Code::kNotFound, "no key '" + shown_key(request.key) + "'"});
   const Result<void> sane = check_key(request.key);
@@ -59,10 +58,10 @@ void Engine::State::serve(CompareSet&& request) {
   const bool present = found != contents().values.end();
   const bool fits_missing = !request.expected || (request.as_torch && request.expected->empty());
   const bool equal =
-      present ? request.expected && found->second == *request.expected : fits_missing;
+      present ? request.expected && found->second.value == *request.expected : fits_missing;
   if (!equal) {
     if (request.as_torch && !present) return answer(Compared{false, std::move(request.expected)});
-    return answer(Compared{false, present ? std::optional(found->second) : std::nullopt});
+    return answer(Compared{false, present ? std::optional(found->second.value) : std::nullopt});
   }
   const Result<void> stored = put(request.key, request.desired);
   if (!stored.ok()) return answer(stored.error());
@@ -78,7 +77,7 @@ void Engine::State::serve(Append&& request) {
     const Result<void> stored = put(request.key, std::move(request.value));
     if (!stored.ok()) return answer(stored.error());
   } else {
-    length += found->second.size();
+    length += found->second.value.size();
     if (length > kMaxValueBytes) return answer(too_long("a value", length, kMaxValueBytes));
     Result<void> room = room_for(0, request.value.size());
     if (room.ok()) room = room_in_log(request.key.size() + request.value.size());
@@ -86,8 +85,8 @@ void Engine::State::serve(Append&& request) {
     bytes += request.value.size();
     changes += 1;
     note({EffectKind::kAppend, space, request.key, request.value, 0, 0, {}});
-    contents().set_once.erase(request.key);
-    found->second += request.value;
+    found->second.is_set_once = false;
+    found->second.value += request.value;
   }
   answer(Number{static_cast<std::int64_t>(length)});
   tell_waiters(request.key);
@@ -97,11 +96,12 @@ void Engine::State::serve(Delete&& request) {
   auto& values = contents().values;
   const auto found = values.find(request.key);
   if (found == values.end()) return answer(Number{0});
-  bytes -= found->first.size() + found->second.size() + kKeyOverheadBytes;
+  const Result<void> room = room_in_log(request.key.size(), Journal::Use::kLess);
+  if (!room.ok()) return answer(room.error());
+  bytes -= found->first.size() + found->second.value.size() + kKeyOverheadBytes;
   keys -= 1;
   changes += 1;
   note({EffectKind::kErase, space, request.key, {}, 0, 0, {}});
-  contents().set_once.erase(request.key);
   values.erase(found);
   answer(Number{1});
   tell_watches(request.key, Changed::What::kDeleted, {});
@@ -116,13 +116,13 @@ void Engine::State::serve(MultiGet&& request) {
     const auto found = contents().values.find(key);
     if (found == contents().values.end())
       return answer(Error{Code::kNotFound, "no key '" + shown_key(key) + "'"});
-    reply_bytes += found->second.size() + kReplyTextBytes;
+    reply_bytes += found->second.value.size() + kReplyTextBytes;
     if (reply_bytes > kMaxReplyBytes) {
       return answer(Error{Code::kResourceExhausted, "these values are together longer than " +
                                                         std::to_string(kMaxReplyBytes) +
                                                         " bytes: ask for fewer at once"});
     }
-    values.bytes.push_back(found->second);
+    values.bytes.push_back(found->second.value);
   }
   answer(std::move(values));
 }
@@ -143,8 +143,8 @@ void Engine::State::serve(MultiSet&& request) {
     if (found == contents().values.end()) {
       more_keys += 1;
       more_bytes += key.size() + kKeyOverheadBytes + value.size();
-    } else if (value.size() > found->second.size()) {
-      more_bytes += value.size() - found->second.size();
+    } else if (value.size() > found->second.value.size()) {
+      more_bytes += value.size() - found->second.value.size();
     }
   }
   Result<void> room = room_for(more_keys, more_bytes);

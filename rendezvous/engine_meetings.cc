@@ -12,7 +12,8 @@ void Engine::State::serve(QueuePush&& request) {
   if (!sane.ok()) return answer(sane.error());
   const std::size_t cost = request.key.size() + request.value.size() + kKeyOverheadBytes;
   Result<void> room = room_for(1, cost);
-  if (room.ok()) room = room_in_log(cost);
+  // Somebody may wait for the item: then it is taken in the same record.
+  if (room.ok()) room = room_in_log(cost + request.key.size() + kKeyOverheadBytes);
   if (!room.ok()) return answer(room.error());
   note({EffectKind::kPush, space, request.key, request.value, 0, 0, {}});
   bytes += cost;
@@ -23,6 +24,10 @@ void Engine::State::serve(QueuePush&& request) {
   answer(Number{static_cast<std::int64_t>(queue.size())});
   if (queue.size() == 1) tell_exact_watches(request.key, Changed::What::kSet, {}, true);
   tell_queue(request.key);
+}
+
+Result<void> Engine::State::room_to_take(Queues::iterator queue) const {
+  return room_in_log(queue->first.size(), Journal::Use::kLess);
 }
 
 // The longest waiting item; the queue goes with its last one.
@@ -58,6 +63,8 @@ void Engine::State::serve(QueuePop&& request) {
   const auto queue = queues.find(request.key);
   if (request.counted) {
     if (queue == queues.end()) return answer(Popped{});
+    const Result<void> room = room_to_take(queue);
+    if (!room.ok()) return answer(room.error());
     const auto length = static_cast<std::int64_t>(queue->second.size());
     return answer(Popped{length, take_front(queue)});
   }
@@ -70,6 +77,8 @@ void Engine::State::serve(QueuePop&& request) {
     return begin_wait(
         waiter_here(WaitKind::kItem, {std::move(request.key)}, *request.wait_until_ns));
   }
+  const Result<void> room = room_to_take(queue);
+  if (!room.ok()) return answer(room.error());
   answer(Value{take_front(queue)});
 }
 
@@ -98,7 +107,8 @@ Result<Engine::State::BarrierRound*> Engine::State::barrier_for(const Barrier& r
   const std::size_t cost = barrier_cost(request.name, request.size);
   const std::size_t before = is_new ? 0 : found->second.cost_bytes;
   IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
-  IVY_CHECK(room_in_log(cost));
+  // The calls of the round before are told with it.
+  IVY_CHECK(room_in_log(std::max(cost, before)));
   bytes = bytes - before + cost;
   keys += is_new ? 1 : 0;
   BarrierRound& barrier = is_new ? barriers[request.name] : found->second;
@@ -157,6 +167,13 @@ void Engine::State::serve(Barrier&& request) {
   BarrierRound& barrier = **found;
   barrier.ends_with_a_loss |= request.ends_with_a_loss;
   if (barrier.lost_member) return answer(loss_of(*barrier.lost_member));
+  // Who comes last is refused, and may come again: the others wait on.
+  const bool is_last =
+      barrier.arrived.size() + (barrier.arrived.contains(request.member) ? 0 : 1) == barrier.size;
+  if (is_last) {
+    const Result<void> room = room_in_log(barrier.cost_bytes, Journal::Use::kLess);
+    if (!room.ok()) return answer(room.error());
+  }
   Waiter waiter = waiter_here(WaitKind::kBarrier, {request.name}, request.deadline_ns);
   waiter.member = request.member;
   waiter.at_least = static_cast<std::int64_t>(request.call);
@@ -207,7 +224,7 @@ void Engine::State::serve(Watch&& request) {
   if (request.exact) {
     const auto found = contents().values.find(request.prefix);
     const bool present = found != contents().values.end();
-    answer(Compared{false, present ? std::optional(found->second) : std::nullopt});
+    answer(Compared{false, present ? std::optional(found->second.value) : std::nullopt});
     contents().exact_watches.emplace(request.prefix,
                                      WatchEntry{client, id, request.prefix, request.one_shot});
     return;

@@ -60,13 +60,16 @@ struct Engine::State {
     bool one_shot = false;
   };
   using Queues = std::map<std::string, std::deque<std::string>, std::less<>>;  // No empty one.
+  struct Entry {
+    std::string value;
+    bool is_set_once = false;  // See lasting_value().
+  };
   struct Contents {
-    std::map<std::string, std::string, std::less<>> values;
+    std::map<std::string, Entry, std::less<>> values;
     Queues queues;
     std::map<std::string, BarrierRound, std::less<>> barriers;
     std::vector<WatchEntry> watches;
     std::unordered_multimap<std::string, WatchEntry> exact_watches;  // By key.
-    std::unordered_set<std::string> set_once;                        // Keys; see lasting_value().
   };
 
   explicit State(EngineLimits wanted) : limits(wanted) {}
@@ -119,8 +122,9 @@ struct Engine::State {
   }
   Result<void> room_for(std::size_t more_keys, std::size_t more_bytes) const;
   Result<void> room_to_wait(const std::vector<std::string>& wanted) const;
-  Result<void> put(const std::string& key, std::string value);
+  Result<void> put(const std::string& key, std::string value, bool is_set_once = false);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  Result<void> room_to_take(Queues::iterator queue) const;
   std::string take_front(Queues::iterator queue);
   Result<BarrierRound*> barrier_for(const Barrier& request);
   void tell_waiters(const std::string& key);
@@ -142,7 +146,7 @@ struct Engine::State {
   void end_watches(ClientId of, std::optional<RequestId> only);
 
   // ---- what outlives the process ----
-  Result<void> room_in_log(std::size_t more_bytes) const;
+  Result<void> room_in_log(std::size_t more_bytes, Journal::Use use = Journal::Use::kMore) const;
   void note(const Effect& effect);
   void note_barrier(const std::string& name, const BarrierRound& barrier);
   void end_record();

@@ -15,9 +15,12 @@ namespace ivy::store {
 class Journal {
  public:
   virtual ~Journal() = default;
-  // Whether so many bytes more can be kept; asked before a request that writes. What only takes
-  // away (delete, pop) or lets members go on (a barrier) is not asked for.
-  virtual bool has_room(std::size_t bytes) = 0;
+  // What only takes away (delete, pop) or lets members go on (a barrier) is for kLess: it may have
+  // room that is kept back from what writes more.
+  enum class Use { kMore, kLess };
+  // Whether so many bytes more can be kept; asked before every request that changes something.
+  // Only a new generation is recorded unasked.
+  virtual bool has_room(std::size_t bytes, Use use) = 0;
   // The effects (effect.h) of one request or of a new generation: all of them or none.
   virtual void record(std::string effects) = 0;
 };

@@ -17,8 +17,10 @@ namespace {
 constexpr std::size_t kReadBytes = 1u << 20;
 // Reserved ahead of what is recorded, so that reserving is rare.
 constexpr std::uint64_t kReserveBytes = 4u << 20;
-// Left over for what is never refused: deletes, pops, the rounds of barriers.
+// Kept back from what writes more: for deletes, pops, the rounds of barriers.
 constexpr std::uint64_t kSlackBytes = 1u << 20;
+// And from these: for new generations, which are recorded unasked.
+constexpr std::uint64_t kLastBytes = 4u << 10;
 // Of the snapshot, with each batch.
 constexpr std::size_t kPieceBytes = 4u << 20;
 
@@ -184,8 +186,9 @@ bool WalFile::reserve(File& file, std::uint64_t until) {
   return false;
 }
 
-bool WalFile::has_room(std::size_t bytes) {
-  return reserve(log_, log_.end + pending_bytes_ + kRecordHeadBytes + bytes + kSlackBytes);
+bool WalFile::has_room(std::size_t bytes, Use use) {
+  const std::uint64_t kept_back = use == Use::kMore ? kSlackBytes : kLastBytes;
+  return reserve(log_, log_.end + pending_bytes_ + kRecordHeadBytes + bytes + kept_back);
 }
 
 void WalFile::record(std::string effects) {

@@ -44,7 +44,7 @@ class WalFile : public Journal {
   const std::string& found() const { return found_; }
   bool is_new() const { return is_new_; }
 
-  bool has_room(std::size_t bytes) override;
+  bool has_room(std::size_t bytes, Use use) override;
   void record(std::string effects) override;
 
   std::uint64_t recorded() const { return recorded_; }

@@ -359,6 +359,37 @@ TEST_F(DurableStoreTest, AFullDiskIsATypedErrorAndLosesNothing) {
   EXPECT_EQ(*client->get("more"), value);
 }
 
+// Taking away and meeting write as well: they go on for as long as the room that is kept back for
+// them lasts, and then they are refused, too. The store does not end.
+TEST_F(DurableStoreTest, AFullDiskNeverEndsTheStore) {
+  const int mounted = mount("ivy-test", directory_.c_str(), "tmpfs", 0, "size=8m");
+  if (mounted != 0) GTEST_SKIP() << "a small disk cannot be mounted: " << strerror(errno);
+  is_mounted_ = true;
+  start();
+  const auto client = this->client();
+  const auto key = [](int i) { return std::string(8000, 'k') + std::to_string(i); };
+  int stored = 0;
+  while (stored < 10'000 && client->set(key(stored), "v").ok()) ++stored;
+  ASSERT_GT(stored, 300);
+  ASSERT_LT(stored, 10'000);
+  int removed = 0;
+  Result<bool> gone = true;
+  while (removed < stored && (gone = client->remove(key(removed))).ok()) ++removed;
+  ASSERT_FALSE(gone.ok()) << "all " << stored << " were removed";
+  EXPECT_EQ(gone.error().code, Code::kResourceExhausted) << gone.error().message;
+  EXPECT_GT(removed, 50);
+  Result<std::uint64_t> round = 0;
+  for (int i = 0; i < 200 && round.ok(); ++i) round = client->barrier(key(-1), 1, 0, stretched(5s));
+  ASSERT_FALSE(round.ok());
+  EXPECT_EQ(round.error().code, Code::kResourceExhausted) << round.error().message;
+  EXPECT_EQ(*client->get(key(removed)), "v");
+  ASSERT_EQ(mount("ivy-test", directory_.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
+  EXPECT_TRUE(*client->remove(key(removed))) << "there is room again";
+  end(SIGKILL);
+  start();
+  EXPECT_EQ(*client->count("k"), static_cast<std::uint64_t>(stored - removed - 1));
+}
+
 // A disk that fails where reserving said that there is room: nobody is told that it was kept.
 TEST_F(DurableStoreTest, AFailingDiskEndsTheStoreAndAcknowledgesNothing) {
   start([] { std::signal(SIGXFSZ, SIG_IGN); });

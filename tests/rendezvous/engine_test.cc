@@ -367,6 +367,40 @@ TEST(EngineWaitTest, WaitsHaveALimitForEachClientAndForAll) {
   EXPECT_EQ(script.answer(third, Get{std::string(8000, 'b'), kNever}), "-");
 }
 
+TEST(EngineWaitTest, TorchsWaitsLeaveRoomForOthers) {
+  EngineLimits limits;
+  limits.torch_waiting_bytes = 40'000;
+  EngineScript script(limits);
+  const std::vector<std::string> many(2, std::string(8000, 'm'));
+  const ClientId first = script.join(std::nullopt, Space::kTorch);
+  EXPECT_EQ(script.answer(first, Wait{many, kNever}), "-");
+  EXPECT_EQ(script.answer(script.join(std::nullopt, Space::kTorch), Wait{many, kNever}), "!8");
+  EXPECT_EQ(script.answer(script.join(0), Wait{many, kNever}), "-");
+  script.engine.leave(first);
+  EXPECT_EQ(script.answer(script.join(std::nullopt, Space::kTorch), Wait{many, kNever}), "-");
+}
+
+TEST(EngineTest, AKeyThatWasSetOnceLastsUntilItIsWrittenInAnotherWay) {
+  EngineLimits limits;
+  limits.store_bytes = 1000;
+  EngineScript script(limits);
+  const ClientId client = script.join(0);
+  const auto lasts = [&] { return script.engine.lasting_value(Space::kNative, "k") != nullptr; };
+  EXPECT_EQ(script.answer(client, Set{"k", "v", true}), "done");
+  EXPECT_TRUE(lasts());
+  EXPECT_EQ(script.answer(client, Set{"k", std::string(2000, 'x')}), "!8");
+  EXPECT_EQ(script.answer(client, Append{"k", std::string(2000, 'x')}), "!8");
+  EXPECT_EQ(script.answer(client, Get{"k", std::nullopt}), "=v");
+  EXPECT_TRUE(lasts()) << "it was not written";
+  EXPECT_EQ(script.answer(client, Append{"k", "w"}), "#2");
+  EXPECT_FALSE(lasts());
+  EXPECT_EQ(script.answer(client, Delete{"k"}), "#1");
+  EXPECT_EQ(script.answer(client, Set{"k", "v", true}), "done");
+  EXPECT_TRUE(lasts());
+  EXPECT_EQ(script.answer(client, Set{"k", "w"}), "done");
+  EXPECT_FALSE(lasts());
+}
+
 TEST(EngineWaitTest, OneNumberWaitsOnce) {
   Engine engine;
   const ClientId client = *engine.join({}, 0);

@@ -9,11 +9,14 @@
 namespace ivy::test {
 
 struct JournalBook : store::Journal {
-  bool has_room(std::size_t bytes) override { return bytes <= room; }
+  bool has_room(std::size_t bytes, Use use) override {
+    return bytes <= (use == Use::kMore ? room : last_room);
+  }
   void record(std::string effects) override { records.push_back(std::move(effects)); }
 
   std::vector<std::string> records;
   std::size_t room = ~std::size_t{0};
+  std::size_t last_room = ~std::size_t{0};  // For what takes away.
 };
 
 // Everything that an engine keeps: two with the same contents give the same text.

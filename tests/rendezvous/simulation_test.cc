@@ -76,7 +76,7 @@ class Life : public Network, public Journal {
   Engine& engine() override { return engine_; }
 
   // ---- Journal ----
-  bool has_room(std::size_t) override { return true; }
+  bool has_room(std::size_t, Use) override { return true; }
   void record(std::string effects) override {
     if (snapshot_) {
       std::optional<std::string> covered = covered_effects(effects, *snapshot_);

@@ -211,6 +211,7 @@ TEST(WriteAheadLogTest, WithoutRoomWritesAreRefusedAndNothingChanges) {
   const ClientId client = script.join(0);
   EXPECT_EQ(script.answer(client, Set{"k", "v"}), "done");
   EXPECT_EQ(script.answer(client, QueuePush{"q", "v"}), "#1");
+  EXPECT_EQ(script.answer(client, Barrier{"there", 1, 0, 0, kNever}), "#1");
   const std::string before = contents_of(script.engine);
   book.room = 0;
   const std::vector<Request> writes = {Set{"k", "w"},
@@ -226,11 +227,51 @@ TEST(WriteAheadLogTest, WithoutRoomWritesAreRefusedAndNothingChanges) {
   for (const Request& write : writes)
     EXPECT_EQ(script.answer(client, write), "!8") << write.index();
   EXPECT_EQ(contents_of(script.engine), before);
-  EXPECT_EQ(book.records.size(), 2u);
   EXPECT_EQ(script.answer(client, Get{"k", std::nullopt}), "=v");
-  EXPECT_EQ(script.answer(client, QueuePop{"q", std::nullopt}), "=v") << "it makes room";
-  EXPECT_EQ(script.answer(client, Delete{"k"}), "#1");
+  // What takes away has some room of its own, and is refused as well when that is used up.
+  const std::vector<std::pair<Request, const char*>> takes = {
+      {QueuePop{"q", std::nullopt}, "=v"},
+      {Delete{"k"}, "#1"},
+      {Barrier{"there", 1, 0, 0, kNever}, "#2"}};
+  book.last_room = 0;
+  for (const auto& [take, answer] : takes) EXPECT_EQ(script.answer(client, take), "!8");
+  EXPECT_EQ(script.answer(client, QueuePop{"q", std::nullopt, true}), "!8");
+  EXPECT_EQ(contents_of(script.engine), before);
+  EXPECT_EQ(script.engine.open_requests(), 0u);
+  EXPECT_EQ(book.records.size(), 3u);
+  book.last_room = 1u << 20;
+  for (const auto& [take, answer] : takes) EXPECT_EQ(script.answer(client, take), answer);
   EXPECT_EQ(test::contents_after(book.records), contents_of(script.engine));
+}
+
+// Who comes last to a barrier is refused: the others wait on, and the round is whole when it comes
+// again.
+TEST(WriteAheadLogTest, WithoutRoomABarrierWaitsForRoom) {
+  EngineScript script;
+  JournalBook book;
+  script.engine.journal_to(&book);
+  const RequestId first = script.ask(script.join(0), Barrier{"b", 2, 0, 5, kNever});
+  book.last_room = 0;
+  const ClientId last = script.join(1);
+  EXPECT_EQ(script.answer(last, Barrier{"b", 2, 1, 7, kNever}), "!8");
+  EXPECT_TRUE(script.waits(first));
+  book.last_room = 1u << 20;
+  EXPECT_EQ(script.answer(last, Barrier{"b", 2, 1, 7, kNever}), "#1");
+  EXPECT_EQ(script.word(first), "#1");
+}
+
+// An effect tells the calls of the round before, however small the next one is to be.
+TEST(WriteAheadLogTest, ABarrierThatShrinksAsksForRoomForItsPast) {
+  EngineScript script;
+  JournalBook book;
+  script.engine.journal_to(&book);
+  const ClientId client = script.join(0);
+  for (std::uint32_t member = 0; member < 100; ++member)
+    script.ask(client, Barrier{"b", 100, member, member + 1, kNever});
+  book.room = 1000;
+  EXPECT_EQ(script.answer(client, Barrier{"b", 1, 0, 7, kNever}), "!8");
+  book.room = ~std::size_t{0};
+  EXPECT_EQ(script.answer(client, Barrier{"b", 1, 0, 7, kNever}), "#2");
 }
 
 TEST(WriteAheadLogTest, ALogIsWrittenAnewWhenMostOfItIsPast) {
