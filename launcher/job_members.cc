@@ -89,12 +89,15 @@ void Job::open_store() {
   if (plan_.hosts.size() > 1 && plan_.master_address != "127.0.0.1")
     open.add_addresses("127.0.0.1");
   std::set<std::string> peers;
-  for (const HostRecord& host : hosts_) {
+  std::vector<std::vector<std::string>> own(hosts_.size());
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    const HostRecord& host = hosts_[i];
     if (host.plan_index < 0 || plan_.hosts.size() < 2) continue;
     if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
     for (const Address& address : host.facts->addresses())
-      if (!address.loopback()) peers.insert(address.address());
+      if (!address.loopback()) own[i].push_back(address.address());
   }
+  for (std::string& peer : peer_addresses(own, first_index)) peers.insert(std::move(peer));
   for (const std::string& peer : peers) open.add_torch_peers(peer);
   // Of all hosts, if each had as many workers as the one that has the most.
   std::size_t most_workers = 0;

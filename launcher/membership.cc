@@ -1,6 +1,8 @@
 #include "launcher/membership.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "launcher/hosts.h"
 
@@ -44,6 +46,21 @@ MemberDecision decide_members(const std::vector<Member>& members, std::size_t le
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least) {
   const std::size_t here = count(members, Member::kHere);
   return here > least ? here - least : 0;
+}
+
+std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
+                                        std::size_t store_host) {
+  std::set<std::set<std::string>> machines;
+  for (const std::vector<std::string>& addresses : hosts)
+    machines.emplace(addresses.begin(), addresses.end());
+  std::map<std::string, int> owners;
+  for (const std::set<std::string>& addresses : machines)
+    for (const std::string& address : addresses) owners[address] += 1;
+  for (const std::string& address : hosts.at(store_host)) owners.erase(address);
+  std::vector<std::string> peers;
+  for (const auto& [address, count] : owners)
+    if (count == 1) peers.push_back(address);
+  return peers;
 }
 
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,

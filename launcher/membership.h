@@ -29,6 +29,14 @@ MemberDecision decide_members(const std::vector<Member>& members, std::size_t le
 // How many hosts may still be lost; 0 also where there are too few already.
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
 
+// By which addresses the others' workers come to `store_host`, given each host's own without
+// loopback. Those that it has itself are none: its own workers come from the one that they dial.
+// Nor are those that several have, which name nobody: a bridge for containers is 172.17.0.1 on many
+// hosts, and strangers behind it would pass for the job's. Hosts with equal addresses are one
+// machine.
+std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
+                                        std::size_t store_host);
+
 // Why one host takes no part.
 struct GoneMember {
   std::string name;

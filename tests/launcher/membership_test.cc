@@ -67,5 +67,18 @@ TEST(MembershipTest, ALongListOfReasonsIsCut) {
   EXPECT_NE(line.find("h11x"), std::string::npos) << line;
 }
 
+TEST(MembershipTest, PeersAreKnownByAddressesThatNobodyElseHas) {
+  using Words = std::vector<std::string>;
+  const Words first = {"10.0.0.1", "172.17.0.1", "fd00::1"};
+  const Words second = {"10.0.0.2", "172.17.0.1", "192.168.122.1"};
+  const Words third = {"10.0.0.3", "192.168.122.1"};
+  EXPECT_EQ(peer_addresses({first, second, third}, 0), (Words{"10.0.0.2", "10.0.0.3"}));
+  EXPECT_EQ(peer_addresses({first, second, third}, 2), (Words{"10.0.0.1", "10.0.0.2", "fd00::1"}));
+  EXPECT_EQ(peer_addresses({first, third, third}, 0), (Words{"10.0.0.3", "192.168.122.1"}))
+      << "two names of one machine";
+  EXPECT_EQ(peer_addresses({first, first}, 1), Words{});
+  EXPECT_EQ(peer_addresses({first, {}}, 0), Words{}) << "a host that takes no part";
+}
+
 }  // namespace
 }  // namespace ivy
