@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/build.h"
 #include "proto/exit_code.h"
 #include "proto/handshake.h"
 #include "proto/listening_socket.h"
@@ -70,6 +71,7 @@ constexpr const char* kHelp =
     "usage: ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]\n"
     "       ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]\n"
     "or:    ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job\n"
+    "or:    ivy-rendezvous --version\n"
     "\n"
     "A store for one job, or for all jobs that have a token file in DIR (named by the job's id,\n"
     "32 bytes, mode 0400; a file that appears is served at once, a job whose file goes is over).\n"
@@ -518,6 +520,10 @@ int run_rendezvous(int argc, char** argv) {
   const std::string_view second = argc > 1 ? argv[1] : "";
   if (first == "--help" || second == "--help") {
     std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (first == "--version" || first == "-V") {
+    std::printf("ivy-rendezvous %s\n", std::string(version()).c_str());
     return 0;
   }
   const Result<ServeOptions> options = parse(argc, argv);

@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "proto/build.h"
 #include "rendezvous/client.h"
 #include "tests/rendezvous/server_thread.h"
 
@@ -120,6 +121,17 @@ class JobServerTest : public testing::Test {
   std::string address_;
   pid_t server_ = 0;
 };
+
+TEST(RendezvousTest, SaysItsVersion) {
+  for (const char* option : {" --version", " -V"}) {
+    FILE* const said = popen((std::string(RENDEZVOUS_PATH) + option).c_str(), "re");
+    ASSERT_NE(said, nullptr);
+    std::array<char, 256> text{};
+    EXPECT_NE(std::fgets(text.data(), text.size(), said), nullptr);
+    EXPECT_EQ(pclose(said), 0);
+    EXPECT_EQ(text.data(), "ivy-rendezvous " + std::string(version()) + "\n");
+  }
+}
 
 TEST_F(JobServerTest, JobsDoNotSeeEachOther) {
   admit(1);
