@@ -444,6 +444,25 @@ TEST(LeafTorchTest, AWaitHearsOfTheLastWriteOfAClientThatIsGone) {
   EXPECT_EQ(script.word(wait), "done");
 }
 
+// destroy and init of a process group within one generation: rank 0 publishes its id again under
+// the same name. Who has heard of anything that came later does not read the older one.
+TEST(LeafTorchTest, AnIdThatIsPublishedAgainIsReadByWhoeverHasHeardOfLaterThings) {
+  LeafScript script;
+  const ClientId rank = script.join({}, Space::kTorch);
+  const std::string key = "/default_pg/0//cuda//0";
+  script.at_the_store(Set{key, "first"}, Space::kTorch);
+  EXPECT_EQ(script.answer(rank, Wait{{key}}), "done");
+  EXPECT_EQ(script.answer(rank, Get{key, std::nullopt}), "=first");
+  const RequestId later = script.ask(rank, Wait{{"/later"}});
+  script.settle();
+  script.at_the_store(Set{key, "second"}, Space::kTorch);
+  script.at_the_store(Set{"/later", ""}, Space::kTorch);
+  script.down();
+  EXPECT_EQ(script.word(later), "done");
+  EXPECT_EQ(script.answer(rank, Wait{{key}}), "done");
+  EXPECT_EQ(script.answer(rank, Get{key, std::nullopt}), "=second");
+}
+
 TEST(LeafTorchTest, AWriteThatIsRefusedLaterEndsTheConnection) {
   LeafScript script;
   TorchAtLeaf writer(script);
