@@ -54,9 +54,9 @@ struct ServeOptions {
   std::vector<int> native_fds;
   std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
-  std::size_t torch_connections = ServerLimits().torch_connections;
-  std::string root;    // ADDRESS:PORT of the store; set: this is a leaf.
-  std::string listen;  // ADDRESS:PORT
+  std::size_t torch_connections = 0;  // 0: the server's own limits.
+  std::string root;                   // ADDRESS:PORT of the store; set: this is a leaf.
+  std::string listen;                 // ADDRESS:PORT
   std::string torch;
   unsigned stall_seconds = 0;
   std::string wal;  // Directory.
@@ -220,10 +220,14 @@ std::string shortened(std::string text) {
 ServerLimits server_limits(std::size_t torch_connections) {
   ServerLimits limits;
   rlimit descriptors{};
-  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0)
-    torch_connections = std::min<std::size_t>(torch_connections, descriptors.rlim_cur / 2);
-  limits.torch_connections = torch_connections;
-  limits.torch_bytes = torch_bytes_for(torch_connections);
+  if (torch_connections != 0) {
+    limits.torch_connections = torch_connections;
+    limits.torch_bytes = torch_bytes_for(torch_connections);
+  }
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    limits.torch_connections =
+        std::min<std::size_t>(limits.torch_connections, descriptors.rlim_cur / 2);
+  }
   return limits;
 }
 

@@ -784,9 +784,10 @@ void Server::stop_listening() { core_->stop_listening(); }
 void Server::stop() { core_->stop(); }
 
 std::size_t torch_bytes_for(std::size_t connections) {
-  constexpr std::size_t kMost = 1u << 30;
-  constexpr std::size_t kLeast = 64u << 20;
-  constexpr std::size_t kEach = 1u << 20;
+  // A rank has four connections, so it may read or write the longest value while all others do.
+  constexpr std::size_t kEach = kMaxValueBytes / 4;
+  constexpr std::size_t kLeast = kMaxTorchRequestBytes;
+  constexpr std::size_t kMost = 1024 * kMaxValueBytes;
   return std::min(kMost, kLeast + std::min(connections, kMost / kEach) * kEach);
 }
 

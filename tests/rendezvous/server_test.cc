@@ -398,6 +398,14 @@ TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
   }
 }
 
+// Every rank may be sent the longest value, or send it, at the same moment.
+TEST(TorchBytesTest, SufficeForEveryRank) {
+  for (const std::size_t ranks : {1, 8, 64, 1000})
+    EXPECT_GT(torch_bytes_for(4 * ranks + 64), ranks * (kMaxValueBytes + kMaxKeyBytes));
+  EXPECT_LT(torch_bytes_for(4 * 8 + 64), std::size_t{300} << 20);
+  EXPECT_LE(torch_bytes_for(~std::size_t{0}), std::size_t{8} << 30);
+}
+
 TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can pass for another user";
   ServerThread server({}, {}, 0, "::");
