@@ -38,7 +38,10 @@ constexpr auto kSweepInterval = std::chrono::milliseconds(250);
 constexpr const char* kEvicted = "of too many that had not proved themselves it was the oldest";
 // gRPC would give a connection up after 20 s without an acknowledgement. A slow link must not end a
 // job, and whether a silent one does is for the lease to say.
-constexpr unsigned kTcpUserTimeoutMs = 120'000;
+constexpr int kTcpUserTimeoutMs = 120'000;
+// A connection that has been silent for so long is asked whether its other end is there, again and
+// again until the time-out above. The kernel answers, so a launcher that was suspended stays.
+constexpr int kTcpAskAfterS = 30;
 
 // A descriptor that is closed with its owner.
 class Descriptor {
@@ -499,8 +502,12 @@ void Acceptor::Door::sweep() {
 // ---------------------------------------------------------------------------------------------
 
 void Acceptor::Door::deliver(int descriptor) {
-  if (kind_ != Kind::kUnix)
-    set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kTcpUserTimeoutMs));
+  if (kind_ != Kind::kUnix) {
+    set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpUserTimeoutMs);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kTcpAskAfterS);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kTcpAskAfterS);
+    set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  }
   deliver_(descriptor);
 }
 

@@ -348,6 +348,37 @@ TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
   EXPECT_FALSE(lost_.has_value());
 }
 
+TEST_F(HostSessionTest, AHostThatIsRedialledHearsOfThePauseWhenItIsThere) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(attached());
+  EXPECT_TRUE(session_->has_paused()) << "nobody has asked for it";
+  host_.answer = FakeHost::Answer::kRefuse;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.dials > 1; }));
+  session_->pause();
+  EXPECT_FALSE(session_->has_paused());
+  host_.answer = FakeHost::Answer::kUp;
+  ASSERT_TRUE(eventually([&] { return session_->has_paused(); }));
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1; }));
+  EXPECT_TRUE(host_.commands[0].has_pause());
+  const int writes = host_.writes;
+  EXPECT_FALSE(eventually([&] { return host_.writes > writes; }, milliseconds(1'200)));
+  session_->resume();
+  EXPECT_TRUE(eventually([&] { return host_.writes > writes; }));
+}
+
+// The handshake of the new carrier is a word, which takes the pause back.
+TEST_F(HostSessionTest, ACarrierThatBreaksBehindThePauseSaysItAgain) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(attached());
+  session_->pause();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1 && session_->has_paused(); }));
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 2; }));
+  EXPECT_TRUE(host_.commands[1].has_pause());
+  EXPECT_TRUE(eventually([&] { return session_->has_paused(); }));
+}
+
 TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
   open(milliseconds(5'000));
   ASSERT_TRUE(attached());
