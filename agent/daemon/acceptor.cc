@@ -129,6 +129,12 @@ bool is_connected_to(const std::string& peer, int descriptor) {
   return getpeername(descriptor, &remote.any, &length) == 0 && describe(remote).whole == peer;
 }
 
+void shut_down_connection(const std::string& peer, int descriptor) {
+  if (!is_connected_to(peer, descriptor)) return;
+  agent_log::refusal("refused " + peer + ": " + kEvicted);
+  shutdown(descriptor, SHUT_RDWR);
+}
+
 // ---- One listening socket
 // ---------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class Serving {
   io_context loop_{1};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
-  HalfOpen half_open_{{}, is_connected_to};
+  HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
   std::unique_ptr<AgentCredentials> credentials_;  // Null: the Unix socket alone.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
