@@ -421,7 +421,14 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
       waiting_.erase(evicted);
     }
   }
-  stream_descriptor watched(listener_.get_executor(), socket.release());
+  stream_descriptor watched(listener_.get_executor());
+  error_code error;
+  watched.assign(socket.get(), error);
+  if (error) {
+    half_open_->leave(*entrance.id);
+    return refuse(peer.whole, "it cannot be watched: " + error.message());
+  }
+  socket.release();
   waiting_.emplace(*entrance.id,
                    Waiting{std::move(watched), std::move(peer), now + limits_.hello_deadline});
   look(*entrance.id);
