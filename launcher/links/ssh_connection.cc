@@ -180,10 +180,12 @@ void SshConnection::step_failed() {
   if (state_ == State::kHandshake && !session_->saw_banner()) {
     LinkDown down;
     down.failure = LinkFailure::kRefused;
-    down.message = where() + " closed the connection before it said that it is an SSH server";
+    down.message = where() + " closed the connection before sending an SSH banner";
     down.fix =
-        "raise MaxStartups in its sshd_config, or use a smaller --fanout; try: " +
-        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
+        "is it an sshd that listens there, and does it allow this host (hosts.deny, a firewall)? "
+        "try: " +
+        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk) +
+        "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";
     if (!try_again(down, kMaxTries)) fail(down);
     return;
   }
