@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "launcher/edit_distance.h"
 #include "launcher/option_values.h"
 #include "proto/build.h"
+#include "proto/edit_distance.h"
 #include "proto/exit_code.h"
 
 namespace ivy {

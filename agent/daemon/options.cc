@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "proto/build.h"
+#include "proto/edit_distance.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -105,6 +106,7 @@ void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
 
   verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
   verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
+  verbs.status->add_flag("--json", raw.status.json, "For programs: one object");
 }
 
 void add_authority_options(CLI::App& verb, Raw& raw) {
@@ -257,6 +259,22 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
   const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
   if (problem != std::errc{} || end != digits.data() + digits.size())
     return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
+// The verb that was probably meant by the first word; empty: it is one, or none is near.
+std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return {};
+  const std::string& typed = arguments.front();
+  std::string best;
+  std::size_t best_distance = 3;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::size_t distance = edit_distance(typed, verb->get_name());
+    if (distance == 0) return {};
+    if (distance >= best_distance) continue;
+    best = verb->get_name();
+    best_distance = distance;
+  }
+  return best;
+}
+
   const bool bracketed = address.size() > 2 && address.front() == '[' && address.back() == ']';
   if (bracketed) address = address.substr(1, address.size() - 2);
   in6_addr ignored{};
@@ -271,8 +289,8 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   Raw raw;
   Verbs verbs;
   CLI::App app("ivy-agent: opens jobs of ivyrun on this host, for one user", "ivy-agent");
-  app.set_version_flag(
-      "--version", "ivy-agent " + std::string(version()) + " build " + std::string(build_name()));
+  app.set_version_flag("-V,--version", "ivy-agent " + std::string(version()) + " build " +
+                                           std::string(build_name()));
   app.require_subcommand(1);
   add_serving_verbs(app, raw, verbs);
   add_certificate_verbs(app, raw, verbs);
@@ -291,3 +309,6 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
 }
 
 }  // namespace ivy
+    const std::string meant = meant_verb(app, arguments);
+    if (!meant.empty())
+      return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);

@@ -135,9 +135,8 @@ TEST(HalfOpen, EndsTheOldestHandshakeOfTheFullestAddress) {
   table.hand_over(*table.enter("honest", "honest:1", kStart).id, kStart, 9);
   for (int port = 1; port <= 3; ++port)
     table.hand_over(*table.enter("flood", peer(port, "flood"), kStart).id, kStart, 9);
-  for (int port = 2; port <= 3; ++port)
-    EXPECT_TRUE(table.enter("honest", peer(port, "honest"), kStart).id);
-  EXPECT_EQ(ended, (std::vector<std::string>{"flood:1", "flood:2"}));
+  EXPECT_TRUE(table.enter("honest", "honest:2", kStart).id);
+  EXPECT_EQ(ended, std::vector<std::string>{"flood:1"});
   EXPECT_EQ(table.size(), 4u);
   // Its own limit: its own oldest goes.
   HalfOpen small({.total = 9, .kept_for_proved = 0, .per_address = 1}, nullptr,
@@ -365,6 +364,8 @@ TEST(AgentOptions, DrainAndStatus) {
 }
 
 TEST(AgentOptions, CertificateVerbs) {
+  EXPECT_FALSE(parsed<StatusCommand>({"status"}).json);
+  EXPECT_TRUE(parsed<StatusCommand>({"status", "--json"}).json);
   EXPECT_EQ(parsed<CaInitArguments>({"ca", "init"}).place.config_directory,
             "/home/alice/.config/ivyrun");
   EXPECT_EQ(parsed<CaInitArguments>({"ca", "init", "--days", "9", "--ca", "/c"}).days, 9);
@@ -387,7 +388,17 @@ TEST(AgentOptions, TextsAreCommandsToo) {
   EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"serve", "--help"}).text.find("--listen"), std::string::npos);
+TEST(AgentOptions, NamesTheVerbThatWasMeant) {
+  const auto wrong = parse({"serv", "--listen", "7411"});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "there is no verb \"serv\"");
+  EXPECT_EQ(wrong.error().fix, "ivy-agent serve");
+  EXPECT_EQ(parse({"anything"}).error().fix, "see `ivy-agent --help`");
+  EXPECT_EQ(parse({"serve", "--port", "7"}).error().fix, "see `ivy-agent --help`");
 }
+
+}
+  EXPECT_NE(parsed<TextCommand>({"-V"}).text.find("ivy-agent "), std::string::npos);
 
 }  // namespace
 }  // namespace ivy::test

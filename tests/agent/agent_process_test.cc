@@ -336,3 +336,6 @@ TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
 
 }  // namespace
 }  // namespace ivy::test
+  const std::string object = run("status --json").second;
+  EXPECT_TRUE(object.starts_with("{\"version\":\"")) << object;
+  EXPECT_NE(object.find("\"draining\":false,\"jobs\":[]}\n"), std::string::npos) << object;
