@@ -59,6 +59,7 @@ struct Raw {
   std::vector<std::string> names;  // HOST [ALIAS...]
   std::string user;
   std::string serves;
+  bool serves_any = false;
   std::string out;
   std::string serial;
   int port = kDefaultAgentPort;
@@ -105,8 +106,8 @@ void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent");
 
   verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
-  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
   verbs.status->add_flag("--json", raw.status.json, "For programs: one object");
+  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
 }
 
 void add_authority_options(CLI::App& verb, Raw& raw) {
@@ -130,7 +131,11 @@ void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
       app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
   verbs.cert->add_option("HOST", raw.names, "Name or address of the host, and more of them");
   verbs.cert->add_option("--user", raw.user, "For this user, who launches with it");
-  verbs.cert->add_option("--serves", raw.serves, "The host may serve this user only");
+  verbs.cert->add_option("--serves", raw.serves,
+                         "The host may serve this user only; needed for a host");
+  verbs.cert->add_flag("--serves-any", raw.serves_any,
+                       "Instead: any user. Every user who can read its key can then pretend to all "
+                       "others to be this host");
   verbs.cert->add_option("--port", raw.port, "Port of the agents, for agent.toml")
       ->check(CLI::Range(1, 65535));
   verbs.cert->add_option("--out", raw.out, "Directory to write to");
@@ -200,11 +205,17 @@ Result<void> check_one_host(const Raw& raw, const char* verb) {
 Result<AgentCommand> cert_command(Raw& raw, const CertificateAuthorityPlace& place) {
   IVY_CHECK(check_one_name(raw, "cert", false));
   if (!raw.user.empty()) {
-    if (!raw.serves.empty()) return usage_error("--serves is for the certificate of a host");
+    if (!raw.serves.empty() || raw.serves_any)
+      return usage_error("--serves and --serves-any are for the certificate of a host");
     UserCertificateArguments made{place, raw.user, static_cast<std::uint16_t>(raw.port), raw.out};
     if (raw.days != 0) made.days = raw.days;
     return AgentCommand(std::move(made));
   }
+  if (raw.serves.empty() == !raw.serves_any)
+    return usage_error("cert HOST needs --serves USER or --serves-any, one of them",
+                       "--serves USER: the user whose agent runs there with this certificate; "
+                       "--serves-any lets every user who can read its key pretend to all others "
+                       "to be this host");
   HostCertificateArguments made;
   made.place = place;
   made.host = raw.names.front();
@@ -248,17 +259,6 @@ Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment&
   return AgentCommand(ListCertificatesArguments{place});
 }
 
-}  // namespace
-
-Result<ListenAddress> parse_listen_address(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  std::string address = colon == std::string::npos ? std::string() : text.substr(0, colon);
-  const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
-  std::uint16_t port = 0;
-  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
-  if (problem != std::errc{} || end != digits.data() + digits.size())
-    return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
 // The verb that was probably meant by the first word; empty: it is one, or none is near.
 std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
@@ -275,6 +275,17 @@ std::string meant_verb(const CLI::App& app, const std::vector<std::string>& argu
   return best;
 }
 
+}  // namespace
+
+Result<ListenAddress> parse_listen_address(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  std::string address = colon == std::string::npos ? std::string() : text.substr(0, colon);
+  const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
+  std::uint16_t port = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
+  if (problem != std::errc{} || end != digits.data() + digits.size())
+    return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
   const bool bracketed = address.size() > 2 && address.front() == '[' && address.back() == ']';
   if (bracketed) address = address.substr(1, address.size() - 2);
   in6_addr ignored{};
@@ -303,12 +314,12 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   } catch (const CLI::CallForVersion& shown) {
     return AgentCommand(TextCommand{shown.what() + std::string("\n")});
   } catch (const CLI::ParseError& error) {
+    const std::string meant = meant_verb(app, arguments);
+    if (!meant.empty())
+      return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);
     return usage_error(error.what(), "see `ivy-agent --help`");
   }
   return command_of(verbs, raw, environment, uid);
 }
 
 }  // namespace ivy
-    const std::string meant = meant_verb(app, arguments);
-    if (!meant.empty())
-      return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);

@@ -338,7 +338,10 @@ TEST(AgentOptions, RefuseWhatMakesNoSense) {
       {"cert"},
       {"cert", "node1", "--user", "alice"},
       {"cert", "--user", "alice", "--serves", "bob"},
-      {"cert", "node1", "--days", "0"},
+      {"cert", "--user", "alice", "--serves-any"},
+      {"cert", "node1"},
+      {"cert", "node1", "10.0.0.1", "--serves", "bob", "--serves-any"},
+      {"cert", "node1", "--serves", "bob", "--days", "0"},
       {"renew", "node1", "node2"},
       {"revoke"},
       {"revoke", "node1", "--serial", "4f02"},
@@ -361,11 +364,11 @@ TEST(AgentOptions, DrainAndStatus) {
   EXPECT_EQ(drain.socket_path, "/s");
   EXPECT_TRUE(parsed<DrainCommand>({"drain", "--undo"}).undo);
   EXPECT_EQ(parsed<StatusCommand>({"status"}).socket_path, "");
+  EXPECT_FALSE(parsed<StatusCommand>({"status"}).json);
+  EXPECT_TRUE(parsed<StatusCommand>({"status", "--json"}).json);
 }
 
 TEST(AgentOptions, CertificateVerbs) {
-  EXPECT_FALSE(parsed<StatusCommand>({"status"}).json);
-  EXPECT_TRUE(parsed<StatusCommand>({"status", "--json"}).json);
   EXPECT_EQ(parsed<CaInitArguments>({"ca", "init"}).place.config_directory,
             "/home/alice/.config/ivyrun");
   EXPECT_EQ(parsed<CaInitArguments>({"ca", "init", "--days", "9", "--ca", "/c"}).days, 9);
@@ -375,6 +378,7 @@ TEST(AgentOptions, CertificateVerbs) {
   EXPECT_EQ(host.aliases, std::vector<std::string>{"10.0.0.1"});
   EXPECT_EQ(host.serves, "bob");
   EXPECT_EQ(host.days, 365);
+  EXPECT_EQ(parsed<HostCertificateArguments>({"cert", "node1", "--serves-any"}).serves, "");
   const auto user = parsed<UserCertificateArguments>({"cert", "--user", "bob", "--port", "99"});
   EXPECT_EQ(user.user, "bob");
   EXPECT_EQ(user.port, 99);
@@ -384,10 +388,6 @@ TEST(AgentOptions, CertificateVerbs) {
   EXPECT_EQ(parsed<ListCertificatesArguments>({"certs", "--ca", "/c"}).place.directory, "/c");
 }
 
-TEST(AgentOptions, TextsAreCommandsToo) {
-  EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
-  EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);
-  EXPECT_NE(parsed<TextCommand>({"serve", "--help"}).text.find("--listen"), std::string::npos);
 TEST(AgentOptions, NamesTheVerbThatWasMeant) {
   const auto wrong = parse({"serv", "--listen", "7411"});
   ASSERT_FALSE(wrong.ok());
@@ -397,8 +397,12 @@ TEST(AgentOptions, NamesTheVerbThatWasMeant) {
   EXPECT_EQ(parse({"serve", "--port", "7"}).error().fix, "see `ivy-agent --help`");
 }
 
-}
+TEST(AgentOptions, TextsAreCommandsToo) {
   EXPECT_NE(parsed<TextCommand>({"-V"}).text.find("ivy-agent "), std::string::npos);
+  EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
+  EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);
+  EXPECT_NE(parsed<TextCommand>({"serve", "--help"}).text.find("--listen"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace ivy::test
