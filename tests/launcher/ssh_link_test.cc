@@ -5,12 +5,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 
 #include "launcher/links/carrier.h"
+#include "launcher/links/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
 #include "proto/build.h"
 #include "proto/job.pb.h"
@@ -480,6 +482,14 @@ TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
     EXPECT_EQ(probe.up.has_value(), was_up);
     EXPECT_FALSE(probe.down.has_value()) << probe.story();
   }
+}
+
+TEST(SshClientCommand, ForwardsNothingOfTheUsers) {
+  Host host;
+  host.name = "node1";
+  const std::vector<std::string> words = ssh_client_command({}, host, "", "true");
+  for (const char* word : {"ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"})
+    EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
 }
 
 // A listening socket whose queue is full drops what knocks: the silence of a firewall.
