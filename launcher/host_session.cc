@@ -97,6 +97,7 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
     handlers_.up(up);
+    last_ticked_ns_ = attach_sent_ns_;
     schedule_tick();
   }
   pump();
@@ -310,8 +311,7 @@ void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
   // Time in which this process itself was stopped is nobody's silence.
-  if (last_ticked_ns_ != 0 && now - last_ticked_ns_ > 4 * to_ns(kTick))
-    last_heard_ns_ += now - last_ticked_ns_;
+  if (now - last_ticked_ns_ > 4 * to_ns(kTick)) last_heard_ns_ += now - last_ticked_ns_;
   last_ticked_ns_ = now;
   schedule_tick();
   if (!options_.on_this_host) {

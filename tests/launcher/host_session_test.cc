@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "launcher/clock.h"
 
@@ -377,6 +378,16 @@ TEST_F(HostSessionTest, ACarrierThatBreaksBehindThePauseSaysItAgain) {
   ASSERT_TRUE(eventually([&] { return host_.commands.size() == 2; }));
   EXPECT_TRUE(host_.commands[1].has_pause());
   EXPECT_TRUE(eventually([&] { return session_->has_paused(); }));
+}
+
+// Ctrl-Z right behind the start, for one.
+TEST_F(HostSessionTest, BeingStoppedBeforeTheFirstTickIsNobodysSilence) {
+  open(milliseconds(1'000));
+  ASSERT_TRUE(attached());
+  std::this_thread::sleep_for(milliseconds(2'300));  // As SIGSTOP would: nothing runs.
+  EXPECT_FALSE(eventually([&] { return lost_.has_value(); }, milliseconds(300)));
+  host_.send_note("still here");
+  EXPECT_TRUE(eventually([&] { return !notes_.empty() && notes_.back() == "still here"; }));
 }
 
 TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {
