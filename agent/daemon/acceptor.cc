@@ -185,6 +185,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   void sweep();
   void deliver(int descriptor);
   void refuse(const std::string& from, const std::string& why);
+  void refuse_for_want_of_room(const std::string& from, int descriptor);
 
   Kind kind_;
   HalfOpen* half_open_;
@@ -194,6 +195,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   boost::asio::steady_timer pause_;
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
+  agent_log::RateLimit no_room_lines_{10, 0.2};
   // Given up for a moment when there are no descriptors left, so that a connection can be taken off
   // the queue and closed: otherwise the queue stays readable and the loop spins.
   Descriptor reserve_;
@@ -385,12 +387,7 @@ bool Acceptor::Door::within_margin(int descriptor) const {
 
 void Acceptor::Door::admit(Descriptor socket, const SocketAddress& from) {
   const Place peer = describe(from);
-  if (within_margin(socket.get())) {
-    refuse(peer.whole, "too many descriptors are open (this would be number " +
-                           std::to_string(socket.get()) +
-                           "), the rest is kept for running jobs; raise LimitNOFILE of the unit");
-    return;
-  }
+  if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
@@ -526,6 +523,17 @@ void Acceptor::Door::deliver(int descriptor) {
 
 void Acceptor::Door::refuse(const std::string& from, const std::string& why) {
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
+}
+
+// The administrator must hear of this one, whatever flood of other refusals there is.
+void Acceptor::Door::refuse_for_want_of_room(const std::string& from, int descriptor) {
+  const std::string why = "too many descriptors are open (this would be number " +
+                          std::to_string(descriptor) +
+                          "), the rest is kept for running jobs; raise LimitNOFILE of the unit";
+  const auto now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch());
+  if (!no_room_lines_.admit(now.count())) return refuse(from, why);
+  agent_log::warning("refused " + from + " on " + place_.whole + ": " + why);
 }
 
 // ---- The handle
