@@ -4,8 +4,8 @@ target_link_libraries(ivy_job_place PUBLIC ivy_contract ivy_proto ivy_launch_cor
 
 # ivyctl: talks to launchers on this host, and with `ps -H` to agents.
 add_library(ivy_ctl STATIC
-  ctl_attach.cc ctl_connection.cc ctl_follow.cc ctl_launcher.cc ctl_logs.cc ctl_options.cc ctl_ps.cc ctl_ps_hosts.cc ctl_table.cc ctl_signal.cc ctl_stack.cc ctl_stop.cc ctl_why.cc
-  log_reader.cc)
+  ctl_attach.cc ctl_connection.cc ctl_follow.cc ctl_launcher.cc ctl_logs.cc ctl_options.cc ctl_ps.cc ctl_ps_hosts.cc ctl_table.cc ctl_signal.cc ctl_stack.cc ctl_stop.cc ctl_stop_hosts.cc ctl_why.cc
+  hosted_job.cc log_reader.cc)
 target_link_libraries(ivy_ctl PUBLIC ivy_job_place ivy_launch_core ivy_agent_links ivy_screen ivy_store_client ivy_handshake ivy_asio)
 target_include_directories(ivy_ctl SYSTEM PRIVATE ${IVY_CLI11_INCLUDE})
 add_executable(ivyctl ctl_main.cc)

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "launcher/edit_distance.h"
 #include "launcher/option_values.h"
 #include "proto/build.h"
+#include "proto/edit_distance.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -21,7 +21,7 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", CtlVerb::kPs, "ps [-H HOSTS] [--json]", "the jobs that you have started on this host",
+    {"ps", CtlVerb::kPs, "ps [-H HOSTS] [--json]", "your jobs on this host",
      "  -H, --hosts LIST what the agents of these hosts know, wherever it was started\n"
      "  --all-hosts      the same for every host of the jobs listed without it\n"
      "  --json           for programs: one object per job\n"
@@ -36,11 +36,14 @@ constexpr Verb kVerbs[] = {
      "\nExamples:\n  ivyctl logs 3f2a --rank 0\n  ivyctl logs -f\n"},
     {"signal", CtlVerb::kSignal, "signal [JOB] SIGNAL", "send a signal to each rank's own process",
      "\nExamples:\n  ivyctl signal 3f2a USR1\n  ivyctl signal 3f2a STOP\n"},
-    {"stop", CtlVerb::kStop, "stop [JOB] [--now] [--grace TIME]",
+    {"stop", CtlVerb::kStop, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
      "end a job as one Ctrl-C does, and wait for its end",
+     "  -H, --hosts LIST of a job whose launcher is gone: asks the agents of these hosts\n"
      "  --grace TIME     TERM to KILL, instead of the job's own time\n"
      "  --now            KILL at once\n"
-     "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"},
+     "A job without a launcher on this host is ended on this host alone.\n"
+     "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"
+     "  ivyctl stop 3f2a -H node[01-08]\n"},
     {"attach", CtlVerb::kAttach, "attach [JOB] [--rank LIST]",
      "follow a job in the background and exit as it does",
      "  --rank LIST      only these ranks: 0,8-15\n"
@@ -174,6 +177,7 @@ void add_flags(CLI::App& app, CtlVerb verb, CtlOptions& options) {
                  [](const std::string& text) { return parse_number(text, 0, 100'000); });
       return add_display_flags(app, options);
     case CtlVerb::kStop:
+      app.add_option("-H,--hosts", options.hosts)->take_last();
       app.add_flag("--now", options.now);
       add_parsed(app, "--grace", options.grace, parse_duration);
       return;
@@ -213,6 +217,9 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     return usage_error("what is \"" + words.front() + "\"?", "ivyctl " + std::string(verb.usage));
   if (options.all_hosts && !options.hosts.empty())
     return usage_error("--all-hosts and -H contradict each other", "keep one of them");
+  if (!options.hosts.empty() && (options.now || options.grace))
+    return usage_error("-H takes the job's own time from TERM to KILL",
+                       "without --now and --grace");
   if (options.now && options.grace)
     return usage_error("--now and --grace contradict each other", "keep one of them");
   return {};

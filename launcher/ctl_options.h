@@ -18,7 +18,7 @@ struct CtlOptions {
   std::string job;  // The beginning of a job's id; empty: the only job.
   // ps
   bool json = false;
-  std::string hosts;       // -H: ask their agents; empty: this host's launchers only.
+  std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
   bool all_hosts = false;  // Every host of this host's jobs.
   // logs, attach
   bool follow = false;

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "launcher/ctl_connection.h"
 #include "launcher/ctl_table.h"
 #include "launcher/ctl_verbs.h"
+#include "launcher/hosted_job.h"
 #include "launcher/hosts.h"
 
 namespace ivy {
@@ -83,6 +85,18 @@ void print_json(const std::vector<Row>& rows) {
   std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
 }
 
+// What this host has of jobs that were launched elsewhere, or whose launcher left nothing.
+void add_hosted_jobs(std::vector<Row>& rows) {
+  for (const HostedJob& hosted : find_hosted_jobs()) {
+    const bool is_listed = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {
+      return row.job.place.job_id == hosted.job_id;
+    });
+    if (is_listed) continue;
+    Row& row = rows.emplace_back(Row{{}, "no launcher here", {}});
+    row.job.place.job_id = hosted.job_id;
+  }
+}
+
 }  // namespace
 
 int ctl_ps(const CtlOptions& options) {
@@ -101,6 +115,7 @@ int ctl_ps(const CtlOptions& options) {
     }
     rows.push_back(std::move(row));
   }
+  add_hosted_jobs(rows);
   if (options.json) {
     print_json(rows);
   } else if (rows.empty()) {

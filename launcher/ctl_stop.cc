@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "launcher/ctl_connection.h"
 #include "launcher/ctl_launcher.h"
 #include "launcher/ctl_verbs.h"
@@ -26,6 +28,13 @@ Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& requ
   if (const std::optional<int> ended = IVY_TRY(have_launcher(now)))
     return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has ended by itself"};
   return CtlConnection::ask(now.place, request);
+}
+
+// Several jobs whose launchers are here begin so: none of them is chosen for the user.
+bool is_ambiguous(const std::string& prefix) {
+  const std::vector<FoundJob> jobs = find_job_places();
+  return std::any_of(jobs.begin(), jobs.end(),
+                     [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
 }
 
 // Interrupting ivyctl does not take the stop back.
@@ -58,6 +67,10 @@ Result<void> stop_job(const CtlOptions& options) {
 }  // namespace
 
 int ctl_stop(const CtlOptions& options) {
+  if (!options.hosts.empty()) return ctl_stop_on_hosts(options);
+  if (!choose_job(options.job).ok() && !is_ambiguous(options.job)) {
+    if (const std::optional<int> done = ctl_stop_on_this_host(options)) return *done;
+  }
   const Result<void> stopped = stop_job(options);
   if (stopped.ok()) return 0;
   ctl_complain(stopped.error());

@@ -2,6 +2,7 @@
 // 0 done, 1 it could not be done, 2 the command line is wrong, 130 interrupted; attach: the job's.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "launcher/ctl_options.h"
@@ -16,6 +17,9 @@ int ctl_ps_hosts(const CtlOptions& options);  // With -H or --all-hosts.
 int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
+int ctl_stop_on_hosts(const CtlOptions& options);  // With -H.
+// Of a job that has no launcher here. Nothing: this host has no such job.
+std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
 int ctl_stack(const CtlOptions& options);

@@ -82,6 +82,7 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   link_serial_ = serial;
   dialing_serial_ = -1;
   writing_ = false;
+  paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
   // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
@@ -96,6 +97,7 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
     handlers_.up(up);
+    last_ticked_ns_ = attach_sent_ns_;
     schedule_tick();
   }
   pump();
@@ -162,7 +164,9 @@ void HostSession::on_attached(const link::Frame& frame) {
   was_attached_ = true;
   round_trip_ns_ = monotonic_ns() - attach_sent_ns_;
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
-  if (!resumed.ok()) lose(HostLoss::kSupervisor, resumed.error().message);
+  if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
+  // The new carrier itself was a word: it took an earlier pause back.
+  if (pausing_ && !paused_) queue_pause();
 }
 
 void HostSession::on_drained(int serial) {
@@ -178,7 +182,8 @@ void HostSession::pump() {
   std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
                                           pausing_ ? SIZE_MAX : kWriteBytes);
   if (bytes.empty()) return;
-  paused_ = pausing_;
+  // Before the supervisor has answered a new carrier, this was the handshake alone.
+  paused_ = pausing_ && session_.is_attached();
   writing_ = true;
   link_->write(std::move(bytes));
 }
@@ -191,12 +196,20 @@ void HostSession::send(const Command& command) {
 }
 
 void HostSession::pause() {
+  if (!is_open() || pausing_) return;
+  pausing_ = true;
   if (state_ != State::kUp) return;
+  queue_pause();
+  pump();
+}
+
+void HostSession::queue_pause() {
   Command command;
   command.mutable_pause();
   pausing_ = session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok();
-  pump();
 }
+
+bool HostSession::has_paused() const { return !pausing_ || !is_open() || (paused_ && !writing_); }
 
 void HostSession::resume() {
   pausing_ = false;
@@ -298,8 +311,7 @@ void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
   // Time in which this process itself was stopped is nobody's silence.
-  if (last_ticked_ns_ != 0 && now - last_ticked_ns_ > 4 * to_ns(kTick))
-    last_heard_ns_ += now - last_ticked_ns_;
+  if (now - last_ticked_ns_ > 4 * to_ns(kTick)) last_heard_ns_ += now - last_ticked_ns_;
   last_ticked_ns_ = now;
   schedule_tick();
   if (!options_.on_this_host) {

@@ -73,8 +73,11 @@ class HostSession {
   // The host has been told to forget the job: its end of file is what is expected now. Calls `over`
   // when it has come (at once when there is no carrier), and nothing else any more.
   void expect_end(std::function<void()> over);
-  // We are about to be suspended: says so to the host as our last word until resume().
+  // We are about to be suspended: says so to the host as our last word until resume(). A host that
+  // is being redialled hears it when it is there again.
   void pause();
+  // Nothing is left to wait for before we are stopped: the word has left, or nobody can hear it.
+  bool has_paused() const;
   void resume();
   // When the host was last heard, on our clock.
   std::int64_t last_heard_ns() const { return last_heard_ns_; }
@@ -100,6 +103,7 @@ class HostSession {
   void schedule_tick();
   void retire(std::unique_ptr<HostLink> link);
   void pump();
+  void queue_pause();
   void fail(const LinkDown& down);
   void lose(HostLoss loss, const std::string& message);
 
@@ -114,7 +118,7 @@ class HostSession {
   int dialing_serial_ = -1;
   int next_serial_ = 0;
   bool writing_ = false;
-  bool pausing_ = false;  // Pause is queued...
+  bool pausing_ = false;  // Pause is queued, or will be when the host is there again...
   bool paused_ = false;   // ...and has left: any later frame would take it back.
   bool was_up_ = false;
   bool was_attached_ = false;  // Its supervisor has answered.

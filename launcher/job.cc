@@ -22,6 +22,7 @@
 #include "launcher/screen/summary.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "launcher/waiting_line.h"
+#include "proto/limits.h"
 #include "proto/log.h"
 
 namespace ivy {
@@ -585,11 +586,27 @@ void Job::forward_signal(int signal) {
 void Job::suspend(std::function<void()> ready) {
   forward_signal(SIGSTOP);
   for (HostRecord& host : hosts_) host.session->pause();
-  // The loop needs a moment to push it out to the carriers.
+  using std::chrono::minutes;
+  const auto longest = std::max<milliseconds>(kPauseLimit, lease());
+  const auto is_elsewhere = [](const HostRecord& host) { return !host.on_this_host; };
+  if (!options_.quiet && std::any_of(hosts_.begin(), hosts_.end(), is_elsewhere))
+    output_->say("ivyrun: suspended; the other hosts end the job if it is not resumed within " +
+                 std::to_string(std::chrono::duration_cast<minutes>(longest).count()) + " min\n");
+  // The loop needs a moment to push it out to the carriers, and longer for one that is behind or
+  // is being redialled. Ctrl-Z must not seem to do nothing, though.
+  wait_until_paused(std::move(ready), monotonic_ns() + 2'000'000'000);
+}
+
+void Job::wait_until_paused(std::function<void()> ready, std::int64_t until_ns) {
   suspend_timer_.expires_after(milliseconds(100));
-  suspend_timer_.async_wait([ready = std::move(ready)](const boost::system::error_code& error) {
-    if (!error) ready();
-  });
+  suspend_timer_.async_wait(
+      [this, ready = std::move(ready), until_ns](const boost::system::error_code& error) mutable {
+        if (error) return;
+        const auto has_paused = [](const HostRecord& host) { return host.session->has_paused(); };
+        if (monotonic_ns() >= until_ns || std::all_of(hosts_.begin(), hosts_.end(), has_paused))
+          return ready();
+        wait_until_paused(std::move(ready), until_ns);
+      });
 }
 
 void Job::resume() {

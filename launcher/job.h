@@ -81,6 +81,7 @@ class Job {
   void apply(JobEvent event);
   void act(JobAction action);
   void open_sessions();
+  void wait_until_paused(std::function<void()> ready, std::int64_t until_ns);
   void check_addresses();
   void ask_for_checks();
   void open_store();

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <vector>
 
-#include "launcher/edit_distance.h"
+#include "proto/edit_distance.h"
 
 namespace ivy {
 namespace {

@@ -284,10 +284,14 @@ void copy_variables(const Environment& from, Repeated* to) {
 
 // An outer job's ranks, and what we set ourselves: the latter so that a variable which this plan
 // does not set (JAX_LOCAL_DEVICE_IDS, say) cannot come from outside.
-void add_unset(HostPlan& plan) {
+void add_unset(const PlannedHost& host, HostPlan& plan) {
   for (const EnvEntry& entry : env_table())
     if (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet)
       plan.add_unset(std::string(entry.pattern));
+  // The session that carries us to another host is none of its workers'; least of all may they sign
+  // with the user's keys where his ssh was told to forward his agent.
+  if (is_on_this_host(host) || has_callers_environment(host)) return;
+  for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }
 
 // Relative paths below the working directory, as on the launcher's host.
@@ -408,7 +412,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_leaf_serves_torch(host.leaf_port != 0);
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
-  add_unset(plan);
+  add_unset(host, plan);
   for (const PlannedWorker& worker : host.workers) {
     WorkerSpec* spec = plan.add_workers();
     spec->set_rank(static_cast<std::uint32_t>(worker.rank));

@@ -487,7 +487,7 @@ Result<void> check_wanted(const CertificateIdentity& identity, CertificateRole w
                is_host ? "is a host's certificate: it cannot launch"
                        : "is a user's certificate: it cannot serve",
                is_host ? "make one for the user: `ivy-agent cert --user NAME`"
-                       : "make one for the host: `ivy-agent cert HOST`"};
+                       : "make one for the host: `ivy-agent cert HOST --serves USER`"};
 }
 
 std::string list_names(const CertificateIdentity& identity) {
@@ -504,7 +504,8 @@ std::string cert_command_with(const CertificateIdentity& identity, const std::st
   for (const std::vector<std::string>* names : {&identity.dns_names, &identity.addresses})
     for (const std::string& kept : *names)
       if (kept != lower(identity.name)) command += " " + kept;
-  return command + " " + name;
+  command += " " + name;
+  return command + (identity.serves.empty() ? " --serves-any" : " --serves " + identity.serves);
 }
 
 }  // namespace

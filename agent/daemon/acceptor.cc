@@ -38,7 +38,10 @@ constexpr auto kSweepInterval = std::chrono::milliseconds(250);
 constexpr const char* kEvicted = "of too many that had not proved themselves it was the oldest";
 // gRPC would give a connection up after 20 s without an acknowledgement. A slow link must not end a
 // job, and whether a silent one does is for the lease to say.
-constexpr unsigned kTcpUserTimeoutMs = 120'000;
+constexpr int kTcpUserTimeoutMs = 120'000;
+// A connection that has been silent for so long is asked whether its other end is there, again and
+// again until the time-out above. The kernel answers, so a launcher that was suspended stays.
+constexpr int kTcpAskAfterS = 30;
 
 // A descriptor that is closed with its owner.
 class Descriptor {
@@ -126,6 +129,12 @@ bool is_connected_to(const std::string& peer, int descriptor) {
   return getpeername(descriptor, &remote.any, &length) == 0 && describe(remote).whole == peer;
 }
 
+void shut_down_connection(const std::string& peer, int descriptor) {
+  if (!is_connected_to(peer, descriptor)) return;
+  agent_log::refusal("refused " + peer + ": " + kEvicted);
+  shutdown(descriptor, SHUT_RDWR);
+}
+
 // ---- One listening socket
 // ---------------------------------------------------------------------------
 
@@ -176,6 +185,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   void sweep();
   void deliver(int descriptor);
   void refuse(const std::string& from, const std::string& why);
+  void refuse_for_want_of_room(const std::string& from, int descriptor);
 
   Kind kind_;
   HalfOpen* half_open_;
@@ -185,6 +195,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   boost::asio::steady_timer pause_;
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
+  agent_log::RateLimit no_room_lines_{10, 0.2};
   // Given up for a moment when there are no descriptors left, so that a connection can be taken off
   // the queue and closed: otherwise the queue stays readable and the loop spins.
   Descriptor reserve_;
@@ -376,12 +387,7 @@ bool Acceptor::Door::within_margin(int descriptor) const {
 
 void Acceptor::Door::admit(Descriptor socket, const SocketAddress& from) {
   const Place peer = describe(from);
-  if (within_margin(socket.get())) {
-    refuse(peer.whole, "too many descriptors are open (this would be number " +
-                           std::to_string(socket.get()) +
-                           "), the rest is kept for running jobs; raise LimitNOFILE of the unit");
-    return;
-  }
+  if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
@@ -412,7 +418,14 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
       waiting_.erase(evicted);
     }
   }
-  stream_descriptor watched(listener_.get_executor(), socket.release());
+  stream_descriptor watched(listener_.get_executor());
+  error_code error;
+  watched.assign(socket.get(), error);
+  if (error) {
+    half_open_->leave(*entrance.id);
+    return refuse(peer.whole, "it cannot be watched: " + error.message());
+  }
+  socket.release();
   waiting_.emplace(*entrance.id,
                    Waiting{std::move(watched), std::move(peer), now + limits_.hello_deadline});
   look(*entrance.id);
@@ -499,13 +512,28 @@ void Acceptor::Door::sweep() {
 // ---------------------------------------------------------------------------------------------
 
 void Acceptor::Door::deliver(int descriptor) {
-  if (kind_ != Kind::kUnix)
-    set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(kTcpUserTimeoutMs));
+  if (kind_ != Kind::kUnix) {
+    set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpUserTimeoutMs);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kTcpAskAfterS);
+    set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kTcpAskAfterS);
+    set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  }
   deliver_(descriptor);
 }
 
 void Acceptor::Door::refuse(const std::string& from, const std::string& why) {
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
+}
+
+// The administrator must hear of this one, whatever flood of other refusals there is.
+void Acceptor::Door::refuse_for_want_of_room(const std::string& from, int descriptor) {
+  const std::string why = "too many descriptors are open (this would be number " +
+                          std::to_string(descriptor) +
+                          "), the rest is kept for running jobs; raise LimitNOFILE of the unit";
+  const auto now =
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch());
+  if (!no_room_lines_.admit(now.count())) return refuse(from, why);
+  agent_log::warning("refused " + from + " on " + place_.whole + ": " + why);
 }
 
 // ---- The handle

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
+#include <boost/json/src.hpp>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -163,11 +165,49 @@ void print_job(const v1::JobEntry& job) {
       agent_log::escaped(job.certificate()).c_str());
 }
 
+// What comes from others may be no UTF-8: then JSON has its bytes as \\xNN.
+boost::json::string json_string(const std::string& text) {
+  return boost::json::string(agent_log::escaped(text));
+}
+
+void print_json(const v1::FactsReply& facts, const v1::ListReply& list, const std::string& socket) {
+  boost::json::array jobs;
+  for (const v1::JobEntry& job : list.jobs())
+    jobs.push_back({{"job", json_string(job.job_id())},
+                    {"host_number", job.host()},
+                    {"since_unix_ms", job.opened_at() * 1000},
+                    {"attached", job.attached()},
+                    {"host_count", job.job().host_count()},
+                    {"program", json_string(job.job().program())},
+                    {"user", json_string(job.job().user())},
+                    {"launcher_host", json_string(job.job().launcher_host())},
+                    {"certificate", json_string(job.certificate())}});
+  const std::int64_t expires = facts.certificate_expires_at();
+  const boost::json::object status{
+      {"version", json_string(facts.version())},
+      {"protocol", facts.protocol()},
+      {"since_unix_ms", facts.started_at() * 1000},
+      {"host", json_string(facts.host_name())},
+      {"architecture", json_string(facts.architecture())},
+      {"user", json_string(facts.user())},
+      {"socket", json_string(socket)},
+      {"certificate_expires_unix_ms",
+       expires == 0 ? boost::json::value(nullptr) : boost::json::value(expires * 1000)},
+      {"containment", json_string(facts.containment())},
+      {"draining", facts.draining()},
+      {"jobs", jobs}};
+  std::printf("%s\n", boost::json::serialize(status).c_str());
+}
+
 Result<int> status_of(const StatusCommand& command, const Environment& environment) {
   const std::string socket = IVY_TRY(find_socket(command.socket_path, environment));
   const std::unique_ptr<Stub> stub = connect(socket);
   const v1::FactsReply facts = IVY_TRY(facts_of(*stub, socket));
   const v1::ListReply list = IVY_TRY(list_jobs(*stub, socket));
+  if (command.json) {
+    print_json(facts, list, socket);
+    return 0;
+  }
   print_field("agent", facts.version() + ", protocol " + std::to_string(facts.protocol()) +
                            ", up for " + age(facts.started_at()));
   print_field("host", facts.host_name() + " (" + facts.architecture() + ")");

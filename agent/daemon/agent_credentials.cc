@@ -158,7 +158,8 @@ Result<CertificateFiles> find_certificates(const std::string& asked,
     looked_at += (looked_at.empty() ? "" : ", ") + place;
   }
   return Error{Code::kNotFound, "no certificate of this host: there is no host.crt in " + looked_at,
-               "make one with `ivy-agent cert HOST` where the CA is, copy its directory here and "
+               "make one with `ivy-agent cert HOST --serves USER` where the CA is, copy its "
+               "directory here and "
                "name it with --certificates"};
 }
 
@@ -340,6 +341,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                        " is not there: nobody counts as revoked; copy it from the directory of the "
                        "CA, where `ivy-agent revoke` writes it");
   IVY_CHECK(made->take_over(std::move(loaded)));
+  made->say_whom_it_serves();
 
   leave_out_tickets();
   namespace tls = grpc::experimental;
@@ -383,6 +385,18 @@ void AgentCredentials::reread(bool forced) {
   agent_log::notice("certificates of " + files_.directory + " read again: " + description());
   expiry_said_at_ = 0;
   say_expiry();
+  say_whom_it_serves();
+}
+
+void AgentCredentials::say_whom_it_serves() const {
+  const std::lock_guard lock(mutex_);
+  if (!own_.serves.empty()) return;
+  agent_log::warning("our certificate " + files_.path(kCertificate) + " serves any user: " + user_ +
+                     ", and every program of that account that reads " + files_.path(kKey) +
+                     ", can pretend to every other user to be the agent of " + own_.name +
+                     " and take their jobs' secrets; make another where the CA is with "
+                     "`ivy-agent cert " +
+                     own_.name + " ... --serves " + user_ + "`");
 }
 
 void AgentCredentials::say_expiry() {

@@ -62,6 +62,9 @@ class AgentCredentials {
   // A line when our certificate ends within 14 days: at the first call, then once a day.
   void say_expiry();
 
+  // A warning when our certificate names no user: it is good for impostors.
+  void say_whom_it_serves() const;
+
   // judge_client() for our user, by what was read last. A connection asks twice, at the end of its
   // handshake and at its first call: who was let in a second ago is not looked at again, unless the
   // files have changed meanwhile.

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t kMaxLineBytes = 4096;
 
-// Enough to see what happens, too few to fill a disk: 200 lines at once, 5 a second for ever.
-constexpr double kBurst = 200;
-constexpr double kPerSecond = 5;
+// Enough to see what happens, too few to fill a disk: 40 lines at once, one a second for ever.
+constexpr double kBurst = 40;
+constexpr double kPerSecond = 1;
 
 struct Log {
   std::mutex mutex;

@@ -11,10 +11,6 @@ constexpr int kMaxMessageBytes = 256 * 1024;
 constexpr int kMaxStreams = 1024;  // Of one connection; a launcher uses one or two.
 constexpr int kHandshakeTimeoutMs = 5000;
 
-// We ask every 30 s whether the other end is there. A full slow link may take two minutes for the
-// answer.
-constexpr int kKeepaliveTimeMs = 30'000;
-constexpr int kKeepaliveTimeoutMs = 120'000;
 // Launchers may ask us each 5 s, also without a call. A second less, since timers are not exact.
 constexpr int kMinClientPingIntervalMs = 4000;
 
@@ -41,8 +37,7 @@ void set_limits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  // Whether the other end is there, TCP asks (acceptor.cc): a suspended launcher answers no ping.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -85,6 +85,8 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   // ---- Answers ----
   void list(agent::v1::ListReply& reply) const;
   void facts(agent::v1::FactsReply& reply) const;
+  void stop(const agent::v1::StopRequest& request, const std::string& who,
+            agent::v1::StopReply& reply);
   void drain(const agent::v1::DrainRequest& request, agent::v1::DrainReply& reply);
 
  private:
@@ -214,6 +216,18 @@ void AgentService::Core::facts(agent::v1::FactsReply& reply) const {
   reply.set_started_at(started_at_);
 }
 
+void AgentService::Core::stop(const agent::v1::StopRequest& request, const std::string& who,
+                              agent::v1::StopReply& reply) {
+  std::uint32_t asked = 0;
+  for (const JobKey& key : registry_->jobs()) {
+    if (key.job_id != request.job_id()) continue;
+    registry_->stop(key);
+    ++asked;
+  }
+  reply.set_supervisors(asked);
+  if (asked > 0) agent_log::notice("stop: job " + request.job_id() + " is ended, asked by " + who);
+}
+
 void AgentService::Core::drain(const agent::v1::DrainRequest& request,
                                agent::v1::DrainReply& reply) {
   const Result<void> kept = registry_->set_draining(!request.undo());
@@ -329,6 +343,15 @@ grpc::ServerUnaryReactor* AgentService::Facts(grpc::CallbackServerContext* conte
                                               agent::v1::FactsReply* reply) {
   return answer_on_loop(core_->loop(), context, known(core_->peer(*context)),
                         [core = core_, reply] { core->facts(*reply); });
+}
+
+grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* context,
+                                             const agent::v1::StopRequest* request,
+                                             agent::v1::StopReply* reply) {
+  const Result<AgentPeer> peer = core_->peer(*context);
+  const std::string who = peer.ok() ? peer->certificate() : "";
+  return answer_on_loop(core_->loop(), context, known(peer),
+                        [core = core_, request, who, reply] { core->stop(*request, who, *reply); });
 }
 
 grpc::ServerUnaryReactor* AgentService::Drain(grpc::CallbackServerContext* context,

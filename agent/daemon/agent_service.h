@@ -69,6 +69,9 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   grpc::ServerUnaryReactor* Facts(grpc::CallbackServerContext* context,
                                   const agent::v1::FactsRequest* request,
                                   agent::v1::FactsReply* reply) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
+                                 const agent::v1::StopRequest* request,
+                                 agent::v1::StopReply* reply) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const agent::v1::DrainRequest* request,
                                   agent::v1::DrainReply* reply) override;

@@ -41,7 +41,10 @@ struct Subject {
   std::string text() const { return (is_host() ? "host/" : "user/") + name; }
   std::string certificate_file() const { return is_host() ? "host.crt" : "user.crt"; }
   std::string key_file() const { return is_host() ? "host.key" : "user.key"; }
-  std::string verb_arguments() const { return (is_host() ? "" : "--user ") + name; }
+  // Of `ivy-agent cert`.
+  std::string verb_arguments() const {
+    return is_host() ? name + " --serves USER" : "--user " + name;
+  }
 };
 
 std::string lower(std::string text) {
@@ -334,7 +337,7 @@ std::string issued_text(const CertificateIdentity& identity, const Order& order)
   std::vector<std::string> names = identity.dns_names;
   names.insert(names.end(), identity.addresses.begin(), identity.addresses.end());
   text += "  names: " + joined(names, " ") + "\n";
-  text += "  serves: " + (identity.serves.empty() ? "any one user" : identity.serves) + "\n";
+  text += "  serves: " + (identity.serves.empty() ? "any user" : identity.serves) + "\n";
   return text;
 }
 
@@ -524,9 +527,9 @@ Result<std::string> ca_init(const CaInitArguments& arguments) {
                                     {"ca.key", authority.texts.key_pem, 0600}}));
   return "CA \"" + name + "\" in " + directory + ", until " +
          certificate_date(authority.facts.not_after) +
-         "\nWhoever has ca.key can launch as any user: keep it on this host and in a copy off "
-         "line.\nNext: `ivy-agent cert HOST` for each host, `ivy-agent cert --user NAME` for each "
-         "user.\n";
+         "\nAnyone with ca.key can launch jobs as any user. Keep it here only, plus an offline "
+         "backup.\nNext: `ivy-agent cert HOST --serves USER` for each host, `ivy-agent cert --user "
+         "NAME` for each user.\n";
 }
 
 Result<std::string> make_host_certificate(const HostCertificateArguments& arguments) {

@@ -46,8 +46,8 @@ struct CaInitArguments {
 };
 Result<std::string> ca_init(const CaInitArguments& arguments);
 
-// cert HOST [ALIAS...] [--serves USER] [--out DIR] [--days 365]: ca.crt, ca.crl, host.crt and
-// host.key for one host.
+// cert HOST [ALIAS...] --serves USER|--serves-any [--out DIR] [--days 365]: ca.crt, ca.crl,
+// host.crt and host.key for one host.
 struct HostCertificateArguments {
   CertificateAuthorityPlace place;
   std::string host;                  // A DNS name or a numeric address.

@@ -1,27 +1,46 @@
 #include "agent/daemon/half_open.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <tuple>
 #include <vector>
 
 namespace ivy {
 namespace {
 
 constexpr std::size_t kSuspectsShown = 3;
+// Launchers' hosts; beyond it the one that has proved itself longest ago is a stranger again.
+constexpr std::size_t kMostProved = 256;
+
+// An IPv6 host may have all of its /64: that is who is counted.
+std::string counted_as(const std::string& address) {
+  in6_addr whole{};
+  if (inet_pton(AF_INET6, address.c_str(), &whole) != 1) return address;
+  std::fill(std::begin(whole.s6_addr) + 8, std::end(whole.s6_addr), std::uint8_t{0});
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  inet_ntop(AF_INET6, &whole, text.data(), static_cast<socklen_t>(text.size()));
+  return std::string(text.data()) + "/64";
+}
 
 }  // namespace
 
-HalfOpen::Entrance HalfOpen::enter(const std::string& address, const std::string& peer, Time now) {
+HalfOpen::Entrance HalfOpen::enter(const std::string& typed, const std::string& peer, Time now) {
+  const std::string address = counted_as(typed);
   const std::lock_guard lock(mutex_);
   Entrance result;
-  if (is_full(address) || entries_.size() >= limits_.total) forget_closed();
+  if (is_full(address) || is_full_for(address)) forget_closed();
   const bool address_full = is_full(address);
-  if (address_full || entries_.size() >= limits_.total) {
+  if (address_full || is_full_for(address)) {
     result.why = address_full ? std::to_string(limits_.per_address) +
                                     " connections of this address have not proved themselves yet"
-                              : std::to_string(limits_.total) +
+                              : std::to_string(entries_.size()) +
                                     " connections have not proved themselves yet";
-    result.evicted = oldest_waiting(address_full ? &address : nullptr);
+    result.evicted = next_to_go(address_full ? address : fullest_address());
     if (!result.evicted) return result;
-    remove(*result.evicted);
+    evict(*result.evicted);
   }
   result.id = next_++;
   entries_.emplace(*result.id, Entry{address, peer, false, now});
@@ -53,6 +72,7 @@ void HalfOpen::prove(const std::string& peer) {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, entry] : entries_) {
     if (entry.peer != peer) continue;
+    remember(entry.address);
     remove(id);
     return;
   }
@@ -88,15 +108,58 @@ std::size_t HalfOpen::size() const {
   return entries_.size();
 }
 
-std::optional<HalfOpen::Id> HalfOpen::oldest_waiting(const std::string* address) const {
-  for (const auto& [id, entry] : entries_)
-    if (!entry.handed && (address == nullptr || entry.address == *address)) return id;
-  return std::nullopt;
-}
-
 bool HalfOpen::is_full(const std::string& address) const {
   const auto counted = per_address_.find(address);
   return counted != per_address_.end() && counted->second >= limits_.per_address;
+}
+
+bool HalfOpen::is_proved(const std::string& address) const {
+  return std::find(proved_.begin(), proved_.end(), address) != proved_.end();
+}
+
+bool HalfOpen::is_full_for(const std::string& address) const {
+  if (entries_.size() >= limits_.total) return true;
+  if (is_proved(address)) return false;
+  std::size_t strangers = 0;
+  for (const auto& [other, count] : per_address_)
+    if (!is_proved(other)) strangers += count;
+  return strangers >= limits_.total - limits_.kept_for_proved;
+}
+
+// The address that has most; of strangers, as long as one has any.
+std::string HalfOpen::fullest_address() const {
+  std::tuple<bool, std::size_t> most{false, 0};
+  std::string fullest;
+  for (const auto& [id, entry] : entries_) {
+    const std::tuple<bool, std::size_t> here{!is_proved(entry.address),
+                                             per_address_.at(entry.address)};
+    if (!fullest.empty() && here <= most) continue;
+    most = here;
+    fullest = entry.address;
+  }
+  return fullest;
+}
+
+std::optional<HalfOpen::Id> HalfOpen::next_to_go(const std::string& address) const {
+  std::optional<Id> handed;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.address != address) continue;
+    if (!entry.handed) return id;
+    if (!handed && shut_down_) handed = id;
+  }
+  return handed;
+}
+
+void HalfOpen::evict(Id id) {
+  const Entry& entry = entries_.at(id);
+  if (entry.handed) shut_down_(entry.peer, entry.descriptor);
+  remove(id);
+}
+
+void HalfOpen::remember(const std::string& address) {
+  std::erase(proved_, address);
+  if (proved_.size() >= kMostProved) proved_.pop_front();
+  proved_.push_back(address);
 }
 
 void HalfOpen::forget_closed() {

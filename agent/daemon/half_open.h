@@ -2,7 +2,8 @@
 // is to go, and who may be meant when gRPC refuses one of them without saying which.
 //
 //   waiting   its first bytes are awaited; the acceptor can still close it
-//   handed    gRPC does its handshake; gRPC alone closes it, within its own deadline
+//   handed    gRPC does its handshake, and closes it within its own deadline; where there are too
+//             many, the oldest of the address that has most is shut down
 //
 // Pure but for its lock: time is an argument. Thread: any.
 #pragma once
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -21,6 +23,9 @@ namespace ivy {
 
 struct HalfOpenLimits {
   std::size_t total = 256;
+  // Of these, for addresses that have proved themselves before: a flood of strangers keeps no
+  // running job from being reached again.
+  std::size_t kept_for_proved = 64;
   std::size_t per_address = 64;
   // How long gRPC's handshake may take, and a little more.
   std::chrono::milliseconds handshake{6000};
@@ -33,7 +38,7 @@ class HalfOpen {
 
   struct Entrance {
     std::optional<Id> id;       // Nothing: refused.
-    std::optional<Id> evicted;  // Of the waiting ones: close it, it has left.
+    std::optional<Id> evicted;  // Has left: close it, if it was one of the waiting.
     std::string why;            // Which limit was reached, when it was refused or one evicted.
   };
 
@@ -41,10 +46,16 @@ class HalfOpen {
   // must neither count nor be suspected. Asked with the lock held.
   using IsOpen = std::function<bool(const std::string& peer, int descriptor)>;
 
-  explicit HalfOpen(HalfOpenLimits limits = {}, IsOpen is_open = nullptr)
-      : limits_(limits), is_open_(std::move(is_open)) {}
+  // Ends a connection that gRPC has, as its peer would: gRPC closes it. Asked with the lock held.
+  // Null: those are never evicted.
+  using ShutDown = std::function<void(const std::string& peer, int descriptor)>;
 
-  // `address` is numeric, `peer` is address and port: "10.77.0.1:41234".
+  explicit HalfOpen(HalfOpenLimits limits = {}, IsOpen is_open = nullptr,
+                    ShutDown shut_down = nullptr)
+      : limits_(limits), is_open_(std::move(is_open)), shut_down_(std::move(shut_down)) {}
+
+  // `address` is numeric (one of IPv6 counts as its /64, which one host may have), `peer` is
+  // address and port: "10.77.0.1:41234".
   Entrance enter(const std::string& address, const std::string& peer, Time now);
   // False when it was evicted meanwhile: close it.
   bool hand_over(Id id, Time now, int descriptor);
@@ -67,14 +78,23 @@ class HalfOpen {
     Time since;
     int descriptor = -1;  // Once handed: for is_open alone, it is gRPC's.
   };
-  std::optional<Id> oldest_waiting(const std::string* address) const;
   bool is_full(const std::string& address) const;
+  bool is_full_for(const std::string& address) const;
+  bool is_proved(const std::string& address) const;
+  std::string fullest_address() const;
+  // Of this address whose turn it is to go.
+  std::optional<Id> next_to_go(const std::string& address) const;
+  void evict(Id id);
   void forget_closed();
+  void remember(const std::string& address);
   void remove(Id id);
 
   mutable std::mutex mutex_;
   HalfOpenLimits limits_;
   IsOpen is_open_;
+  ShutDown shut_down_;
+  // Addresses that have proved themselves, the newest last.
+  std::deque<std::string> proved_;
   std::map<Id, Entry> entries_;  // By age: numbers grow.
   std::map<std::string, std::size_t> per_address_;
   Id next_ = 1;

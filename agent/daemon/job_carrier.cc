@@ -156,7 +156,7 @@ void JobCarrier::stream_ended(StreamEnd how) {
   timer_.cancel();
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
   const SocketEnd end_of_socket = socket_end_of(how, silence, is_forwarded_);
-  if (end_of_socket == SocketEnd::kHoldOpen) return;
+  if (end_of_socket == SocketEnd::kHoldOpen) return end_after(kHeldOpen);
   if (end_of_socket == SocketEnd::kHangUp) return end(grpc::Status::OK);
   is_half_closing_ = true;
   if (down_.empty()) half_close();
@@ -167,8 +167,10 @@ void JobCarrier::half_close() {
   wait_for_silence();
 }
 
-void JobCarrier::wait_for_silence() {
-  timer_.expires_after(kSilenceAfterEnd);
+void JobCarrier::wait_for_silence() { end_after(kSilenceAfterEnd); }
+
+void JobCarrier::end_after(std::chrono::milliseconds time) {
+  timer_.expires_after(time);
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_over_) self->end(grpc::Status::OK);
   });

@@ -24,7 +24,7 @@ namespace ivy {
 enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
   kHalfClose,  // The launcher's side ended.
-  kHoldOpen,   // Only silence: the supervisor's lease decides.
+  kHoldOpen,   // Only silence: the supervisor's lease decides, for kHeldOpen; then kHangUp.
   kHangUp,     // The agent that carried the stream here has gone: 60 s for another way.
 };
 SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bool forwarded);
@@ -36,6 +36,10 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   static constexpr std::chrono::milliseconds kHeardWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
   static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
+  // How long a silent launcher's lease may decide alone: as long as the shortest lease that is a
+  // default. Then the supervisor is told that the way is gone, or a launcher that had announced its
+  // silence (Pause) and then died would never be missed.
+  static constexpr std::chrono::milliseconds kHeldOpen{10'000};
   // The end of the requests and the news that the stream is broken come one after the other.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 
@@ -71,6 +75,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   void drain_socket();
   void half_close();
   void wait_for_silence();
+  void end_after(std::chrono::milliseconds time);
   void let_stream_go(grpc::Status status);
   void end(grpc::Status status);
 

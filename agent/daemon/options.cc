@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "proto/build.h"
+#include "proto/edit_distance.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -58,6 +59,7 @@ struct Raw {
   std::vector<std::string> names;  // HOST [ALIAS...]
   std::string user;
   std::string serves;
+  bool serves_any = false;
   std::string out;
   std::string serial;
   int port = kDefaultAgentPort;
@@ -104,6 +106,7 @@ void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent");
 
   verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
+  verbs.status->add_flag("--json", raw.status.json, "For programs: one object");
   verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
 }
 
@@ -128,7 +131,11 @@ void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
       app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
   verbs.cert->add_option("HOST", raw.names, "Name or address of the host, and more of them");
   verbs.cert->add_option("--user", raw.user, "For this user, who launches with it");
-  verbs.cert->add_option("--serves", raw.serves, "The host may serve this user only");
+  verbs.cert->add_option("--serves", raw.serves,
+                         "The host may serve this user only; needed for a host");
+  verbs.cert->add_flag("--serves-any", raw.serves_any,
+                       "Instead: any user. Every user who can read its key can then pretend to all "
+                       "others to be this host");
   verbs.cert->add_option("--port", raw.port, "Port of the agents, for agent.toml")
       ->check(CLI::Range(1, 65535));
   verbs.cert->add_option("--out", raw.out, "Directory to write to");
@@ -198,11 +205,17 @@ Result<void> check_one_host(const Raw& raw, const char* verb) {
 Result<AgentCommand> cert_command(Raw& raw, const CertificateAuthorityPlace& place) {
   IVY_CHECK(check_one_name(raw, "cert", false));
   if (!raw.user.empty()) {
-    if (!raw.serves.empty()) return usage_error("--serves is for the certificate of a host");
+    if (!raw.serves.empty() || raw.serves_any)
+      return usage_error("--serves and --serves-any are for the certificate of a host");
     UserCertificateArguments made{place, raw.user, static_cast<std::uint16_t>(raw.port), raw.out};
     if (raw.days != 0) made.days = raw.days;
     return AgentCommand(std::move(made));
   }
+  if (raw.serves.empty() == !raw.serves_any)
+    return usage_error("cert HOST needs --serves USER or --serves-any, one of them",
+                       "--serves USER: the user whose agent runs there with this certificate; "
+                       "--serves-any lets every user who can read its key pretend to all others "
+                       "to be this host");
   HostCertificateArguments made;
   made.place = place;
   made.host = raw.names.front();
@@ -246,6 +259,22 @@ Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment&
   return AgentCommand(ListCertificatesArguments{place});
 }
 
+// The verb that was probably meant by the first word; empty: it is one, or none is near.
+std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front().starts_with('-')) return {};
+  const std::string& typed = arguments.front();
+  std::string best;
+  std::size_t best_distance = 3;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::size_t distance = edit_distance(typed, verb->get_name());
+    if (distance == 0) return {};
+    if (distance >= best_distance) continue;
+    best = verb->get_name();
+    best_distance = distance;
+  }
+  return best;
+}
+
 }  // namespace
 
 Result<ListenAddress> parse_listen_address(const std::string& text) {
@@ -271,8 +300,8 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   Raw raw;
   Verbs verbs;
   CLI::App app("ivy-agent: opens jobs of ivyrun on this host, for one user", "ivy-agent");
-  app.set_version_flag(
-      "--version", "ivy-agent " + std::string(version()) + " build " + std::string(build_name()));
+  app.set_version_flag("-V,--version", "ivy-agent " + std::string(version()) + " build " +
+                                           std::string(build_name()));
   app.require_subcommand(1);
   add_serving_verbs(app, raw, verbs);
   add_certificate_verbs(app, raw, verbs);
@@ -285,6 +314,9 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   } catch (const CLI::CallForVersion& shown) {
     return AgentCommand(TextCommand{shown.what() + std::string("\n")});
   } catch (const CLI::ParseError& error) {
+    const std::string meant = meant_verb(app, arguments);
+    if (!meant.empty())
+      return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);
     return usage_error(error.what(), "see `ivy-agent --help`");
   }
   return command_of(verbs, raw, environment, uid);

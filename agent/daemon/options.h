@@ -34,6 +34,7 @@ struct DrainCommand {
 
 struct StatusCommand {
   std::string socket_path;  // Empty: agent_socket_places().
+  bool json = false;
 };
 
 // --help and --version: print it and leave.

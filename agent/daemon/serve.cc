@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <thread>
@@ -97,7 +99,8 @@ class Serving {
   }
 
   Result<void> start(const ServeCommand& command, const Environment& environment);
-  void run();
+  // Until the end; returns the exit code.
+  int run();
 
  private:
   Result<void> load_certificates(const ServeCommand& command, const Environment& environment);
@@ -108,7 +111,7 @@ class Serving {
   void tick();
   void check();
   void answered(const grpc::Status& status);
-  void stop(int signal);
+  void stop(const std::string& why);
   void leave();
   std::string status() const;
 
@@ -117,7 +120,7 @@ class Serving {
   io_context loop_{1};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
-  HalfOpen half_open_{{}, is_connected_to};
+  HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
   std::unique_ptr<AgentCredentials> credentials_;  // Null: the Unix socket alone.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
@@ -125,6 +128,7 @@ class Serving {
   std::string jobs_;  // "3 jobs", as the service says it.
   bool ready_ = false;
   bool stopping_ = false;
+  std::atomic<int> exit_code_ = 0;
   std::chrono::steady_clock::time_point next_check_{};
   std::chrono::milliseconds check_interval_{10'000};
 };
@@ -221,20 +225,31 @@ void Serving::say_where() const {
 // ---- Running
 // ------------------------------------------------------------------------------------------
 
-void Serving::run() {
+int Serving::run() {
   std::signal(SIGPIPE, SIG_IGN);
   signals_.add(SIGTERM);
   signals_.add(SIGINT);
   signals_.add(SIGHUP);
   wait_for_signal();
   tick();
-  loop_.run();
+  for (;;) {
+    try {
+      loop_.run();
+      return exit_code_;
+    } catch (const std::exception& error) {
+      // Out of memory or of the kernel's tables, most likely. Jobs outlive an agent: the next one
+      // begins with a clean state, and this one still ends in order.
+      agent_log::error(std::string("an error that nothing expected: ") + error.what());
+      exit_code_ = kExitFailed;
+      if (!stopping_) stop("this error");
+    }
+  }
 }
 
 void Serving::wait_for_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
-    if (signal != SIGHUP) return stop(signal);
+    if (signal != SIGHUP) return stop(signal_name(signal));
     if (credentials_ != nullptr) credentials_->reread(true);
     wait_for_signal();
   });
@@ -284,19 +299,19 @@ std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
 // ---- Ending
 // -------------------------------------------------------------------------------------------
 
-void Serving::stop(int signal) {
+void Serving::stop(const std::string& why) {
   stopping_ = true;
-  agent_log::info("stops: " + signal_name(signal) + "; running jobs wait for the next agent");
+  agent_log::info("stops: " + why + "; running jobs wait for the next agent");
   systemd_notify::say_stopping("stops");
   server_->stop_accepting();
   service_->stop();
   self_check_->cancel();
   tick_.cancel();
   // Whatever hangs, even below main: a restart does not wait for it.
-  std::thread([] {
+  std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
     agent_log::warning("calls did not end in time and are left behind");
-    _exit(0);
+    _exit(exit_code_);
   }).detach();
   // The loop runs on meanwhile: calls end there.
   std::thread([this] {
@@ -354,10 +369,10 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
                ? kExitUsage
                : kExitFailed;
   }
-  serving.run();
+  const int exit_code = serving.run();
   agent_log::say_left_out();
   agent_log::info("stopped");
-  return 0;
+  return exit_code;
 }
 
 }  // namespace ivy

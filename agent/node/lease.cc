@@ -54,8 +54,13 @@ void Lease::advance(std::uint64_t elapsed_ns) {
       if (elapsed_ns_ >= absence_ns)
         end("lease: no connection from the launcher for " + seconds(absence_ns));
       return;
+    case LeaseState::kPaused: {
+      const std::uint64_t pause_ns = std::max(limits_.pause_ns, limits_.silence_ns);
+      if (kind_ == CarrierKind::kRelay && elapsed_ns_ >= pause_ns)
+        end("lease: the launcher has been suspended for " + seconds(pause_ns));
+      return;
+    }
     case LeaseState::kWaiting:
-    case LeaseState::kPaused:
     case LeaseState::kEnded:
       return;
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "agent/node/supervisor.h"
+#include "proto/limits.h"
 
 namespace ivy {
 
@@ -32,6 +33,9 @@ struct LeaseLimits {
   std::uint64_t silence_ns = 10 * kNanosPerSecond;
   std::uint64_t half_closed_ns = 1 * kNanosPerSecond;
   std::uint64_t absence_ns = 60 * kNanosPerSecond;
+  // How long an announced pause may last where a carrier may fail to say that the launcher is gone;
+  // a longer lease gives it as long.
+  std::uint64_t pause_ns = std::chrono::nanoseconds(kPauseLimit).count();
   // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
   // has not listened for a minute, so it must not conclude that nobody spoke.
   std::uint64_t longest_step_ns = kNanosPerSecond / 2;
@@ -48,7 +52,7 @@ class Lease {
   void carrier_attached(CarrierKind kind);
   // Bytes came from the attached launcher.
   void heard();
-  // The launcher announces that it will be silent; ends with heard().
+  // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
   void paused();
   void carrier_lost(CarrierLoss loss);
   // Time has passed. Call it at least twice per longest_step_ns.

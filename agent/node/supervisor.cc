@@ -174,6 +174,7 @@ class Supervisor {
   bool is_proved_empty_ = false;
   bool finish_when_reported_ = false;
   bool finish_when_clean_ = false;
+  bool asked_to_end_ = false;  // By SIGTERM.
   JobOutcome outcome_;
   bool check_posted_ = false;
   bool log_warned_ = false;
@@ -679,7 +680,10 @@ void Supervisor::report(EndingAction action) {
   }
   send(event);
   const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
-  if (is_told || finish_when_reported_ || lease_.ended()) finish();
+  // Who asked for the end by a signal waits for it, and a launcher that is suspended or gone does
+  // not come for the report.
+  const bool is_alone = asked_to_end_ && lease_.state() != LeaseState::kAttached;
+  if (is_told || finish_when_reported_ || is_alone || lease_.ended()) finish();
 }
 
 void Supervisor::finish() {
@@ -707,7 +711,8 @@ void Supervisor::on_tick() {
   channel_.tick(now_ns);
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
   if (++ticks_ % kTicksPerHeartbeat == 0) {
-    channel_.session().send_heartbeat();
+    // A suspended launcher does not read: what nobody needs to hear would fill the way to it.
+    if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();
     channel_.flush();
     control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
   }
@@ -726,8 +731,10 @@ void Supervisor::wait_signal() {
     Event event;  // Before any exit that follows from it.
     event.mutable_signalled()->set_signal(signal);
     if (is_told && signal != SIGCHLD) send(event);
-    if (signal == SIGTERM && !is_told)
+    if (signal == SIGTERM && !is_told) {
+      asked_to_end_ = start_.step_task == 0;
       order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
+    }
     if (signal == SIGCHLD) reap_children();
     wait_signal();
   });

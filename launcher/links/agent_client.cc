@@ -222,6 +222,25 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& co
   }
 }
 
+void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+              const std::vector<Host>& hosts, const std::string& job_id, milliseconds deadline,
+              std::function<void(const Host&, const Result<std::uint32_t>&)> answered) {
+  const auto request = std::make_shared<v1::StopRequest>();
+  request->set_job_id(job_id);
+  for (const Host& host : hosts) {
+    const auto question = std::make_shared<Question<v1::StopReply>>(
+        loop, context, host,
+        [request](AgentCall<v1::StopReply>& call, std::function<void(grpc::Status)> done) {
+          call.stub->async()->Stop(&call.context, request.get(), &call.reply, std::move(done));
+        },
+        [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
+          if (!reply.ok()) return answered(asked, reply.error());
+          answered(asked, reply->supervisors());
+        });
+    question->ask(deadline);
+  }
+}
+
 void ask_facts(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
                const std::vector<Host>& hosts, milliseconds deadline,
                std::function<void(const Host&, const Result<AgentFacts>&)> answered) {

@@ -56,6 +56,13 @@ void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<CarrierConte
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
 
+// Asks the hosts' agents to end what they have of a job, in order. The answer is how many of its
+// supervisors were asked to end there; they end later. Unimplemented: that agent is too old.
+void stop_job(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+              const std::vector<Host>& hosts, const std::string& job_id,
+              std::chrono::milliseconds deadline,
+              std::function<void(const Host&, const Result<std::uint32_t>&)> answered);
+
 void ask_facts(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<AgentFacts>&)> answered);

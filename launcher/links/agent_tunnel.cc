@@ -55,8 +55,12 @@ Result<int> AgentTunnel::start(const std::string& address, std::uint16_t port) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
     return errno_error(Code::kUnavailable, "socketpair", errno);
   }
-  inner_.assign(ends[0]);
   error_code error;
+  inner_.assign(ends[0], error);
+  if (error) {
+    for (const int end : ends) ::close(end);
+    return Error{Code::kResourceExhausted, "watch the tunnel: " + error.message(), ""};
+  }
   const tcp::endpoint agent(asio::ip::make_address(address, error), port);
   asio::post(inner_.get_executor(), [self = shared_from_this(), agent, error] {
     if (error) return self->fail(kNotConnected + ("connect: " + error.message()));

@@ -28,6 +28,13 @@ bool asks_for_another_user(const Host& host) {
   return own == nullptr || host.user != own->pw_name;
 }
 
+// The first known_hosts file with lines that only OpenSSH understands; empty: none.
+std::string file_for_the_client(CarrierContext& context, const SshTarget& target) {
+  for (const std::string& path : known_hosts_files(target, context.ssh_config().user))
+    if (context.known_hosts_needs_client(path)) return path;
+  return {};
+}
+
 SshTarget target_of(CarrierContext& context, const Host& host) {
   const SshConfigFiles& config = context.ssh_config();
   SshTarget target = ssh_target({host.name, host.user, host.port}, config.texts, config.user);
@@ -38,8 +45,12 @@ SshTarget target_of(CarrierContext& context, const Host& host) {
     target.client_because = "--ssh-args";
   } else if (context.prefers_client(host)) {
     target.client_because = "what libssh could not do before";
-  } else if (context.known_hosts_needs_client(target.known_hosts)) {
-    target.client_because = "@ lines in " + target.known_hosts;
+  } else if (const std::string file = file_for_the_client(context, target); !file.empty()) {
+    target.client_because = "@ lines in " + file;
+    context.note("known hosts",
+                 "note: ssh is the OpenSSH client, because of the @cert-authority "
+                 "or @revoked lines in " +
+                     file);
   }
   return target;
 }

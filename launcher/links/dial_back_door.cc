@@ -1,6 +1,7 @@
 #include "launcher/links/dial_back_door.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "proto/listening_socket.h"
@@ -67,10 +68,11 @@ void DialBackDoor::accept(std::size_t listener) {
 
 void DialBackDoor::enter(tcp::socket socket) {
   if (half_open_.size() >= kMostHalfOpen) {
-    tell_stranger(half_open_.front().stream->peer_address(),
+    const auto goes = oldest_of_the_fullest_address();
+    tell_stranger(goes->stream->peer_address(),
                   "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
-    half_open_.front().stream->stop();
-    half_open_.pop_front();
+    goes->stream->stop();
+    half_open_.erase(goes);
   }
   const std::uint64_t number = next_number_++;
   HalfOpen& entry = half_open_.emplace_back();
@@ -79,6 +81,18 @@ void DialBackDoor::enter(tcp::socket socket) {
   entry.stream = std::make_shared<DialBackStream>(std::move(socket), *tls_);
   entry.stream->greet([self = shared_from_this(), number](const Result<DialGreeting>& greeting) {
     self->greeted(number, greeting);
+  });
+}
+
+// Whoever floods us pushes its own connections out, not those of the step's hosts.
+std::list<DialBackDoor::HalfOpen>::iterator DialBackDoor::oldest_of_the_fullest_address() {
+  std::map<std::string, std::size_t> counts;
+  for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
+  const auto fullest =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& entry) {
+    return entry.stream->peer_address() == fullest->first;
   });
 }
 

@@ -37,7 +37,8 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
     std::function<void(const std::string& address, const std::string& why)> stranger;
   };
 
-  // Connections that have proved nothing: when another one comes, the oldest goes.
+  // Connections that have proved nothing: when another one comes, the oldest of
+  // the address that has most of them goes.
   static constexpr std::size_t kMostHalfOpen = 256;
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 
@@ -62,6 +63,7 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
   Result<void> listen(const std::string& address, const DialBackDoorSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
+  std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
   void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
   void drop_late();
   void tell_stranger(const std::string& address, const std::string& why);

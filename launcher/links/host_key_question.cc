@@ -18,13 +18,15 @@ void HostKeyQuestion::ask(const Subject& subject, std::function<void(bool truste
   answered_ = std::move(answered);
   fingerprint_ = subject.fingerprint;
   const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (fd < 0) {
+  boost::system::error_code error;
+  if (fd >= 0) terminal_.assign(fd, error);
+  if (fd < 0 || error) {
+    if (fd >= 0) ::close(fd);
     boost::asio::post(terminal_.get_executor(), [self = shared_from_this()] {
       if (self->answered_) std::exchange(self->answered_, {})(false);
     });
     return;
   }
-  terminal_.assign(fd);
   say("The authenticity of host '" + subject.host + " (" + subject.address +
       ")' can't be established.\n" + subject.type + " key fingerprint is " + subject.fingerprint +
       ".\nAre you sure you want to continue connecting (yes/no/[fingerprint])? ");

@@ -21,14 +21,19 @@ constexpr std::size_t kNameDigits = 24;
 
 // Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
 // newline, and a backslash only before a digit or a letter. HASH is put in when the command is
-// made.
+// made. What lies in /tmp may be anybody's: only what is ours through and through is run, no link,
+// below a directory that nobody else may enter. Else the script below makes it so, or passes it
+// over.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; a=$(uname -m); u=$(id -u); "
     "for b in \"${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun\" /tmp/ivyrun-cache-$u "
     "/dev/shm/ivyrun-cache-$u; do "
-    "d=$b/$h-$a; if [ -x \"$d/ivy-node\" ] && [ -O \"$b\" ]; then "
-    "printf \"\\001ivy:ready\\n\"; exec \"$d/ivy-node\" relay; fi; done; "
+    "d=$b/$h-$a; f=$d/ivy-node; if [ -x \"$f\" ] && [ -O \"$b\" ] && [ -O \"$d\" ] && [ -O \"$f\" "
+    "]; then "
+    "if [ -h \"$b\" ] || [ -h \"$d\" ] || [ -h \"$f\" ]; then continue; fi; "
+    "case $(ls -ld \"$b\") in drwx--[-S]--[-T]*) "
+    "printf \"\\001ivy:ready\\n\"; exec \"$f\" relay;; esac; fi; done; "
     "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
 // Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
@@ -45,6 +50,9 @@ for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/s
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
+  if [ -h "$d" ] || [ -h "$d/ivy-node" ] || { [ -e "$d/ivy-node" ] && [ ! -O "$d/ivy-node" ]; } || { [ -e "$d" ] && [ ! -O "$d" ]; }; then
+    e=$(rm -rf "$d" 2>&1) || { x "$e"; continue; }
+  fi
   e=$(mktemp -d "$b/.new.XXXXXX" 2>&1) || { x "$e"; continue; }
   t=$e
   e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }

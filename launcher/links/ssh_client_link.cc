@@ -62,7 +62,8 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
     // What the user wrote comes first, because for ssh the first value of an option wins.
     for (const char* const word :
          {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5",
-          "-o", "ServerAliveCountMax=6", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes"}) {
+          "-o", "ServerAliveCountMax=6", "-o", "ForwardX11=no", "-o", "ForwardAgent=no", "-o",
+          "ClearAllForwardings=yes"}) {
       words.emplace_back(word);
     }
     if (!config_path.empty()) {

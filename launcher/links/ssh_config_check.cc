@@ -259,7 +259,19 @@ SshTarget ssh_target(const SshTyped& typed, const std::vector<std::string>& conf
 }
 
 bool known_hosts_needs_client(std::string_view text) {
-  return text.starts_with('@') || text.find("\n@") != std::string_view::npos;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first != std::string_view::npos && line[first] == '@') return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::vector<std::string> known_hosts_files(const SshTarget& target, const SshUser& user) {
+  return {target.known_hosts, user.home + "/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts",
+          "/etc/ssh/ssh_known_hosts2"};
 }
 
 }  // namespace ivy

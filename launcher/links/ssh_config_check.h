@@ -50,6 +50,10 @@ SshTarget ssh_target(const SshTyped& typed, const std::vector<std::string>& conf
 // Does a known_hosts file use what libssh does not understand (@cert-authority, @revoked)?
 bool known_hosts_needs_client(std::string_view text);
 
+// The known_hosts files that OpenSSH reads for this target, the user's first. libssh does not read
+// those that end in '2'.
+std::vector<std::string> known_hosts_files(const SshTarget& target, const SshUser& user);
+
 // OpenSSH's pattern list: "*.example !bad.example" (blanks or commas), '*' and '?'.
 bool matches_ssh_pattern_list(std::string_view host, std::string_view patterns);
 

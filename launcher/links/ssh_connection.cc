@@ -95,7 +95,20 @@ void SshConnection::dialled(const Dialled& result) {
   auto session = SshSession::make(target_, result.fd);
   if (!session.ok()) return give_up(session.error().message);
   session_ = std::move(session).value();
-  socket_.assign(fcntl(result.fd, F_DUPFD_CLOEXEC, 0));
+  // libssh has the descriptor itself; the dial may have taken the last one.
+  const int watched = fcntl(result.fd, F_DUPFD_CLOEXEC, 0);
+  if (watched < 0) {
+    const Error error = errno_error(Code::kResourceExhausted, "watch the connection", errno);
+    return fail(LinkDown{LinkFailure::kBootstrap, error.message,
+                         "raise the limit of open files (ulimit -n), or use a smaller --fanout"});
+  }
+  boost::system::error_code refused;
+  socket_.assign(watched, refused);
+  if (refused) {
+    ::close(watched);
+    return fail(
+        LinkDown{LinkFailure::kBootstrap, "watch the connection: " + refused.message(), ""});
+  }
   state_ = State::kHandshake;
   set_deadline(kHandshakeTimeout, [this] {
     fail(LinkDown{
@@ -167,10 +180,12 @@ void SshConnection::step_failed() {
   if (state_ == State::kHandshake && !session_->saw_banner()) {
     LinkDown down;
     down.failure = LinkFailure::kRefused;
-    down.message = where() + " closed the connection before it said that it is an SSH server";
+    down.message = where() + " closed the connection before sending an SSH banner";
     down.fix =
-        "raise MaxStartups in its sshd_config, or use a smaller --fanout; try: " +
-        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
+        "is it an sshd that listens there, and does it allow this host (hosts.deny, a firewall)? "
+        "try: " +
+        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk) +
+        "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";
     if (!try_again(down, kMaxTries)) fail(down);
     return;
   }

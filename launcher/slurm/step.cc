@@ -93,7 +93,11 @@ constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
 if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then exec "$p" dial; fi
 for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
-  if [ -x "$b/$h-$a/ivy-node" ] && [ -O "$b" ]; then exec "$b/$h-$a/ivy-node" dial; fi
+  d=$b/$h-$a f=$b/$h-$a/ivy-node
+  if [ -x "$f" ] && [ -O "$b" ] && [ -O "$d" ] && [ -O "$f" ]; then
+    if [ -h "$b" ] || [ -h "$d" ] || [ -h "$f" ]; then continue; fi
+    case $(ls -ld "$b") in drwx--[-S]--[-T]*) exec "$f" dial ;; esac
+  fi
 done
 need() { printf '\001ivy:need %s %s\n' "$a" "${SLURMD_NODENAME:-$(uname -n)}"; }
 skip() { while read -r l; do [ "$l" = end ] && return; done; exit 1; }
@@ -118,6 +122,9 @@ for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/s
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
+  if [ -h "$d" ] || [ -h "$d/ivy-node" ] || { [ -e "$d/ivy-node" ] && [ ! -O "$d/ivy-node" ]; } || { [ -e "$d" ] && [ ! -O "$d" ]; }; then
+    e=$(rm -rf "$d" 2>&1) || { x "$e"; continue; }
+  fi
   e=$(mktemp -d "$b/.new.XXXXXX" 2>&1) || { x "$e"; continue; }
   t=$e
   e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }

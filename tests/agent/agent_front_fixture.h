@@ -209,7 +209,7 @@ class AgentFront : public ::testing::Test {
   boost::asio::io_context loop_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       loop_.get_executor()};
-  HalfOpen half_open_{{}, is_connected_to};
+  HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
   TinyService service_;
   AgentServerOptions options_;
   std::unique_ptr<AgentCredentials> credentials_;

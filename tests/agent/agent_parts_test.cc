@@ -105,7 +105,7 @@ std::string peer(int port, const std::string& address = "10.0.0.1") {
 }
 
 TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
-  HalfOpen table({.total = 10, .per_address = 2});
+  HalfOpen table({.total = 10, .kept_for_proved = 2, .per_address = 2});
   const auto first = table.enter("10.0.0.1", peer(1), kStart);
   table.enter("10.0.0.1", peer(2), kStart);
   const auto other = table.enter("10.0.0.2", peer(1, "10.0.0.2"), kStart);
@@ -120,7 +120,7 @@ TEST(HalfOpen, DropsTheOldestOfAnAddressThatHasTooMany) {
 }
 
 TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
-  HalfOpen table({.total = 2, .per_address = 2});
+  HalfOpen table({.total = 2, .kept_for_proved = 0, .per_address = 2});
   const auto first = table.enter("a", "a:1", kStart);
   table.enter("b", "b:1", kStart);
   const auto third = table.enter("c", "c:1", kStart);
@@ -128,8 +128,50 @@ TEST(HalfOpen, DropsTheOldestOfAllAtTheTotal) {
   EXPECT_EQ(table.size(), 2u);
 }
 
-TEST(HalfOpen, RefusesWhenAllAreInTheirHandshake) {
-  HalfOpen table({.total = 2, .per_address = 2, .handshake = 6s});
+TEST(HalfOpen, EndsTheOldestHandshakeOfTheFullestAddress) {
+  std::vector<std::string> ended;
+  HalfOpen table({.total = 4, .kept_for_proved = 0, .per_address = 3}, nullptr,
+                 [&](const std::string& name, int) { ended.push_back(name); });
+  table.hand_over(*table.enter("honest", "honest:1", kStart).id, kStart, 9);
+  for (int port = 1; port <= 3; ++port)
+    table.hand_over(*table.enter("flood", peer(port, "flood"), kStart).id, kStart, 9);
+  EXPECT_TRUE(table.enter("honest", "honest:2", kStart).id);
+  EXPECT_EQ(ended, std::vector<std::string>{"flood:1"});
+  EXPECT_EQ(table.size(), 4u);
+  // Its own limit: its own oldest goes.
+  HalfOpen small({.total = 9, .kept_for_proved = 0, .per_address = 1}, nullptr,
+                 [&](const std::string& name, int) { ended.push_back(name); });
+  small.hand_over(*small.enter("a", "a:1", kStart).id, kStart, 9);
+  EXPECT_TRUE(small.enter("a", "a:2", kStart).id);
+  EXPECT_EQ(ended.back(), "a:1");
+}
+
+TEST(HalfOpen, KeepsPlacesForAddressesThatHaveProvedThemselves) {
+  std::vector<std::string> ended;
+  HalfOpen table({.total = 4, .kept_for_proved = 2, .per_address = 4}, nullptr,
+                 [&](const std::string& name, int) { ended.push_back(name); });
+  table.enter("known", "known:1", kStart);
+  table.prove("known:1");
+  for (const char* name : {"a", "b", "c", "d"})
+    table.hand_over(*table.enter(name, name + std::string(":1"), kStart).id, kStart, 9);
+  EXPECT_EQ(ended, (std::vector<std::string>{"a:1", "b:1"}));
+  for (int port = 2; port <= 3; ++port)
+    EXPECT_FALSE(table.enter("known", peer(port, "known"), kStart).evicted);
+  // Strangers go first, although the known one has more.
+  EXPECT_TRUE(table.enter("known", "known:4", kStart).id);
+  EXPECT_EQ(ended.back(), "c:1");
+}
+
+TEST(HalfOpen, CountsAnIpv6NetworkOfOneHostAsOne) {
+  HalfOpen table({.total = 10, .kept_for_proved = 2, .per_address = 2});
+  table.enter("2001:db8::1", "[2001:db8::1]:1", kStart);
+  table.enter("2001:db8::2:0:0:2", "[2001:db8::2:0:0:2]:1", kStart);
+  EXPECT_TRUE(table.enter("2001:db8::ffff", "[2001:db8::ffff]:1", kStart).evicted);
+  EXPECT_FALSE(table.enter("2001:db8:0:1::1", "[2001:db8:0:1::1]:1", kStart).evicted);
+}
+
+TEST(HalfOpen, RefusesWhenAllAreInTheirHandshakeAndCannotBeEnded) {
+  HalfOpen table({.total = 2, .kept_for_proved = 0, .per_address = 2, .handshake = 6s});
   for (int port = 1; port <= 2; ++port)
     table.hand_over(*table.enter("a", peer(port, "a"), kStart).id, kStart, 9);
   EXPECT_FALSE(table.enter("b", "b:1", kStart + 1s).id);
@@ -141,7 +183,7 @@ TEST(HalfOpen, RefusesWhenAllAreInTheirHandshake) {
 }
 
 TEST(HalfOpen, ForgetsWhoHasProvedItself) {
-  HalfOpen table({.total = 1, .per_address = 1});
+  HalfOpen table({.total = 1, .kept_for_proved = 0, .per_address = 1});
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 9);
   table.prove("a:2");
   EXPECT_EQ(table.size(), 1u);
@@ -152,7 +194,8 @@ TEST(HalfOpen, ForgetsWhoHasProvedItself) {
 
 TEST(HalfOpen, DoesNotCountWhoHasGone) {
   int open_descriptor = 7;
-  HalfOpen table({.total = 2, .per_address = 2}, [&](const std::string& name, int descriptor) {
+  const HalfOpenLimits limits{.total = 2, .kept_for_proved = 0, .per_address = 2};
+  HalfOpen table(limits, [&](const std::string& name, int descriptor) {
     return name == "a:" + std::to_string(descriptor - 6) && descriptor == open_descriptor;
   });
   table.hand_over(*table.enter("a", "a:1", kStart).id, kStart, 7);
@@ -295,7 +338,10 @@ TEST(AgentOptions, RefuseWhatMakesNoSense) {
       {"cert"},
       {"cert", "node1", "--user", "alice"},
       {"cert", "--user", "alice", "--serves", "bob"},
-      {"cert", "node1", "--days", "0"},
+      {"cert", "--user", "alice", "--serves-any"},
+      {"cert", "node1"},
+      {"cert", "node1", "10.0.0.1", "--serves", "bob", "--serves-any"},
+      {"cert", "node1", "--serves", "bob", "--days", "0"},
       {"renew", "node1", "node2"},
       {"revoke"},
       {"revoke", "node1", "--serial", "4f02"},
@@ -318,6 +364,8 @@ TEST(AgentOptions, DrainAndStatus) {
   EXPECT_EQ(drain.socket_path, "/s");
   EXPECT_TRUE(parsed<DrainCommand>({"drain", "--undo"}).undo);
   EXPECT_EQ(parsed<StatusCommand>({"status"}).socket_path, "");
+  EXPECT_FALSE(parsed<StatusCommand>({"status"}).json);
+  EXPECT_TRUE(parsed<StatusCommand>({"status", "--json"}).json);
 }
 
 TEST(AgentOptions, CertificateVerbs) {
@@ -330,6 +378,7 @@ TEST(AgentOptions, CertificateVerbs) {
   EXPECT_EQ(host.aliases, std::vector<std::string>{"10.0.0.1"});
   EXPECT_EQ(host.serves, "bob");
   EXPECT_EQ(host.days, 365);
+  EXPECT_EQ(parsed<HostCertificateArguments>({"cert", "node1", "--serves-any"}).serves, "");
   const auto user = parsed<UserCertificateArguments>({"cert", "--user", "bob", "--port", "99"});
   EXPECT_EQ(user.user, "bob");
   EXPECT_EQ(user.port, 99);
@@ -339,7 +388,17 @@ TEST(AgentOptions, CertificateVerbs) {
   EXPECT_EQ(parsed<ListCertificatesArguments>({"certs", "--ca", "/c"}).place.directory, "/c");
 }
 
+TEST(AgentOptions, NamesTheVerbThatWasMeant) {
+  const auto wrong = parse({"serv", "--listen", "7411"});
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "there is no verb \"serv\"");
+  EXPECT_EQ(wrong.error().fix, "ivy-agent serve");
+  EXPECT_EQ(parse({"anything"}).error().fix, "see `ivy-agent --help`");
+  EXPECT_EQ(parse({"serve", "--port", "7"}).error().fix, "see `ivy-agent --help`");
+}
+
 TEST(AgentOptions, TextsAreCommandsToo) {
+  EXPECT_NE(parsed<TextCommand>({"-V"}).text.find("ivy-agent "), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"--version"}).text.find("ivy-agent "), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"--help"}).text.find("drain"), std::string::npos);
   EXPECT_NE(parsed<TextCommand>({"serve", "--help"}).text.find("--listen"), std::string::npos);

@@ -246,6 +246,22 @@ TEST_F(AgentProcessTest, RefusesRoot) {
   EXPECT_TRUE(soon_says("will not serve as root"));
 }
 
+TEST_F(AgentProcessTest, WarnsOfACertificateThatServesAnyUser) {
+  start();
+  ASSERT_TRUE(soon_says("ready"));
+  EXPECT_TRUE(soon_says("serves any user: alice, and every program of that account"));
+  EXPECT_TRUE(soon_says("--serves alice"));
+}
+
+TEST_F(AgentProcessTest, DoesNotWarnOfACertificateOfItsUser) {
+  const KeyAndCertificate host = authority_.host("node1", 90, "alice");
+  certificates_.write("host.crt", host.certificate_pem);
+  certificates_.write("host.key", host.key_pem);
+  start();
+  ASSERT_TRUE(soon_says("ready"));
+  EXPECT_EQ(log().find("serves any user"), std::string::npos);
+}
+
 TEST_F(AgentProcessTest, SaysWhatIsMissing) {
   std::filesystem::remove(certificates_ / "host.crt");
   start();
@@ -322,6 +338,9 @@ TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
   };
   EXPECT_NE(run("status").second.find("new jobs     taken"), std::string::npos)
       << run("status").second;
+  const std::string object = run("status --json").second;
+  EXPECT_TRUE(object.starts_with("{\"version\":\"")) << object;
+  EXPECT_NE(object.find("\"draining\":false,\"jobs\":[]}\n"), std::string::npos) << object;
   EXPECT_EQ(run("drain").first, 0);
   EXPECT_NE(run("status").second.find("refused: it drains"), std::string::npos);
   EXPECT_EQ(run("drain --wait 5").first, 0);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/agent/agent_front_fixture.h"
+#include "tests/agent/agent_hello.h"
 
 namespace ivy::test {
 namespace {
@@ -32,6 +33,26 @@ TEST_F(AgentServerTest, ProvenConnectionsAreNoLongerHalfOpen) {
   serve();
   ASSERT_EQ(ask(tls_channel(authority_.user("alice"))).error_code(), grpc::StatusCode::OK);
   EXPECT_EQ(half_open_.size(), 0u);
+}
+
+// They said hello as they must and then no more: gRPC has them, for as long as a handshake may
+// take.
+TEST_F(AgentServerTest, StalledHandshakesLockNobodyOut) {
+  serve();
+  std::vector<int> stalled;
+  for (int i = 0; i < 64; ++i) {
+    stalled.push_back(connect_raw());
+    const std::string hello = client_hello();
+    ASSERT_EQ(send(stalled.back(), hello.data(), hello.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(hello.size()));
+  }
+  // Each is answered once gRPC has it.
+  EXPECT_TRUE(eventually([&] {
+    char byte = 0;
+    return recv(stalled.back(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+  }));
+  EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok()) << log_.text();
+  for (const int descriptor : stalled) close(descriptor);
 }
 
 // Each of these must not reach the service, and the log must say why.

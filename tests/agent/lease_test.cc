@@ -62,11 +62,48 @@ TEST_F(LeaseTest, BeginsAgainWithEveryFrame) {
 TEST_F(LeaseTest, DoesNotRunDuringAPauseAndRunsAfterIt) {
   lease_.carrier_attached(CarrierKind::kRelay);
   lease_.paused();
-  pass(3600);
+  pass(3599);
   EXPECT_FALSE(lease_.ended());
   lease_.heard();
   EXPECT_EQ(lease_.state(), LeaseState::kAttached);
   pass(10);
+  EXPECT_TRUE(lease_.ended());
+}
+
+TEST_F(LeaseTest, EndsAPauseOfARelaysLauncherAfterAnHour) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.paused();
+  pass(3599.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
+  EXPECT_TRUE(lease_.ended());
+  EXPECT_EQ(lease_.reason(), "lease: the launcher has been suspended for 3600 s");
+}
+
+TEST_F(LeaseTest, GivesAPauseAsLongAsALongLease) {
+  lease_.set_silence(7200 * kNanosPerSecond);
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.paused();
+  pass(7199.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
+  EXPECT_TRUE(lease_.ended());
+}
+
+TEST_F(LeaseTest, DoesNotEndAPauseOfALocalLauncher) {
+  lease_.carrier_attached(CarrierKind::kLocal);
+  lease_.paused();
+  pass(7200);
+  EXPECT_FALSE(lease_.ended());
+}
+
+TEST_F(LeaseTest, CountsTheAbsenceOfALauncherWhoseCarrierHungUpDuringAPause) {
+  lease_.carrier_attached(CarrierKind::kRelay);
+  lease_.paused();
+  lease_.carrier_lost(CarrierLoss::kHungUp);
+  pass(59.75);
+  EXPECT_FALSE(lease_.ended());
+  pass(0.25);
   EXPECT_TRUE(lease_.ended());
 }
 

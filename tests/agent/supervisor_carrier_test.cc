@@ -190,6 +190,21 @@ TEST_F(SupervisorCarrierTest, SuspendsTheLeaseWhenAPauseIsAnnounced) {
   expect_undisturbed(launcher);
 }
 
+// As `ivy-agent drain --stop` does: nobody comes for the report, and the host shall be empty.
+TEST_F(SupervisorCarrierTest, ToldToEndItDoesNotWaitForASuspendedLauncher) {
+  FakeLauncher launcher(relay());
+  start_sleeper(launcher);
+  Command command;
+  command.mutable_pause();
+  launcher.send(command);
+  launcher.fall_silent();
+  launcher.serve(milliseconds(300));
+  ASSERT_EQ(kill(launcher.supervisor_pid(), SIGTERM), 0);
+  EXPECT_EQ(launcher.wait_for_node(), 0);
+  ASSERT_NE(launcher.report(), nullptr);
+  EXPECT_TRUE(launcher.report()->clean());
+}
+
 TEST_F(SupervisorCarrierTest, DoesNotCountTheTimeInWhichItWasStoppedItself) {
   FakeLauncher::Options options = relay();
   options.lease_ms = 2500;

@@ -99,7 +99,8 @@ class Site:
         shutil.copy(os.path.join(self.binaries, "ivy-agent"), self.outside(SHARED))
         script = [f"export XDG_CONFIG_HOME={SHARED}/user", f"cd {SHARED}", "set -e",
                   "./ivy-agent ca init --ca ca"]
-        script += [f"./ivy-agent cert node{number} 10.77.0.{number} --ca ca --out node{number}"
+        script += [f"./ivy-agent cert node{number} 10.77.0.{number} --serves {USER} --ca ca "
+                   f"--out node{number}"
                    for number in self.bed.numbers()]
         script.append(f"./ivy-agent cert --user {USER} --ca ca")
         subprocess.run([HOSTS, "exec", f"{USER}@1", "bash", "-c", "\n".join(script)], check=True,

@@ -39,8 +39,8 @@ class Credentials:
         shutil.copy(os.path.join(BIN, "ivy-agent"), f"{self.outside}/bin/ivy-agent")
         self.agent("ca", "init", "--ca", self.path("ca"))
         for number in bed.numbers():
-            self.agent("cert", f"node{number}", ipv4(number), "--ca", self.path("ca"),
-                       "--out", self.path(f"node{number}"))
+            self.agent("cert", f"node{number}", ipv4(number), "--serves", USER, "--ca",
+                       self.path("ca"), "--out", self.path(f"node{number}"))
         self.make_user("user")
 
     def path(self, name):

@@ -92,7 +92,8 @@ def test_a_kept_connection_carries_no_bundle(agents):
 def test_auto_falls_back_to_ssh(agents):
     """Who has configured agents is told by a note where ssh is used, and why; and the plan line says it."""
     agents.credentials.agent("ca", "init", "--ca", agents.credentials.path("strange/ca"))
-    agents.credentials.agent("cert", "node4", "--ca", agents.credentials.path("strange/ca"), "--out",
+    agents.credentials.agent("cert", "node4", "--serves-any", "--ca",
+                             agents.credentials.path("strange/ca"), "--out",
                              agents.credentials.path("strange/node4"))
     strange, = agents.prepare(4)
     strange.certificates = agents.credentials.path("strange/node4")

@@ -13,7 +13,8 @@ import time
 import pytest
 
 from agents import side_by_side
-from launching import HERE, seconds, wait_until
+from host_init import USER
+from launching import BIN, HERE, seconds, wait_until
 from test_agents import check_sequences, sequence
 
 GRACE = 5
@@ -161,16 +162,144 @@ def test_what_takes_a_minute(agents):
     agents.wait_clean(GRACE)
 
 
+# ---- a launcher that announces its silence and dies ----------------------------------------------
+
+HEARD_WITHIN = 5  # An agent takes a launcher that was silent for longer for one that is only silent,
+HELD_OPEN = 10    # and leaves it to the job's lease for so long.
+
+
+def suspend(run):
+    """Ctrl-Z, and long enough for the agents to miss the launcher."""
+    pid = run.pid()
+    os.kill(pid, signal.SIGTSTP)
+
+    def stopped():
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    wait_until(stopped, 10, "the launcher is suspended")
+    time.sleep(HEARD_WITHIN + 1)
+    return pid
+
+
+def resume(run):
+    """What carried the launcher onto its host (nsenter) stops itself with it."""
+    chain, wanted = [run.process.pid], run.pid()
+    while chain[-1] != wanted:
+        with open(f"/proc/{chain[-1]}/task/{chain[-1]}/children") as file:
+            chain.append(int(file.read().split()[0]))
+    for pid in reversed(chain):
+        os.kill(pid, signal.SIGCONT)
+
+
+def kill_suspended(run):
+    pid = suspend(run)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_suspended_launcher_is_killed(agents):
+    """Whoever was told of the silence must miss the launcher all the same."""
+    agents.start(2, 3)
+    with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", "nothing")) as run:
+        run.wait_for("count 1", count=2)
+        kill_suspended(run)
+        killed = time.monotonic()
+        assert agents.workers(2) and agents.workers(3), "they wait for another way"
+    agents.wait_clean(HELD_OPEN + ABSENCE + GRACE + 5 - (time.monotonic() - killed))
+    said = "outcome=\"ended because the launcher was lost\""
+    for number in (2, 3):
+        agents[number].wait_for(said)
+
+
+def test_a_suspended_launcher_goes_on(agents):
+    """Its connection is not taken for a dead one: the kernel answers for it."""
+    agents.start(2, 3)
+    stop = f"{agents.launcher.directory}/stop"
+    with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
+        run.wait_for("count 1", count=2)
+        suspend(run)
+        assert b"suspended; the other hosts end the job" in run.said()
+        assert b"within 60 min" in run.said()
+        resume(run)
+        seen = run.said().count(b"count")
+        wait_until(lambda: run.said().count(b"count") > seen + 10, 10, "the job goes on")
+        agents.launcher.file("stop")
+        done = run.finish()
+    assert done.code == 0, done
+    check_sequences(done, range(2))
+
+
+def test_stop_reaches_a_job_without_a_launcher(agents):
+    """Through agents, on the host itself, and by draining: each ends the job there in order."""
+    agents.start(2, 3, 4)
+    place = agents.credentials.place("bin/ivyctl")
+    shutil.copy(os.path.join(BIN, "ivyctl"), place)
+
+    def ctl(number, *words):
+        return agents.launcher.run_on(number, agents.credentials.path("bin/ivyctl"), *words,
+                                      user=USER, limit=60)
+    with agents.job("-H", "node[2-4]", *sequence(agents, "0.1", "nothing")) as run:
+        run.wait_for("count 1", count=3)
+        kill_suspended(run)
+    listed = ctl(1, "ps", "-H", "node[2-4]")
+    job, = {line.split()[1] for line in listed.out_lines[1:]}
+    assert "no launcher here" in ctl(3, "ps").out.decode(), "it runs on this host"
+    # By an agent: only that host's part.
+    stopped = ctl(1, "stop", "-H", "node2", job)
+    assert stopped.code == 0 and "has ended on node2" in stopped.err_text, stopped
+    assert not agents.supervisors(2) and not agents.workers(2)
+    agents[2].wait_for(f"stop: job {job}")
+    # On the host itself, without its agent.
+    agents[3].stop()
+    wrong = ctl(3, "stop", "0123")
+    assert wrong.code == 1 and "no job of yours" in wrong.err_text, wrong
+    stopped = ctl(3, "stop", job)
+    assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
+    assert not agents.supervisors(3) and not agents.workers(3)
+    drained = agents.command(4, "drain", "--stop", "--wait", "30", limit=40)
+    assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
+    assert not agents.supervisors(4) and not agents.workers(4)
+    gone = ctl(1, "stop", "-H", "node[2,4]", job)
+    assert gone.code == 1 and "no job of yours runs on these hosts" in gone.err_text, gone
+    agents.wait_clean(GRACE)
+
+
+# ---- an agent in which something throws ----------------------------------------------------------
+
+def test_an_agent_that_cannot_watch_a_job_says_so_and_ends(agents):
+    """The kernel has no room for another watch: what nothing expects must not be an abort."""
+    full = f"{agents.launcher.directory}/full"
+    agent, = agents.prepare(2)
+    agent.environment = {"LD_PRELOAD": preloaded(agents, "epoll_full"), "EPOLL_FULL": full}
+    agent.start()
+    agents.launcher.file("full")
+    done = agents.run("-H", "node2", "true")
+    assert done.code != 0, done
+    assert agent.process.wait(seconds(10)) == 1, agent.text()
+    said = agent.text()
+    assert re.search("an error that nothing expected: .*No space left on device", said), said
+    assert "stops: this error; running jobs wait for the next agent" in said, said
+    agent.environment = {}
+    agent.start()
+    again = agents.run("-H", "node2", "true")
+    assert again.code == 0, again
+    agents.wait_clean(ABSENCE + GRACE)
+
+
 # ---- the wall clock jumps ------------------------------------------------------------------------
+
+def preloaded(agents, name):
+    """A shared object of this source, on the shared disk."""
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler (cc)")
+    path = f"{agents.launcher.directory}/{name}.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", agents.launcher.outside(path),
+                    os.path.join(HERE, f"{name}.c")], check=True)
+    return path
+
 
 @pytest.fixture
 def wall_clock(agents):
-    """A preloaded object on the shared disk; see wall_clock.c."""
-    compiler = shutil.which("cc") or pytest.skip("there is no C compiler (cc)")
-    path = f"{agents.launcher.directory}/wall_clock.so"
-    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", agents.launcher.outside(path),
-                    os.path.join(HERE, "wall_clock.c")], check=True)
-    return path
+    """See wall_clock.c."""
+    return preloaded(agents, "wall_clock")
 
 
 def test_the_clock_jumps_by_an_hour(agents, wall_clock):

@@ -179,8 +179,8 @@ class Manager:
         agent, ca = f"{self.hosts.directory}/ivy-agent", f"{self.hosts.directory}/ca"
         self.configuration = f"{self.hosts.directory}/user"
         for words in (("ca", "init", "--ca", ca),
-                      ("cert", f"node{NODE}", f"10.77.0.{NODE}", "--ca", ca, "--out",
-                       f"{self.hosts.directory}/host"),
+                      ("cert", f"node{NODE}", f"10.77.0.{NODE}", "--serves", USER, "--ca", ca,
+                       "--out", f"{self.hosts.directory}/host"),
                       ("cert", "--user", USER, "--ca", ca)):
             done = self.hosts.run_on(1, "env", f"XDG_CONFIG_HOME={self.configuration}", agent,
                                      *words, user=USER)

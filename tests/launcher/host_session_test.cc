@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "launcher/clock.h"
 
@@ -346,6 +347,47 @@ TEST_F(HostSessionTest, APauseIsTheLastWordUntilWeGoOn) {
   ASSERT_TRUE(eventually([&] { return host_.commands.size() == 2; }));
   EXPECT_EQ(host_.commands[1].signal_workers().signal(), 10);
   EXPECT_FALSE(lost_.has_value());
+}
+
+TEST_F(HostSessionTest, AHostThatIsRedialledHearsOfThePauseWhenItIsThere) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(attached());
+  EXPECT_TRUE(session_->has_paused()) << "nobody has asked for it";
+  host_.answer = FakeHost::Answer::kRefuse;
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.dials > 1; }));
+  session_->pause();
+  EXPECT_FALSE(session_->has_paused());
+  host_.answer = FakeHost::Answer::kUp;
+  ASSERT_TRUE(eventually([&] { return session_->has_paused(); }));
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1; }));
+  EXPECT_TRUE(host_.commands[0].has_pause());
+  const int writes = host_.writes;
+  EXPECT_FALSE(eventually([&] { return host_.writes > writes; }, milliseconds(1'200)));
+  session_->resume();
+  EXPECT_TRUE(eventually([&] { return host_.writes > writes; }));
+}
+
+// The handshake of the new carrier is a word, which takes the pause back.
+TEST_F(HostSessionTest, ACarrierThatBreaksBehindThePauseSaysItAgain) {
+  open(milliseconds(5'000));
+  ASSERT_TRUE(attached());
+  session_->pause();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 1 && session_->has_paused(); }));
+  host_.cut();
+  ASSERT_TRUE(eventually([&] { return host_.commands.size() == 2; }));
+  EXPECT_TRUE(host_.commands[1].has_pause());
+  EXPECT_TRUE(eventually([&] { return session_->has_paused(); }));
+}
+
+// Ctrl-Z right behind the start, for one.
+TEST_F(HostSessionTest, BeingStoppedBeforeTheFirstTickIsNobodysSilence) {
+  open(milliseconds(1'000));
+  ASSERT_TRUE(attached());
+  std::this_thread::sleep_for(milliseconds(2'300));  // As SIGSTOP would: nothing runs.
+  EXPECT_FALSE(eventually([&] { return lost_.has_value(); }, milliseconds(300)));
+  host_.send_note("still here");
+  EXPECT_TRUE(eventually([&] { return !notes_.empty() && notes_.back() == "still here"; }));
 }
 
 TEST_F(HostSessionTest, MissingJobIsALostSupervisor) {

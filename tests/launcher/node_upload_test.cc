@@ -101,6 +101,11 @@ class NodeUploadTest : public testing::Test {
   void TearDown() override {
     shell("rmdir /tmp/ivyrun-cache-$(id -u) /dev/shm/ivyrun-cache-$(id -u) 2>/dev/null");
   }
+  // Where the home was passed over, the bundle went there.
+  static void forget_shared_cache(const NodeUpload& upload) {
+    const std::string& command = upload.remote_command();
+    shell("rm -rf /tmp/ivyrun-cache-$(id -u)/" + command.substr(command.find("h=") + 2, 24) + "-*");
+  }
   SshTestHost host_;
 };
 
@@ -163,8 +168,43 @@ TEST_F(NodeUploadTest, ADirectoryThatIsALinkIsNotTrusted) {
                                             host_.home() / ".cache/ivyrun");
   talk("sh", host_.home(), *upload);
   EXPECT_TRUE(std::filesystem::is_empty(host_.home() / "elsewhere"));
-  shell("rm -rf /tmp/ivyrun-cache-$(id -u)/" +
-        upload->remote_command().substr(upload->remote_command().find("h=") + 2, 24) + "-*");
+  forget_shared_cache(*upload);
+}
+
+// What was planted before this build was used here for the first time: the command itself must not
+// run it, and the script that it asks for must not leave it there.
+TEST_F(NodeUploadTest, AProgramBehindALinkIsNotRun) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  talk("sh", host_.home(), *upload);
+  const std::string cache = (host_.home() / ".cache/ivyrun").string();
+  const std::string evil = (host_.home() / "evil").string();
+  ASSERT_TRUE(shell("cp -r " + cache + " " + evil + " && for d in " + evil +
+                    "/*-*; do printf '#!/bin/sh\\nprintf evil\\n' > $d/ivy-node; done"));
+  // The program, its directory, the cache itself.
+  for (const std::string plant :
+       {"for d in $c/*-*; do ln -sf $e/${d##*/}/ivy-node $d/ivy-node; done",
+        "for d in $c/*-*; do rm -r $d; ln -s $e/${d##*/} $d; done", "rm -r $c && ln -s $e $c"}) {
+    ASSERT_TRUE(shell("c=" + cache + "; e=" + evil + "; " + plant));
+    const Conversation result = talk("sh", host_.home(), *upload);
+    EXPECT_EQ(result.failure, "") << plant;
+    EXPECT_TRUE(result.bytes.starts_with("opened:")) << plant << ": " << result.bytes;
+  }
+  forget_shared_cache(*upload);
+}
+
+TEST_F(NodeUploadTest, ACacheThatOthersMayWriteIsClosedFirst) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  talk("sh", host_.home(), *upload);
+  const std::filesystem::path cache = host_.home() / ".cache/ivyrun";
+  std::filesystem::permissions(cache, std::filesystem::perms{0770});
+  const Conversation again = talk("sh", host_.home(), *upload);
+  EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes;
+  EXPECT_FALSE(again.sent_bundle);
+  EXPECT_EQ(std::filesystem::status(cache).permissions(), std::filesystem::perms{0700});
 }
 
 }  // namespace

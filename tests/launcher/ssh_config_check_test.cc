@@ -96,7 +96,17 @@ TEST(Patterns, MatchAsOpenSshDoes) {
 
 TEST(KnownHosts, AuthoritiesNeedTheClient) {
   EXPECT_TRUE(known_hosts_needs_client("a ssh-rsa x\n@cert-authority * ssh-rsa y\n"));
-  EXPECT_FALSE(known_hosts_needs_client("a ssh-rsa x\n# user@host\n"));
+  EXPECT_TRUE(known_hosts_needs_client("a ssh-rsa x\n \t@revoked * ssh-rsa y"));
+  EXPECT_FALSE(known_hosts_needs_client("a ssh-rsa x\n# user@host\n\n  a ssh-rsa @x\n"));
+  EXPECT_FALSE(known_hosts_needs_client(""));
+}
+
+TEST(KnownHosts, AreReadWhereverOpensshReadsThem) {
+  const SshUser user{"/home/alice", "alice"};
+  const SshTarget target = ssh_target({"node1", "", 0}, {"UserKnownHostsFile /k\n"}, user);
+  EXPECT_EQ(known_hosts_files(target, user),
+            (std::vector<std::string>{"/k", "/home/alice/.ssh/known_hosts2",
+                                      "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"}));
 }
 
 }  // namespace

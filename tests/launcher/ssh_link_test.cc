@@ -1,15 +1,18 @@
 // Links by SSH against a real sshd on loopback.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 
 #include "launcher/links/carrier.h"
+#include "launcher/links/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
 #include "proto/build.h"
 #include "proto/job.pb.h"
@@ -281,6 +284,52 @@ TEST_F(SshLinkTest, TheConfigurationCanAskForTheClient) {
   expect_echo(probe, 3 << 20);
 }
 
+// libssh does not know these lines, and would believe a key that the site has revoked.
+TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
+  remote_.write_known_hosts(
+      remote_.known_hosts_line() + "\n  @revoked * " +
+      remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
+  ASSERT_TRUE(remote_.start());
+  std::string said;
+  context_ = make_carrier_context(loop_, options_, remote_.node_binary());
+  set_note_handler(context_, [&](const std::string& text) { said += text + "\n"; });
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kHostKey, "", "");
+  EXPECT_NE(said.find("the OpenSSH client, because of the @cert-authority or @revoked lines in"),
+            std::string::npos)
+      << said;
+}
+
+TEST_F(SshLinkTest, TooFewDescriptorsAreSaid) {
+  ASSERT_TRUE(remote_.start());
+  rlimit saved{};
+  getrlimit(RLIMIT_NOFILE, &saved);
+  // The loop's own descriptors are there.
+  LinkProbe first;
+  open(first);
+  link_.reset();
+  const int next = dup(2);
+  ::close(next);
+  int failures = 0;
+  for (int more = 1; more < 40; ++more) {
+    LinkProbe probe;
+    link_ = make(probe);
+    const rlimit small{static_cast<rlim_t>(next + more), saved.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+    EXPECT_NO_THROW({
+      link_->open(OpenRequest{kJob, 5, false});
+      EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down; })) << probe.story();
+    }) << more;
+    setrlimit(RLIMIT_NOFILE, &saved);
+    failures += probe.down ? 1 : 0;
+    const bool is_up = probe.up.has_value();
+    link_.reset();
+    if (is_up) break;
+  }
+  EXPECT_GT(failures, 0);
+}
+
 TEST_F(SshLinkTest, AnSshCommandIsUsedAsGiven) {
   options_.ssh_command = {"ssh", "-F", (remote_.root() / "ssh_config").string()};
   ASSERT_TRUE(remote_.start());
@@ -433,6 +482,14 @@ TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
     EXPECT_EQ(probe.up.has_value(), was_up);
     EXPECT_FALSE(probe.down.has_value()) << probe.story();
   }
+}
+
+TEST(SshClientCommand, ForwardsNothingOfTheUsers) {
+  Host host;
+  host.name = "node1";
+  const std::vector<std::string> words = ssh_client_command({}, host, "", "true");
+  for (const char* word : {"ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"})
+    EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
 }
 
 // A listening socket whose queue is full drops what knocks: the silence of a firewall.

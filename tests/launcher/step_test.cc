@@ -1,8 +1,13 @@
 #include "launcher/slurm/step.h"
 
 #include <gtest/gtest.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 namespace ivy::test {
 namespace {
@@ -113,6 +118,44 @@ TEST(StepScript, QuotesWhatItIsGiven) {
   const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
   EXPECT_TRUE(
       script.starts_with("p='/opt/it'\\''s here/ivy-node' v='ivy-node 1 build x' h='abc' "));
+}
+
+// What the script prints when it is asked nothing.
+std::string run_step_script(const std::filesystem::path& home) {
+  std::ofstream(home / "script") << step_script("/nowhere/ivy-node", "v", "abc");
+  const std::string command =
+      "HOME=" + home.string() + " XDG_CACHE_HOME= sh " + home.string() + "/script < /dev/null 2>&1";
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  std::string text(4096, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), pipe));
+  pclose(pipe);
+  return text;
+}
+
+TEST(StepShell, RunsWhatIsOursAndNothingBehindALink) {
+  std::string name = (std::filesystem::temp_directory_path() / "ivy-step-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path home = name;
+  utsname machine{};
+  uname(&machine);
+  const std::filesystem::path cache = home / ".cache/ivyrun";
+  const std::filesystem::path build = cache / (std::string("abc-") + machine.machine);
+  std::filesystem::create_directories(build);
+  std::filesystem::permissions(cache, std::filesystem::perms{0700});
+  std::ofstream(build / "ivy-node") << "#!/bin/sh\nprintf 'ran %s' \"$1\"\n";
+  std::filesystem::permissions(build / "ivy-node", std::filesystem::perms{0755});
+  EXPECT_EQ(run_step_script(home), "ran dial");
+  std::filesystem::permissions(cache, std::filesystem::perms{0770});
+  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos) << "others may write there";
+  std::filesystem::permissions(cache, std::filesystem::perms{0700});
+  std::filesystem::rename(build, home / "planted");
+  std::filesystem::create_directory_symlink(home / "planted", build);
+  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos);
+  std::filesystem::remove(build);
+  std::filesystem::create_directories(build);
+  std::filesystem::create_symlink(home / "planted/ivy-node", build / "ivy-node");
+  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos);
+  std::filesystem::remove_all(home);
 }
 
 TEST(StepScript, TheHeaderCountsWhatStandsBehindIt) {

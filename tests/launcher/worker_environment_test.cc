@@ -187,6 +187,18 @@ TEST(WorkerEnvironmentTest, ForeignRanksAreUnsetBeforeOursAreSet) {
     EXPECT_FALSE(is_unset(plan, pattern)) << pattern;
 }
 
+TEST(WorkerEnvironmentTest, TheSessionThatCarriesUsIsNotTheWorkers) {
+  for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) {
+    EXPECT_TRUE(is_unset(Job("ssh", 1).host_plan(), name)) << name;
+    EXPECT_TRUE(is_unset(Job("agent", 1).host_plan(), name)) << name;
+    EXPECT_FALSE(is_unset(Job("local", 1).host_plan(), name)) << name;
+    EXPECT_FALSE(is_unset(Job("srun", 1).host_plan(), name)) << name;
+  }
+  Job job("ssh", 1);
+  job.options.exports = {"SSH_AUTH_SOCK=/mine"};
+  EXPECT_EQ(value(job.worker(), "SSH_AUTH_SOCK"), "/mine") << "who asks for it by name gets it";
+}
+
 TEST(WorkerEnvironmentTest, TheCallersThreadsCount) {
   Job job;
   job.caller.push_back({"OMP_NUM_THREADS", "3"});

@@ -1,0 +1,79 @@
+// Who must leave where too many connections say nothing.
+#include "launcher/links/dial_back_door.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "tests/launcher/link_probe.h"
+
+namespace ivy {
+namespace {
+
+class DialBackDoorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    DialBackDoorSettings settings;
+    settings.addresses = {"127.0.0.1"};
+    settings.identity = "step";
+    settings.key = std::string(kDialKeyBytes, 'k');
+    DialBackDoor::Handlers handlers;
+    handlers.carrier = [](std::uint32_t, const auto&) {};
+    handlers.signal = [](const DialGreeting&) {};
+    handlers.stranger = [this](const std::string& address, const std::string&) {
+      strangers_.push_back(address);
+    };
+    auto opened = DialBackDoor::open(loop_, settings, std::move(handlers));
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    door_ = *opened;
+  }
+  void TearDown() override {
+    if (door_) door_->close();
+    for (const int fd : clients_) ::close(fd);
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(10));
+  }
+
+  // From this address of the loopback network; says nothing.
+  int connect_from(const char* address) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    clients_.push_back(fd);
+    sockaddr_in here{};
+    here.sin_family = AF_INET;
+    inet_pton(AF_INET, address, &here.sin_addr);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&here), sizeof here), 0);
+    sockaddr_in there = here;
+    inet_pton(AF_INET, "127.0.0.1", &there.sin_addr);
+    there.sin_port = htons(door_->addresses().front().port);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&there), sizeof there), 0);
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(1));
+    return fd;
+  }
+  static bool is_open(int fd) {
+    char byte = 0;
+    return recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+  }
+
+  boost::asio::io_context loop_;
+  std::shared_ptr<DialBackDoor> door_;
+  std::vector<int> clients_;
+  std::vector<std::string> strangers_;
+};
+
+TEST_F(DialBackDoorTest, AFloodPushesItsOwnConnectionsOut) {
+  const int host = connect_from("127.0.0.2");
+  std::vector<int> flood;
+  for (std::size_t i = 0; i < DialBackDoor::kMostHalfOpen + 8; ++i)
+    flood.push_back(connect_from("127.0.0.3"));
+  EXPECT_TRUE(is_open(host)) << "the oldest of all, but not of the address that has most";
+  EXPECT_FALSE(is_open(flood.front()));
+  EXPECT_TRUE(is_open(flood.back()));
+  EXPECT_EQ(strangers_, std::vector<std::string>{"127.0.0.3"});
+}
+
+}  // namespace
+}  // namespace ivy
