@@ -128,6 +128,7 @@ void Job::start(std::function<void(int, int)> over) {
   });
   if (request_.record) return resume_job();
   open_sessions();
+  look_up_master();
   start_timers();
   schedule_job_socket();
 }

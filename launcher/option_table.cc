@@ -225,7 +225,8 @@ constexpr OptionEntry kTable[] = {
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
      "interface whose addresses workers use (default: by route)"},
     {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
-     "MASTER_ADDR of the workers (default: chosen and tested)"},
+     "MASTER_ADDR of the workers: an address or a name of the first host (default: chosen and "
+     "tested)"},
     {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
      "MASTER_PORT of the workers (default: reserved on the first host)"},
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
