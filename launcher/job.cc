@@ -508,6 +508,8 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
   command.mutable_stop()->set_after_failure(why == LauncherReason::kNone ||
                                             why == LauncherReason::kHostLost ||
                                             why == LauncherReason::kSupervisorLost);
+  command.mutable_stop()->set_interrupt(why == LauncherReason::kInterrupted &&
+                                        launcher_end_.signal == SIGINT);
   for (HostRecord& host : hosts_) {
     if (host.session->is_open()) {
       host.session->send(command);

@@ -185,7 +185,9 @@ constexpr OptionEntry kTable[] = {
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
      "stop the job after TIME, such as 90, 30m or 12h"},
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
-     kTorchrun, "TERM to KILL (default: 5s after a failure, 30s when asked to stop)"},
+     kTorchrun,
+     "from the first signal to KILL (default: 5s after a failure, 30s when asked to stop). Ctrl-C "
+     "sends INT first and TERM a second later, anything else TERM at once"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long workers live without hearing from ivyrun (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
