@@ -133,9 +133,12 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   for (const HostRecord& host : hosts_) {
     const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
     if (!host.failure && (is_here || what.empty())) continue;
+    // The way works, and is slow.
+    const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
-        is_carried_by_slurm(options_, host.host)
+        is_sending ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
+        : is_carried_by_slurm(options_, host.host)
             ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
               "awaited\nor allow more: --start-timeout"
             : "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
