@@ -491,6 +491,27 @@ TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
   EXPECT_EQ(not_passed_line(job.inputs()), "");
 }
 
+TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
+  Job job;
+  job.caller = {{"http_proxy", "http://proxy.example:3128"},
+                {"HTTPS_PROXY", "http://user:secret@proxy.example:3128"},
+                {"all_proxy", "socks5://127.0.0.1:1080"},
+                {"no_proxy", ".example"}};
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "http_proxy"), "http://proxy.example:3128");
+  EXPECT_EQ(find_variable(worker, "HTTPS_PROXY"), nullptr) << "a password";
+  EXPECT_EQ(find_variable(worker, "all_proxy"), nullptr) << "true on this host only";
+  // gRPC would look for rank 0 behind the proxy.
+  EXPECT_EQ(value(worker, "no_proxy"), ".example,10.0.0.1");
+  EXPECT_EQ(value(worker, "NO_PROXY"), "10.0.0.1");
+  EXPECT_EQ(not_passed_line(job.inputs()),
+            "not passed to other hosts: HTTPS_PROXY, all_proxy (-x NAME passes one)");
+  job.options.exports = {"HTTPS_PROXY"};
+  EXPECT_EQ(value(job.worker(), "HTTPS_PROXY"), "http://user:secret@proxy.example:3128");
+  job.caller = {{"no_proxy", ".example"}};
+  EXPECT_EQ(value(job.worker(), "no_proxy"), ".example") << "no proxy, nothing to go around";
+}
+
 TEST(NotPassedTest, NothingToSayOnThisHostAlone) {
   Job job("local", 1);
   EXPECT_EQ(not_passed_line(job.inputs()), "");
