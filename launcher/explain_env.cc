@@ -45,6 +45,7 @@ constexpr Reason kReasons[] = {
     {"MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
     {"IVY_MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
     {"MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"IVY_MASTER_PORT", "kept free on the first host, or --master-port"},
     {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
     {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},

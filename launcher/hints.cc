@@ -118,11 +118,14 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
   for (const WorkerEnd& end : ends) {
     if (end.status.success()) continue;
     if (end.host == master.host) {
-      if (!master.has_store || !looked_elsewhere(end, port)) continue;
+      // Only a rank that serves a store of its own counts the clients who have come.
+      const bool served = waited_for_peers(end);
+      if (!master.has_store || !(served || looked_elsewhere(end, port))) continue;
       Diagnostic hint = hint_of(end, master);
       hint.what = "rank " + std::to_string(end.rank) +
-                  " looked for the store at a place of its own: the script seems to overwrite "
-                  "MASTER_PORT";
+                  (served ? " served a store of its own, and others did not come there"
+                          : " looked for the store at a place of its own") +
+                  ": the script seems to overwrite MASTER_PORT";
       return hint;
     }
     const std::string rank = "rank " + std::to_string(end.rank);

@@ -243,6 +243,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"IVY_NUM_NODES", nodes},
       {"IVY_JOB_ID", plan.job_id},
       {"IVY_MASTER_ADDR", plan.master_address},
+      {"IVY_MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
       // JAX and Keras use the same port: no script opens two of these.
       {"JAX_COORDINATOR_ADDRESS", coordinator},
       {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},

@@ -39,6 +39,8 @@ constexpr EnvEntry kTable[] = {
     {"IVY_STORE", kSet, "libivycomm"},
     {"IVY_MASTER_ADDR", kSet,
      "libivycomm: the first host, towards which ranks listen for each other"},
+    {"IVY_MASTER_PORT", kSet,
+     "ivyrun's Python hook: MASTER_PORT as it was given, whatever the script makes of it"},
     {"IVY_CONTROL", kSet, "libivycomm: the supervisor's control socket"},
     {"IVY_DEVICE_ORDINAL", kSet, "scripts: the number to give to set_device; several: 0,1"},
     {"IVY_DEVICE_UUID", kSet, "scripts: which accelerator that is, whatever hides others"},

@@ -56,6 +56,21 @@ std::vector<std::string> complaints(const std::string& host, const std::string& 
   };
 }
 
+// Where the script of rank 0 alone has set MASTER_PORT, it serves there and waits.
+TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
+  MasterPlace with_store = kMaster;
+  with_store.has_store = true;
+  const std::vector<WorkerEnd> ends = {
+      failed(0, "a",
+             "RuntimeError: Timed out after 5 seconds waiting for clients. 1/2 clients joined."),
+      stopped(1, "b")};
+  const auto hint = overwritten_master_address(ends, with_store);
+  ASSERT_TRUE(hint.has_value());
+  EXPECT_EQ(hint->what,
+            "rank 0 served a store of its own, and others did not come there: the script seems to "
+            "overwrite MASTER_PORT");
+}
+
 // Rank 0 is a client of the job's store like everybody else.
 TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
   MasterPlace with_store = kMaster;

@@ -123,6 +123,7 @@ TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
       {"IVY_NUM_NODES", "2"},
       {"IVY_JOB_ID", "0123"},
       {"IVY_MASTER_ADDR", "10.0.0.1"},
+      {"IVY_MASTER_PORT", "29500"},
       {"IVY_GENERATION", "3"},
       {"PYTHONUNBUFFERED", "1"},
       {"OMP_NUM_THREADS", "4"},
