@@ -77,6 +77,7 @@ class _Rendezvous:
     def change(self, module):
         import functools
         import os
+        import sys
         create = module._create_c10d_store
 
         @functools.wraps(create)
@@ -85,6 +86,10 @@ class _Rendezvous:
             is_ours = (str(port) == get("IVY_MASTER_PORT")
                        or get("TORCHELASTIC_RUN_ID") != get("IVY_JOB_ID"))
             flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+            if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
+                sys.stderr.write(
+                    f"ivyrun: note: MASTER_PORT is {port} here, and the job's is "
+                    f"{get('IVY_MASTER_PORT')}: rank 0 serves there, and all must look there\n")
             try:
                 return create(hostname, port, *rest, **named)
             finally:

@@ -509,6 +509,7 @@ TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
             "not passed to other hosts: HTTPS_PROXY, all_proxy (-x NAME passes one)");
   job.options.exports = {"HTTPS_PROXY"};
   EXPECT_EQ(value(job.worker(), "HTTPS_PROXY"), "http://user:secret@proxy.example:3128");
+  job.options.exports.clear();
   job.caller = {{"no_proxy", ".example"}};
   EXPECT_EQ(value(job.worker(), "no_proxy"), ".example") << "no proxy, nothing to go around";
 }
