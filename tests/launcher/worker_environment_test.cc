@@ -346,7 +346,7 @@ TEST(WorkerEnvironmentTest, TheHostPlanBindsItsWorkers) {
 TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   Job job("ssh", 1);
   give_devices(job.answers[0].facts, 2);
-  job.options.exports = {"MODE=fast"};
+  job.options.exports = {"MODE=fast", "https_proxy=http://me:secret@proxy:3128"};
   job.options.visible = VisibleChoice::kOwn;
   job.host_plan();
   const Result<std::string> text = explain_environment(job.inputs());
@@ -358,6 +358,7 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("RANK=0 ").find("its place in the order of hosts"), std::string::npos) << *text;
   EXPECT_NE(line_of("HF_TOKEN=(hidden) ").find("passed on from this shell"), std::string::npos);
   EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
+  EXPECT_NE(line_of("https_proxy=(hidden) ").find("-x"), std::string::npos) << *text;
   EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
