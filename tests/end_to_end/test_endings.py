@@ -251,7 +251,9 @@ def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
                 run.signal(signal.SIGTERM)
             else:
                 job = re.search(rb"job ([0-9a-f]{32})", run.said())[1].decode()
-                local.run_program(os.path.join(BIN, "ivyctl"), "stop", job)
+                # A job has its socket a moment after its start.
+                wait_until(lambda: local.run_program(os.path.join(BIN, "ivyctl"), "stop", job).code == 0, 10,
+                           "ivyctl stops it")
             done = run.finish()
         assert done.code in (-signal.SIGTERM, 143), done
         assert b"saved" not in done.out, done
