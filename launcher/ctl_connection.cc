@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kShortDigits = 12;
 // Ended jobs leave nothing but what they were told to write.
 constexpr char kEnded[] =
-    "of one that has ended, the ivyrun.log in its --log-dir says how it ended";
+    "of one that has ended, `ivyctl logs ID` shows the files of its --log-dir for a day";
 // Candidates that a message lists.
 constexpr std::size_t kMaxListed = 16;
 // A launcher that has just started makes its socket a moment later.

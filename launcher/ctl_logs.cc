@@ -1,5 +1,9 @@
+#include <optional>
+#include <utility>
+
 #include "launcher/ctl_follow.h"
 #include "launcher/ctl_verbs.h"
+#include "launcher/job_end.h"
 #include "launcher/job_record.h"
 #include "launcher/screen/log_files.h"
 #include "proto/exit_code.h"
@@ -33,7 +37,20 @@ Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   return job;
 }
 
+// Its files outlive it. Nothing: no such job is remembered.
+std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
+  const std::optional<EndedJob> ended = find_ended_job(options.job);
+  FollowRequest request;
+  if (!ended || !request.job.ParseFromString(ended->description)) return std::nullopt;
+  ctl_say("job " + short_id(ended->job_id) + " has ended: " + how_it_ended(*ended));
+  if (request.job.log_directory().empty()) return nothing_is_kept();
+  request.options = &options;
+  return follow_job(std::move(request));
+}
+
 Result<Followed> show_logs(const CtlOptions& options) {
+  if (!choose_job(options.job).ok())
+    if (auto shown = show_ended_logs(options)) return *std::move(shown);
   if (!options.follow) {
     const FoundJob job = IVY_TRY(choose_job(options.job));
     FollowRequest request;

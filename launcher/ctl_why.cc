@@ -2,10 +2,13 @@
 // where they are and where the job's store is, and the store who waits for whom.
 #include <chrono>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "launcher/ctl_connection.h"
 #include "launcher/ctl_verbs.h"
 #include "launcher/diagnostic.h"
+#include "launcher/job_end.h"
 #include "launcher/rank_names.h"
 #include "rendezvous/client.h"
 
@@ -53,7 +56,12 @@ Result<std::string> explain_store(const FoundJob& job) {
     return Error{Code::kFailedPrecondition, "this job's ivyrun does not know where its store is",
                  "use the ivyctl beside that ivyrun"};
   const std::string answer = IVY_TRY(ask_store(reply.store()));
-  return explain_ranks(answer, reply.store());
+  std::string text = explain_ranks(answer, reply.store());
+  if (reply.store().no_python_hook() && answer.find("no clients connected") != std::string::npos)
+    text +=
+        "\na script that sets MASTER_PORT itself has no server with --no-python-hook: start it "
+        "with --no-store too";
+  return text;
 }
 
 // Without debuggers. Empty: nothing is known.
@@ -105,10 +113,24 @@ Result<std::string> explain_job(const CtlOptions& options) {
   return text;
 }
 
+// Empty: no such job is remembered.
+std::string explain_ended(const std::string& prefix) {
+  const std::optional<EndedJob> ended = find_ended_job(prefix);
+  if (!ended) return {};
+  const std::string id = short_id(ended->job_id);
+  std::string text = "job " + id + " has ended: " + how_it_ended(*ended);
+  ctl::JobDescription job;
+  if (job.ParseFromString(ended->description) && !job.log_directory().empty())
+    text += "\nits output is in " + job.log_directory() + " (ivyctl logs " + id + " shows it)";
+  return text;
+}
+
 }  // namespace
 
 int ctl_why(const CtlOptions& options) {
-  const Result<std::string> text = explain_job(options);
+  Result<std::string> text = explain_job(options);
+  if (!text.ok())
+    if (std::string ended = explain_ended(options.job); !ended.empty()) text = std::move(ended);
   if (!text.ok()) {
     ctl_complain(text.error());
     return kCtlFailed;

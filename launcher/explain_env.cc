@@ -16,8 +16,14 @@ bool is_secret(const std::string& name) {
          name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
 }
 
+// http://user:password@proxy:3128
+bool has_password(const std::string& name, const std::string& value) {
+  return (name.ends_with("_proxy") || name.ends_with("_PROXY")) &&
+         value.find('@') != std::string::npos;
+}
+
 std::string shown(const std::string& name, const std::string& value) {
-  if (is_secret(name)) return name + "=(hidden)";
+  if (is_secret(name) || has_password(name, value)) return name + "=(hidden)";
   if (value.size() <= kMaxValueBytes) return name + "=" + value;
   return name + "=" + value.substr(0, kMaxValueBytes) + "...";
 }
@@ -45,6 +51,7 @@ constexpr Reason kReasons[] = {
     {"MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
     {"IVY_MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
     {"MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"IVY_MASTER_PORT", "kept free on the first host, or --master-port"},
     {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
     {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},

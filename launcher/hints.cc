@@ -89,6 +89,15 @@ bool waited_for_peers(const WorkerEnd& rank_0) {
   return rank_0.stderr_tail.find("waiting for clients") != std::string::npos;
 }
 
+// It served a store of its own, and the others did not come: it counted its clients, or the Python
+// hook says that it served (agent/node/python_hook.cc) and what it asked its store for never came.
+bool served_in_vain(const WorkerEnd& end) {
+  const auto says = [&](const char* words) {
+    return end.stderr_tail.find(words) != std::string::npos;
+  };
+  return waited_for_peers(end) || (says("ivyrun: note: MASTER_PORT is ") && says("Socket Timeout"));
+}
+
 // Whether rank 0 was there when the peer gave up on it.
 bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   if (waited_for_peers(rank_0)) return true;
@@ -118,11 +127,13 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
   for (const WorkerEnd& end : ends) {
     if (end.status.success()) continue;
     if (end.host == master.host) {
-      if (!master.has_store || !looked_elsewhere(end, port)) continue;
+      const bool served = served_in_vain(end);
+      if (!master.has_store || !(served || looked_elsewhere(end, port))) continue;
       Diagnostic hint = hint_of(end, master);
       hint.what = "rank " + std::to_string(end.rank) +
-                  " looked for the store at a place of its own: the script seems to overwrite "
-                  "MASTER_PORT";
+                  (served ? " served a store of its own, and others did not come there"
+                          : " looked for the store at a place of its own") +
+                  ": the script seems to overwrite MASTER_PORT";
       return hint;
     }
     const std::string rank = "rank " + std::to_string(end.rank);

@@ -129,6 +129,7 @@ void Job::start(std::function<void(int, int)> over) {
   });
   if (request_.record) return resume_job();
   open_sessions();
+  look_up_master();
   start_timers();
   schedule_job_socket();
 }
@@ -508,6 +509,8 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
   command.mutable_stop()->set_after_failure(why == LauncherReason::kNone ||
                                             why == LauncherReason::kHostLost ||
                                             why == LauncherReason::kSupervisorLost);
+  command.mutable_stop()->set_interrupt(why == LauncherReason::kInterrupted &&
+                                        launcher_end_.signal == SIGINT);
   for (HostRecord& host : hosts_) {
     if (host.session->is_open()) {
       host.session->send(command);

@@ -121,6 +121,7 @@ class Job {
   void worker_ended(WorkerRecord& worker);
   void on_generation_begun(const GenerationBegun& begun);
   void check_greeted();
+  void look_up_master();
   void check_reported();
   bool decide_restart();
   bool everything_is_here() const;
@@ -215,6 +216,9 @@ class Job {
   std::vector<HostRecord> hosts_;
   std::vector<WorkerRecord> workers_;  // By rank.
   JobPlan plan_;
+  bool looks_up_master_ = false;  // Its name is with the resolver: no plan before the answer.
+  std::vector<std::string> master_addresses_;
+  std::string master_addr_error_;
   std::unique_ptr<Output> output_;
   FollowedOutput* followed_output_ = nullptr;  // The outermost of output_.
   DetachedOutput* detached_output_ = nullptr;  // Inside it, with --detach.

@@ -173,6 +173,7 @@ Result<ctl::StoreDescription> Job::store_description() const {
                     std::to_string(plan_.store_port));
   store.set_token(token_);
   store.set_generation(generation_);
+  store.set_no_python_hook(options_.no_python_hook);
   const std::set<std::string> of_store = addresses_of(hosts_[plan_.hosts.front().host_index]);
   for (const PlannedHost& planned : plan_.hosts) {
     ctl::StorePeer& peer = *store.add_hosts();
@@ -306,7 +307,8 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
   end.set_cause(first_line_of(summary_text_));
   const bool is_in_background = request_.detachment != nullptr && request_.detachment->has_left();
   if (is_in_background)
-    remember_end(job_socket_->place(), {job_id_, outcome.exit_code, end.cause()});
+    remember_end(job_socket_->place(),
+                 {job_id_, outcome.exit_code, end.cause(), description().SerializeAsString()});
   job_socket_->end(end, std::move(told));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -64,6 +65,7 @@ std::optional<EndedJob> read_end(const EndFile& file) {
   const auto parsed = std::from_chars(line.data() + kExit.size(), last, end.exit_code);
   if (parsed.ec != std::errc() || parsed.ptr != last) return std::nullopt;
   std::getline(text, end.cause);
+  end.description.assign(std::istreambuf_iterator<char>(text), {});
   return end;
 }
 
@@ -77,7 +79,8 @@ void remember_end(const JobPlace& place, const EndedJob& end) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return;
   const std::string cause = end.cause.substr(0, std::min(end.cause.find('\n'), kMaxCauseBytes));
-  const std::string text = std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n";
+  const std::string text =
+      std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n" + end.description;
   const bool is_whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(fd);
   if (!is_whole) unlink(path.c_str());

@@ -1,7 +1,7 @@
-// How a job in the background ended, for whoever attaches too late: one small file beside the
-// places of jobs, for a day. Thread: any.
+// How a job in the background ended, for whoever asks too late: one small file beside the places of
+// jobs, for a day. Thread: any.
 //
-//   /tmp/ivyrun-UID/JOBID.ended   "exit 143\nrank 3 was killed...\n"
+//   /tmp/ivyrun-UID/JOBID.ended   "exit 143\nrank 3 was killed...\n", then the description's bytes
 #pragma once
 
 #include <optional>
@@ -14,7 +14,8 @@ namespace ivy {
 struct EndedJob {
   std::string job_id;
   int exit_code = 0;
-  std::string cause;  // One line; empty: every rank ended well.
+  std::string cause;        // One line; empty: every rank ended well.
+  std::string description;  // A ctl::JobDescription of its last moment; empty: not known.
 };
 
 // At best: a full disk forgets an end. Removes those that are older than a day.

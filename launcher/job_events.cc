@@ -8,6 +8,7 @@
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/log.h"
+#include "proto/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -132,9 +133,12 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   for (const HostRecord& host : hosts_) {
     const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
     if (!host.failure && (is_here || what.empty())) continue;
+    // The way works, and is slow.
+    const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
-        is_carried_by_slurm(options_, host.host)
+        is_sending ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
+        : is_carried_by_slurm(options_, host.host)
             ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
               "awaited\nor allow more: --start-timeout"
             : "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
@@ -246,8 +250,28 @@ void Job::check_greeted() {
     if (host.failure && !host.gone) ++failed;
   }
   if (failed > 0) return hosts_did_not_come_up("");
+  if (looks_up_master_) return;
   gather_timer_.cancel();
   apply(JobEvent::kAllGreeted);
+}
+
+// --master-addr may be a name: it is looked up while the hosts are dialled. Names that the plan
+// knows from the hosts themselves need no name server.
+void Job::look_up_master() {
+  const std::string& name = options_.master_addr;
+  if (name.empty() || name == "localhost" || name == hosts_.front().name ||
+      parse_address(name, 0).is_valid())
+    return;
+  looks_up_master_ = true;
+  look_up_name(carriers_, name, [this](const Result<std::vector<std::string>>& addresses) {
+    looks_up_master_ = false;
+    if (addresses.ok()) {
+      master_addresses_ = *addresses;
+    } else {
+      master_addr_error_ = addresses.error().message;
+    }
+    check_greeted();
+  });
 }
 
 void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {

@@ -24,6 +24,8 @@ constexpr milliseconds kTravel{1'000};
 // Of one host's answer: 4096 ranks with a short stack each, or its flight records.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
 constexpr milliseconds kBetweenLooks{1'000};
+// So long after an answer ranks may still print what the question made them print.
+constexpr milliseconds kEcho{500};
 constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
 // Design: after a watchdog's abort a stop waits for the dumps, at most so long.
@@ -166,6 +168,7 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
 
 void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   if (std::erase(open_, open) == 0) return;
+  echo_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(kEcho).count();
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, unix_ns());
@@ -205,13 +208,19 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
 
 void JobEvidence::watch(std::chrono::seconds limit) {
   limit_ = limit;
-  output_came();
+  has_moved_now();
   if (limit_.count() > 0) wait_second();
 }
 
-void JobEvidence::output_came() {
+void JobEvidence::has_moved_now() {
   moved_at_ns_ = monotonic_ns();
   was_said_ = false;
+}
+
+// A look sends signals: a rank that waits in a call which they interrupt may print that, as torch
+// does where it connects to its store. Such words are our own echo.
+void JobEvidence::output_came() {
+  if (open_.empty() && monotonic_ns() >= echo_until_ns_) has_moved_now();
 }
 
 void JobEvidence::wait_second() {
@@ -250,7 +259,7 @@ void JobEvidence::look_again(const Answer& first) {
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
     if (was_said_ || printed || !handlers_.is_running()) return;
     // It works quietly: the next look is one limit away.
-    if (has_moved(first.hosts, second.hosts)) return output_came();
+    if (has_moved(first.hosts, second.hosts)) return has_moved_now();
     was_said_ = true;
     report("no rank has printed anything for " + std::to_string(limit_.count()) +
                " s, and none has moved",

@@ -73,6 +73,7 @@ class JobEvidence {
   // Looks after the job from now on, and says where the ranks are when nobody has printed anything
   // for `limit` and nobody has moved between two looks; once, until somebody prints. Zero: never.
   void watch(std::chrono::seconds limit);
+  // Somebody has printed something; what a question itself makes ranks print does not count.
   void output_came();
   // Somebody else has found out that the job has stalled, and has said so.
   void stalled();
@@ -90,6 +91,7 @@ class JobEvidence {
   void wait_second();
   void check_stall();
   void look_again(const Answer& first);
+  void has_moved_now();
   void wait_for_words(int pauses, std::function<void()> done);
   void report(const std::string& what, std::chrono::milliseconds patience,
               std::function<void()> done);
@@ -103,6 +105,7 @@ class JobEvidence {
   boost::asio::steady_timer abort_timer_;
   std::chrono::seconds limit_{0};
   std::int64_t moved_at_ns_ = 0;
+  std::int64_t echo_until_ns_ = 0;  // Until then output may come of our own question.
   bool is_looking_ = false;
   bool was_said_ = false;  // Of this stall.
   std::string finding_;

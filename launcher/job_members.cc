@@ -60,6 +60,8 @@ std::string Job::members_text() const {
 // What was said about the first host, or about ranks, is not said about those that follow.
 Options Job::planning_options() const {
   Options options = options_;
+  options.master_addresses = master_addresses_;
+  options.master_addr_error = master_addr_error_;
   if (!may_shrink()) return options;
   if (hosts_.front().gone) options.master_addr.clear();
   if (state_ == JobState::kRestarting) options.show_ranks = ShowRanks{};

@@ -185,7 +185,9 @@ constexpr OptionEntry kTable[] = {
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
      "stop the job after TIME, such as 90, 30m or 12h"},
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
-     kTorchrun, "TERM to KILL (default: 5s after a failure, 30s when asked to stop)"},
+     kTorchrun,
+     "from the first signal to KILL (default: 5s after a failure, 30s when asked to stop). Ctrl-C "
+     "sends INT first and TERM a second later, anything else TERM at once"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long workers live without hearing from ivyrun (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
@@ -216,7 +218,8 @@ constexpr OptionEntry kTable[] = {
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
      "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
-     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb"},
+     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, and "
+     "a script that sets MASTER_PORT itself needs --no-store"},
     {"detach", "", "", kLifecycle, kHonoured, kOurs,
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},
@@ -225,7 +228,8 @@ constexpr OptionEntry kTable[] = {
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
      "interface whose addresses workers use (default: by route)"},
     {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
-     "MASTER_ADDR of the workers (default: chosen and tested)"},
+     "MASTER_ADDR of the workers: an address or a name of the first host (default: chosen and "
+     "tested)"},
     {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
      "MASTER_PORT of the workers (default: reserved on the first host)"},
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},

@@ -99,7 +99,10 @@ struct Options {
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
-  std::string master_addr;   // --master-addr
+  std::string master_addr;  // --master-addr: an address, or a name.
+  // What its name was looked up to, numeric, or why it was not: the job's part, before it plans.
+  std::vector<std::string> master_addresses;
+  std::string master_addr_error;
   bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
   std::string wal;           // --wal: where the store keeps its log; empty: it keeps none.
   bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.

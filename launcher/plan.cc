@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "launcher/device_plan.h"
+#include "launcher/master_address.h"
 #include "launcher/plan_checks.h"
 #include "launcher/slurm/device_checks.h"
 #include "proto/exit_code.h"
@@ -246,7 +247,11 @@ std::string interface_address(Planner& planner, const PlannedHost& first) {
 std::string choose_master_address(Planner& planner, const JobPlan& plan) {
   const Options& options = planner.options;
   const PlannedHost& first = plan.hosts.front();
-  if (!options.master_addr.empty()) return options.master_addr;
+  if (!options.master_addr.empty()) {
+    WrittenMaster written = written_master(options, planner.answers, plan);
+    if (written.refusal) planner.refusals.push_back(*std::move(written.refusal));
+    if (written.refusal || !written.address.empty()) return written.address;
+  }
   if (!options.interface.empty()) return interface_address(planner, first);
   const auto remote = std::find_if(plan.hosts.begin(), plan.hosts.end(),
                                    [](const PlannedHost& h) { return h.carrier != "local"; });
@@ -258,8 +263,11 @@ std::string choose_master_address(Planner& planner, const JobPlan& plan) {
   const std::string& reached = first.carrier == "local"
                                    ? planner.answers[remote->host_index].local_address
                                    : answer.peer_address;
-  if (!reached.empty()) return reached;
-  // Through a jump host or the OpenSSH client the launcher may not know an address.
+  const bool is_usable =
+      !is_unreachable_elsewhere(reached) || is_one_machine(planner.answers, plan);
+  if (!reached.empty() && is_usable) return reached;
+  // Through a jump host or the OpenSSH client the launcher may not know an address; through a
+  // forwarded port it is our own loopback.
   const Address* address =
       best_address(answer.facts, [](const Address& a) { return !a.loopback(); });
   if (address != nullptr) return address->address();
@@ -270,6 +278,8 @@ std::string choose_master_address(Planner& planner, const JobPlan& plan) {
 
 void choose_master(Planner& planner, JobPlan& plan) {
   plan.master_address = choose_master_address(planner, plan);
+  if (std::optional<Diagnostic> refusal = check_master(planner.options, planner.answers, plan))
+    planner.refusals.push_back(*std::move(refusal));
   const PlannedHost& first = plan.hosts.front();
   const HostFacts& facts = planner.facts(first.host_index);
   plan.master_port = static_cast<std::uint16_t>(facts.reserved_port());

@@ -150,6 +150,39 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
 // By srun the supervisor has all that the caller has, but for what was hidden from srun.
 bool has_callers_environment(const PlannedHost& host) { return host.carrier == "srun"; }
 
+bool is_proxy(std::string_view name) {
+  return name.ends_with("_proxy") || name.ends_with("_PROXY");
+}
+
+bool is_no_proxy(std::string_view name) { return name == "no_proxy" || name == "NO_PROXY"; }
+
+// A proxy of the network, and not one on this host; a password in it stays here.
+bool is_proxy_for_others(std::string_view value) {
+  if (const std::size_t scheme = value.find("://"); scheme != std::string_view::npos)
+    value.remove_prefix(scheme + 3);
+  return value.find('@') == std::string_view::npos && !value.starts_with("localhost") &&
+         !value.starts_with("127.") && !value.starts_with("[::1]");
+}
+
+// Allowed by name, and by value where that matters.
+bool may_pass_on(const EnvVariable& variable) {
+  if (!is_env_name(variable.name) || env_rule(variable.name) != EnvRule::kAllow) return false;
+  return !is_proxy(variable.name) || is_no_proxy(variable.name) ||
+         is_proxy_for_others(variable.value);
+}
+
+// Who uses a proxy would look for rank 0 there too: gRPC does, and so what JAX is built on.
+void reach_the_first_host_directly(const std::string& address, Environment& out) {
+  const bool has_proxy = std::any_of(out.begin(), out.end(), [](const EnvVariable& variable) {
+    return is_proxy(variable.name) && !is_no_proxy(variable.name);
+  });
+  if (!has_proxy) return;
+  for (const char* name : {"no_proxy", "NO_PROXY"}) {
+    const std::string* known = find_variable(out, name);
+    set_variable(out, name, known == nullptr || known->empty() ? address : *known + "," + address);
+  }
+}
+
 void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   for (const EnvVariable& variable : *inputs.caller) {
     const EnvRule rule = env_rule(variable.name);
@@ -157,9 +190,10 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
         rule != EnvRule::kScrub && rule != EnvRule::kSet)
       set_variable(out, variable.name, variable.value);
     const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
-    if (is_of_the_job || (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kAllow))
-      set_variable(out, variable.name, variable.value);
+    if (is_of_the_job || may_pass_on(variable)) set_variable(out, variable.name, variable.value);
   }
+  if (!has_callers_environment(host))
+    reach_the_first_host_directly(inputs.plan->master_address, out);
 }
 
 // What the supervisor takes away by a prefix (IVY_*), though the table spares it by name: on this
@@ -209,6 +243,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"IVY_NUM_NODES", nodes},
       {"IVY_JOB_ID", plan.job_id},
       {"IVY_MASTER_ADDR", plan.master_address},
+      {"IVY_MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
       // JAX and Keras use the same port: no script opens two of these.
       {"JAX_COORDINATOR_ADDRESS", coordinator},
       {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
@@ -446,7 +481,9 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   std::vector<std::string> names;
   for (const EnvVariable& variable : *inputs.caller) {
     const std::string& name = variable.name;
-    if (env_rule(name) != EnvRule::kInherit || is_login_name(name) || !is_env_name(name)) continue;
+    if (is_login_name(name) || !is_env_name(name)) continue;
+    const bool stays = env_rule(name) == EnvRule::kAllow && !may_pass_on(variable);
+    if (env_rule(name) != EnvRule::kInherit && !stays) continue;
     if (find_variable(inputs.from_files, name) != nullptr) continue;
     if (exports.ok() && find_variable(exports.value(), name) != nullptr) continue;
     names.push_back(name);

@@ -142,7 +142,8 @@ std::string explain(const Picture& picture, std::uint64_t now_ns) {
     }
   }
   if (by_what.empty())
-    return picture.clients.empty() ? "nobody waits: nobody is connected" : "nobody waits";
+    return picture.clients.empty() ? "store: no blocked requests (no clients connected)"
+                                   : "store: no blocked requests";
   std::string text;
   std::size_t lines = 0;
   for (const auto& [what, wanted] : by_what) {

@@ -19,6 +19,16 @@ import sys
 LIBRARY = re.compile(r"lib(?!cuda\.)(cu|nv|nccl)\w*\.so\.\d+$")
 FUNCTION = re.compile(r"(__cuda|cu|nv|nccl)\w+$")
 NO_DEVICE = 100  # cudaErrorNoDevice; the other libraries' codes need only differ from success.
+# Who asks what such a code means reads the answer: what these functions return, or write, is text.
+TEXT = '"CUDA is not installed"'
+STUBS = (
+    (re.compile(r"(cu|cupti)Get(Error|Result)(String|Name)$"),
+     "int {0}(int code, const char** text) {{ *text = {1}; return 0; }}\n"),
+    (re.compile(r"\w+Get(Error|Status)(String|Name)$|ncclGetLastError$"),
+     "const char* {0}(void) {{ return {1}; }}\n"),
+    (re.compile(r"cudnnGetLastErrorString$"),
+     "void {0}(char* text, unsigned long size) {{ if (size) *text = 0; }}\n"),
+    (re.compile(""), "int {0}(void) {{ return {2}; }}\n"))
 
 
 def output_of(*command):
@@ -53,11 +63,15 @@ def wanted_of(libraries):
     return wanted, bare
 
 
+def stub_of(function):
+    code = next(code for names, code in STUBS if names.match(function))
+    return code.format(function, TEXT, NO_DEVICE)
+
+
 def make(folder, name, versions):
     code, script = "", ""
     for version, functions in versions.items():
-        code += "".join(f"int {function}(void) {{ return {NO_DEVICE}; }}\n"
-                        for function in sorted(functions))
+        code += "".join(stub_of(function) for function in sorted(functions))
         if version:
             script += f"{version} {{ global: {' '.join(f'{one};' for one in sorted(functions))} }};\n"
     with open(os.path.join(folder, "without_cuda.map"), "w", encoding="ascii") as file:

@@ -21,8 +21,18 @@ void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint6
   if (first) phase_ = EndingPhase::kOrdered;
   // Who is to be killed at once is not warned.
   if (grace_ns == 0) warning_ns = 0;
-  const std::uint64_t terminate_at_ns = now_ns + warning_ns;
-  const std::uint64_t kill_at_ns = terminate_at_ns + grace_ns;
+  keep_times(first, now_ns + warning_ns, now_ns + warning_ns + grace_ns);
+}
+
+void Ending::order_interrupt(std::uint64_t grace_ns, std::uint64_t now_ns) {
+  const bool first = phase_ == EndingPhase::kRunning;
+  if (!first || grace_ns == 0) return order_stop(grace_ns, now_ns);
+  phase_ = EndingPhase::kOrdered;
+  begins_with_interrupt_ = true;
+  keep_times(true, now_ns + std::min(kInterruptNs, grace_ns / 2), now_ns + grace_ns);
+}
+
+void Ending::keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns) {
   terminate_at_ns_ = first ? terminate_at_ns : std::min(terminate_at_ns_, terminate_at_ns);
   kill_at_ns_ = first ? kill_at_ns : std::min(kill_at_ns_, kill_at_ns);
 }
@@ -61,7 +71,8 @@ EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
       if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
       if (now_ns < terminate_at_ns_ && !facts.workers_ended) {
         phase_ = EndingPhase::kWarned;
-        return {EndingAction::kTerminateUntold, 0};
+        return {begins_with_interrupt_ ? EndingAction::kInterrupt : EndingAction::kTerminateUntold,
+                0};
       }
       phase_ = EndingPhase::kTerminating;
       return {EndingAction::kTerminate, 0};

@@ -11,7 +11,7 @@ enum class EndingPhase {
   kIdle,  // Nothing was started.
   kRunning,
   kOrdered,      // A stop was ordered and TERM has not been sent yet.
-  kWarned,       // Who could be told in another way has been; the others got TERM.
+  kWarned,       // INT has been sent, or who could be told in another way has been; TERM follows.
   kTerminating,  // TERM was sent, the grace runs.
   kKilling,
   kReported,
@@ -27,6 +27,7 @@ enum class EndingAction {
   kNothing,
   kTerminate,        // CONT and TERM to everything.
   kTerminateUntold,  // The same to those who have not been told in another way.
+  kInterrupt,        // CONT and INT to every worker's process group.
   kKill,             // One pass of KILL over everything.
   kReportClean,
   kReportLeftovers,  // KILL did not end everything.
@@ -45,6 +46,8 @@ class Ending {
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
   // From the abort epoch to TERM for workers on the control socket (design, section 7).
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
+  // From INT to TERM after Ctrl-C; with a grace of less than two seconds, half of it.
+  static constexpr std::uint64_t kInterruptNs = 1'000'000'000;
   // After so long under KILL a process sits in uninterruptible sleep: it is named, not waited for.
   static constexpr std::uint64_t kUnkillableNs = 30'000'000'000;
 
@@ -54,6 +57,9 @@ class Ending {
   // The first order begins the grace; a later one may only shorten it. 0: KILL at once. warning_ns:
   // so much later who has been told otherwise gets TERM; the grace begins then.
   void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns = 0);
+  // The same for Ctrl-C: INT first, TERM kInterruptNs later, KILL when the grace, which begins now,
+  // is over.
+  void order_interrupt(std::uint64_t grace_ns, std::uint64_t now_ns);
   // The next thing to do. Repeat until it says kNothing.
   EndingStep advance(const EndingFacts& facts, std::uint64_t now_ns);
 
@@ -66,7 +72,10 @@ class Ending {
   EndingStep enter_killing(std::uint64_t now_ns);
   EndingStep keep_killing(std::uint64_t now_ns);
 
+  void keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns);
+
   EndingPhase phase_ = EndingPhase::kIdle;
+  bool begins_with_interrupt_ = false;
   std::uint64_t kill_at_ns_ = 0;
   std::uint64_t terminate_at_ns_ = 0;
   std::uint64_t kill_since_ns_ = 0;

@@ -20,7 +20,8 @@ constexpr const char* kFlightEntries = "1000";
 // The descriptor goes above 100, since programs like to find the low ones free. A process that a
 // worker starts shall not register as well: only the worker's own is asked.
 constexpr std::string_view kHook =
-    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is. ivyrun --no-python-hook leaves it out.
+    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is, and torch's rank 0 serve on a
+# MASTER_PORT that the script has set itself. ivyrun --no-python-hook leaves it out.
 def _register():
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)
@@ -38,6 +39,72 @@ def _register():
     faulthandler.register(46, file=file, all_threads=False)
 
 
+# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
+# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
+# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
+class _Rendezvous:
+    name = "torch.distributed.rendezvous"
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        import sys
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if find is None or finder is self:
+                continue
+            spec = find(name, path, target)
+            if spec is not None:
+                self.wrap(spec.loader)
+                return spec
+        return None
+
+    def wrap(self, loader):
+        try:
+            run = loader.exec_module
+
+            def exec_module(module):
+                del loader.exec_module
+                run(module)
+                try:
+                    self.change(module)
+                except Exception:
+                    pass
+            loader.exec_module = exec_module
+        except Exception:
+            pass
+
+    def change(self, module):
+        import functools
+        import os
+        import sys
+        create = module._create_c10d_store
+
+        @functools.wraps(create)
+        def _create_c10d_store(hostname, port, *rest, **named):
+            get = os.environ.get
+            is_ours = (str(port) == get("IVY_MASTER_PORT")
+                       or get("TORCHELASTIC_RUN_ID") != get("IVY_JOB_ID"))
+            flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+            if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
+                sys.stderr.write(
+                    f"ivyrun: note: MASTER_PORT is {port} here, and the job's is "
+                    f"{get('IVY_MASTER_PORT')}: rank 0 serves there, and all must look there\n")
+            try:
+                return create(hostname, port, *rest, **named)
+            finally:
+                if flag is not None:
+                    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+        module._create_c10d_store = _create_c10d_store
+
+
+def _arm():
+    import os
+    import sys
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "IVY_MASTER_PORT" in os.environ:
+        sys.meta_path.insert(0, _Rendezvous())
+
+
 def _next():
     import os
     import sys
@@ -52,10 +119,11 @@ def _next():
     spec.loader.exec_module(module)
 
 
-try:
-    _register()
-except Exception:
-    pass
+for _step in (_register, _arm):
+    try:
+        _step()
+    except Exception:
+        pass
 _next()
 )";
 

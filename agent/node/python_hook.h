@@ -5,6 +5,9 @@
 // of. It lives in the job's directory and goes with it; --no-python-hook leaves it out.
 //
 // Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
+//
+// It also lets torch's rank 0 serve where a script has set MASTER_PORT itself, or where ranks of a
+// worker's own meet; rank 0 says so in one line. A launcher in a worker is left alone.
 // Thread: the supervisor's.
 #pragma once
 

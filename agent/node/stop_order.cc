@@ -49,4 +49,13 @@ void terminate_untold(const Containment& containment,
   }
 }
 
+void interrupt_groups(const std::vector<std::unique_ptr<Worker>>& workers) {
+  for (const std::unique_ptr<Worker>& worker : workers) {
+    // A worker that has not been reaped keeps its number, and is the leader of its group.
+    if (!is_alive(worker->state()) || worker->pid() <= 1) continue;
+    kill(-worker->pid(), SIGCONT);
+    kill(-worker->pid(), SIGINT);
+  }
+}
+
 }  // namespace ivy

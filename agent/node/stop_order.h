@@ -1,5 +1,6 @@
-// Who gets TERM first when another worker has failed: workers on the control socket have been told
-// so and get a second to say what they know; the others have nothing to hear it from. Thread: any.
+// Who gets a signal before TERM goes to everybody. After a failure: workers on the control socket
+// have been told so and get a second to say what they know; the others have nothing to hear it
+// from. After Ctrl-C: every worker's process group. Thread: any.
 #pragma once
 
 #include <memory>
@@ -16,5 +17,9 @@ namespace ivy {
 void terminate_untold(const Containment& containment,
                       const std::vector<std::unique_ptr<Worker>>& workers,
                       const ControlServer& control);
+
+// CONT and INT to every worker's process group, as Ctrl-C on a terminal would. Whoever has left the
+// group hears of the stop by the TERM that follows.
+void interrupt_groups(const std::vector<std::unique_ptr<Worker>>& workers);
 
 }  // namespace ivy

@@ -116,6 +116,7 @@ class Supervisor {
   pid_t process_of(std::uint32_t rank) const;
 
   // ---- ending ----
+  void on_stop(const Stop& stop);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool another_may_follow() const { return generation_ < last_generation_; }
   void check_lease();
@@ -239,7 +240,7 @@ Result<void> Supervisor::on_command(const Command& command) {
       on_signal_workers(command.signal_workers().signal());
       return {};
     case Command::kStop:
-      order_stop(command.stop().grace_ms() * kNanosPerMilli, {}, command.stop().after_failure());
+      on_stop(command.stop());
       return {};
     case Command::kPause:
       lease_.paused();
@@ -584,6 +585,15 @@ pid_t Supervisor::process_of(std::uint32_t rank) const {
 
 // ---- ending --------------------------------------------------------------------------------
 
+void Supervisor::on_stop(const Stop& stop) {
+  const std::uint64_t grace_ns = stop.grace_ms() * kNanosPerMilli;
+  if (!stop.interrupt() || ending_.phase() != EndingPhase::kRunning)
+    return order_stop(grace_ns, {}, stop.after_failure());
+  collect_all();
+  ending_.order_interrupt(grace_ns, monotonic_ns());
+  schedule_check();
+}
+
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
   // Whoever has ended by now did so before the stop, even where nobody has looked yet.
   if (!ending_.stopping()) collect_all();
@@ -648,6 +658,8 @@ void Supervisor::perform(EndingAction action) {
     case EndingAction::kTerminate:
       if (containment_) containment_->signal_all(SIGTERM);
       return;
+    case EndingAction::kInterrupt:
+      return interrupt_groups(workers_);
     case EndingAction::kTerminateUntold:
       if (containment_) terminate_untold(*containment_, workers_, control_);
       return;

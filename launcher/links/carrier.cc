@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/links/address_lookup.h"
 #include "launcher/links/agents_program.h"
 #include "launcher/links/auto_link.h"
 #include "launcher/links/carrier_context.h"
@@ -215,6 +216,13 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
       break;
   }
   return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
+}
+
+void look_up_name(const std::shared_ptr<CarrierContext>& context, const std::string& name,
+                  std::function<void(const Result<std::vector<std::string>>&)> found) {
+  // Held by its own timer until it calls back.
+  std::make_shared<AddressLookup>(context->loop())
+      ->start(context->resolvers(), name, std::move(found));
 }
 
 std::string program_directory() {

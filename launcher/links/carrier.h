@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/hosts.h"
 #include "launcher/links/agent_carrier.h"
@@ -47,6 +48,10 @@ void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context
 // The job is over: what was started to carry it is ended too, within a few seconds. Calls back
 // once, at once where there is nothing of that kind. Null is allowed.
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done);
+
+// The numeric addresses of a name, at least one; calls back once, from the loop, within 5 s.
+void look_up_name(const std::shared_ptr<CarrierContext>& context, const std::string& name,
+                  std::function<void(const Result<std::vector<std::string>>&)> found);
 
 // A closed link for this host. `attempt` counts redials (0 first).
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,

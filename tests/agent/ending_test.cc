@@ -83,6 +83,47 @@ TEST_F(EndingTest, NobodyIsWaitedForWhenTheWorkersHaveEndedOrAKillIsOrdered) {
   EXPECT_EQ(third.advance(kWorking, kBegin + 1).action, kKill);
 }
 
+TEST_F(EndingTest, CtrlCInterruptsTerminatesASecondLaterAndKillsWithinTheGrace) {
+  ending_.workers_started();
+  ending_.order_interrupt(30 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kInterrupt);
+  EXPECT_TRUE(ending_.stopping());
+  EXPECT_EQ(step(kWorking, kBegin), kNothing);
+  EXPECT_EQ(last_.again_ns, Ending::kInterruptNs);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kTerminate);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kNothing);
+  EXPECT_EQ(last_.again_ns, 29 * kSecond);
+  EXPECT_EQ(step(kWorking, kBegin + 30 * kSecond), kKill);
+}
+
+TEST_F(EndingTest, CtrlCWithAShortGraceStillTerminatesBeforeItKills) {
+  ending_.workers_started();
+  ending_.order_interrupt(kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kInterrupt);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond / 2), kTerminate);
+  EXPECT_EQ(step(kWorking, kBegin + kSecond), kKill);
+  Ending at_once;
+  at_once.workers_started();
+  at_once.order_interrupt(0, kBegin);
+  EXPECT_EQ(at_once.advance(kWorking, kBegin).action, kKill);
+}
+
+TEST_F(EndingTest, CtrlCDuringAnotherStopOnlyShortensIt) {
+  ending_.workers_started();
+  ending_.order_stop(60 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminate);
+  ending_.order_interrupt(30 * kSecond, kBegin);
+  EXPECT_EQ(step(kWorking, kBegin), kNothing);
+  EXPECT_EQ(last_.again_ns, 30 * kSecond);
+  // And the other way round: TERM at once.
+  Ending other;
+  other.workers_started();
+  other.order_interrupt(30 * kSecond, kBegin);
+  EXPECT_EQ(other.advance(kWorking, kBegin).action, kInterrupt);
+  other.order_stop(5 * kSecond, kBegin + 1);
+  EXPECT_EQ(other.advance(kWorking, kBegin + 1).action, kTerminate);
+}
+
 TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
   ending_.workers_started();
   EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from launching import seconds, wait_until
+from launching import BIN, seconds, wait_until
 
 import leftovers  # (found by way of launching)
 
@@ -207,9 +207,56 @@ def test_ctrl_c_once_is_graceful(anyone):
         run.type(b"\x03")
         done = run.finish()
     assert done.code in (-signal.SIGINT, 130), done
+    # INT first, and TERM to those that go on.
+    assert len(re.findall(rb"got SIGINT 1.*?got SIGTERM 1", done.out, re.DOTALL)) >= 1, done
+    assert len(re.findall(rb"got SIGINT 1", done.out)) == 3, done
     assert len(re.findall(rb"got SIGTERM 1", done.out)) == 3, done
     assert done.took < seconds(10), done.took
     anyone.wait_clean(1)
+
+
+SAVES = """import os, sys, time
+print("ready", flush=True)
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    time.sleep(0.2)
+    print("saved", os.environ["RANK"], flush=True)
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("wrapper, code", [((), 0), ((), 3),
+                                           (("bash", "-c", '"$@"; echo went on; exit 4', "-"), 0),
+                                           (("bash", "-c", '"$@"; true', "-"), 130)])
+def test_ctrl_c_is_a_keyboard_interrupt_here_and_there(hosts, wrapper, code):
+    """Whatever the ranks and the shells around them make of it: the user has stopped the job."""
+    script = hosts.file("saves.py", SAVES)
+    with hosts.start("-H", "node1,node2", *wrapper, "/usr/bin/python3", script, str(code)) as run:
+        wait_for_ranks(run, "ready", 2)
+        run.signal(signal.SIGINT)
+        done = run.finish()
+    assert done.code in (-signal.SIGINT, 130), done
+    assert len(re.findall(rb"saved \d", done.out)) == 2, done
+    assert "interrupted by SIGINT" in done.own_text() and "failed first" not in done.own_text(), done
+    assert "Traceback" not in done.err_text, done
+
+
+def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
+    script = local.file("saves.py", SAVES)
+    for stop in ("TERM", "ivyctl"):
+        with local.start("-n", "2", "sh", "-c", "echo job $IVY_JOB_ID; exec python3 $0 0", script) as run:
+            wait_for_ranks(run, "ready", 2)
+            if stop == "TERM":
+                run.signal(signal.SIGTERM)
+            else:
+                job = re.search(rb"job ([0-9a-f]{32})", run.said())[1].decode()
+                # A job has its socket a moment after its start.
+                wait_until(lambda: local.run_program(os.path.join(BIN, "ivyctl"), "stop", job).code == 0, 10,
+                           "ivyctl stops it")
+            done = run.finish()
+        assert done.code in (-signal.SIGTERM, 143), done
+        assert b"saved" not in done.out, done
 
 
 def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):

@@ -117,7 +117,8 @@ def test_a_set_interface_is_kept(hosts):
                     reason="python3-torch is not installed")
 @pytest.mark.parametrize("flags, mode, rank, warned", [
     ((), "all", 1, r"rank 1 looked for rank 0 on its own host"),
-    ((), "first", 0, r"rank 0 looked for the store at a place of its own"),
+    ((), "first", 0, r"rank 0 served a store of its own, and others did not come there"),
+    (("--no-python-hook",), "first", 0, r"rank 0 looked for the store at a place of its own"),
     (("--no-store",), "first", 1, r"rank 1 found nobody there while rank 0 was"),
     ((), "dies", 0, None)])
 def test_a_script_that_overwrites_master_addr(hosts, flags, mode, rank, warned):
@@ -130,6 +131,8 @@ def test_a_script_that_overwrites_master_addr(hosts, flags, mode, rank, warned):
     assert re.search(rf"ivyrun: warning\[IVY-R010\]: {warned}", text), done
     host = ("node2", "node3")[rank]
     assert re.search(rf"{host}; workers were given MASTER_ADDR=10\.77\.0\.2 ", text), done
+    note = re.search(r"note: MASTER_PORT is 12355 here, and the job's is \d+: rank 0 serves", done.err_text)
+    assert bool(note) == (mode == "first" and not flags), done
     assert f"rank {rank} failed first" in text and "os.environ.setdefault" in text, done
 
 

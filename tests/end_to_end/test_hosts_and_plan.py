@@ -1,6 +1,8 @@
 """Which hosts, how many workers on each, in which order; what is said before anything starts."""
 
+import ipaddress
 import re
+import socket
 
 import pytest
 
@@ -127,6 +129,52 @@ def test_workers_get_an_address_that_others_reach(hosts, first, address):
     done = hosts.run("-H", f"{first},node2", "sh", "-c", "echo $MASTER_ADDR")
     assert done.code == 0, done
     assert {text for _, _, text in done.labelled()} == {address}
+
+
+MASTER = ("sh", "-c", 'echo "$MASTER_ADDR"')
+
+
+@pytest.mark.parametrize("name", ["localhost", socket.gethostname(), "127.0.0.1"])
+def test_master_addr_by_name_on_this_machine(local, name):
+    """The line that every torchrun user copies."""
+    for flags, env in [(("--master_addr", name), {}), ((), {"PET_MASTER_ADDR": name})]:
+        done = local.run("--nproc_per_node", "2", *flags, *MASTER, env=env)
+        assert done.code == 0, done
+        for _, _, address in done.labelled():
+            ipaddress.ip_address(address)
+        assert len(done.labelled()) == 2, done
+
+
+def test_master_addr_by_name_of_the_first_host(hosts):
+    """node4's own name is 127.0.1.1 there; node3-v6 is a second name of node3."""
+    for flag, name, listed, address in [("--master-addr", "node1", "node1,node2", "10.77.0.1"),
+                                        ("--master_addr", "node4", "node4,node2", "10.77.0.4"),
+                                        ("--master_addr", "node3-v6", "node3,node1", "fd77::3")]:
+        done = hosts.run("-H", listed, flag, name, *MASTER)
+        assert done.code == 0, done
+        assert [text for _, _, text in done.labelled()] == [address] * 2, done
+    done = hosts.run("-H", "node1,node2", *MASTER, env={"PET_MASTER_ADDR": "node1"})
+    assert {text for _, _, text in done.labelled()} == {"10.77.0.1"}, done
+
+
+@pytest.mark.parametrize("flags, said", [(("--master-addr", "node2"), "is host node2"),
+                                         (("--master-addr", "10.77.0.2"), "is host node2"),
+                                         (("--master-addr", "10.99.0.9"), "no address of the first"),
+                                         (("--master-addr", "nosuch.invalid"), "has no address"),
+                                         (("--master-addr", "localhost"), "MASTER_ADDR would be"),
+                                         (("--iface", "lo"), "MASTER_ADDR would be 127.0.0.1")])
+def test_a_master_address_that_cannot_work_is_refused_at_once(hosts, flags, said):
+    for dry in ((), ("--dry-run",)):
+        done = hosts.run(*dry, "-H", "node[1-2]", *flags, "sh", "-c", "echo started")
+        assert done.code == 122, done
+        assert said in done.own_text() and "fix:" in done.own_text(), done
+        assert done.own_text().count("error[") == 1 and "stopped" not in done.own_text(), done
+        assert b"started" not in done.out, done
+
+
+def test_pretended_hosts_may_use_loopback(local):
+    done = local.run("--fake-hosts", "2", "--iface", "lo", *MASTER)
+    assert [text for _, _, text in done.labelled()] == ["127.0.0.1"] * 2, done
 
 
 def test_firewall_is_named_before_workers_start(hosts):

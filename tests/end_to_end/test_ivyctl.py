@@ -491,6 +491,23 @@ def test_the_exit_code_of_a_job_that_has_ended_is_remembered(local, ctl):
     assert never.code == 1, never
 
 
+def test_the_files_of_a_job_that_has_ended_are_shown(local, ctl):
+    job, folder = detach(local, "-n", "2", *counting(5, code=7))
+    wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
+    for flags in ((), ("-f",)):
+        shown = ctl.run("logs", job, *flags)
+        assert shown.code == 0 and "has ended" in shown.err_text and "exit code 7" in shown.err_text, shown
+        assert {rank: len(texts) for rank, texts in shown.texts_by_rank().items()} == {0: 5, 1: 5}, shown
+    one = ctl.run("logs", job, "--rank", "1")
+    assert len(one.out_lines) == 5, one
+    explained = ctl.run("why", job)
+    assert explained.code == 0 and re.search(r"has ended: .*\(exit code 7\)", explained.out.decode()), explained
+    assert folder in explained.out.decode(), explained
+    for verb in ("logs", "why"):
+        never = ctl.run(verb, "0" * 32)
+        assert never.code == 1, never
+
+
 def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
     """Another launcher must not go on without the number that keeps the one before away."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(4000))

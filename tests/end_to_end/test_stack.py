@@ -94,6 +94,15 @@ def test_a_stall_without_output_is_said_once(local):
     assert re.search(r"  ranks 0-1 \(host \S+\): main thread: where_others_are", finished.err_text)
 
 
+def test_what_a_look_makes_ranks_print_is_no_life(local):
+    with local.start("--stall-timeout", "4", "-n", "2", PYTHON, local.script("hangs.py"), "echo") as job:
+        job.wait_for(rb"has printed anything for 4 s, and none has moved; where the ranks are:\n", limit=20)
+        time.sleep(seconds(6))
+        finished = end(job)
+    assert b"interrupted" in finished.out, "the look itself has made them print"
+    assert finished.err_text.count("where the ranks are") == 1, finished
+
+
 def test_who_works_quietly_has_not_stalled(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("hangs.py"), "quiet")
     assert done.code == 0 and "where the ranks are" not in done.err_text, done

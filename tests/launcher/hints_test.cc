@@ -56,6 +56,25 @@ std::vector<std::string> complaints(const std::string& host, const std::string& 
   };
 }
 
+// Where the script of rank 0 alone has set MASTER_PORT, it serves there and waits.
+TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
+  MasterPlace with_store = kMaster;
+  with_store.has_store = true;
+  const std::string note = "ivyrun: note: MASTER_PORT is 12355 here, and the job's is 29500: ...\n";
+  for (const std::string& text :
+       {std::string("Timed out after 5 seconds waiting for clients. 1/2 clients joined."),
+        note + "RuntimeError: Socket Timeout"}) {
+    const auto hint =
+        overwritten_master_address({failed(0, "a", text), stopped(1, "b")}, with_store);
+    ASSERT_TRUE(hint.has_value()) << text;
+    EXPECT_EQ(hint->what,
+              "rank 0 served a store of its own, and others did not come there: the script seems "
+              "to overwrite MASTER_PORT");
+  }
+  for (const std::string& text : {note + "ValueError: nan", std::string("Socket Timeout")})
+    EXPECT_FALSE(overwritten_master_address({failed(0, "a", text)}, with_store)) << text;
+}
+
 // Rank 0 is a client of the job's store like everybody else.
 TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
   MasterPlace with_store = kMaster;

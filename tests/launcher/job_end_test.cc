@@ -39,12 +39,13 @@ class JobEndTest : public testing::Test {
 
 TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   EXPECT_FALSE(find_ended_job(id_).has_value());
-  remember_end(place_, {id_, 143, "rank 3 was killed\nand more"});
+  remember_end(place_, {id_, 143, "rank 3 was killed\nand more", std::string("\0a\nb", 4)});
   const auto found = find_ended_job(id_.substr(0, 12));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->job_id, id_);
   EXPECT_EQ(found->exit_code, 143);
   EXPECT_EQ(how_it_ended(*found), "rank 3 was killed (exit code 143)");
+  EXPECT_EQ(found->description, std::string("\0a\nb", 4));
   EXPECT_FALSE(find_ended_job("").has_value());
   const std::time_t old = std::time(nullptr) - 25 * 3600;
   const timespec times[2] = {{old, 0}, {old, 0}};
@@ -52,7 +53,7 @@ TEST_F(JobEndTest, IsFoundByAPrefixForADay) {
   EXPECT_FALSE(find_ended_job(id_).has_value());
   // The next one sweeps it.
   JobPlace other = *make_job_place(random_id());
-  remember_end(other, {other.job_id, 0, ""});
+  remember_end(other, {other.job_id, 0, "", ""});
   EXPECT_NE(access(file().c_str(), F_OK), 0);
   EXPECT_EQ(how_it_ended(*find_ended_job(other.job_id)), "every rank ended well (exit code 0)");
   unlink((other.path + ".ended").c_str());

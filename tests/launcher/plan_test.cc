@@ -563,12 +563,123 @@ TEST(PlanMasterTest, AnInterfaceByName) {
   EXPECT_EQ(refusal.cause, "eth0 10.1.0.1\nib0 fd00::2");
 }
 
-TEST(PlanMasterTest, AWrittenAddressIsTakenAsItIs) {
-  Paper paper;
-  paper.host("a");
-  paper.options.master_addr = "head.example.org";
+// Two machines, the first with two networks.
+struct TwoMachines : Paper {
+  TwoMachines() {
+    HostFacts& a = host("a");
+    a.set_host_name("a.cluster");
+    a.set_boot_id("1");
+    add_address(a, "lo", "127.0.0.1", true);
+    add_address(a, "eth0", "10.0.0.1");
+    add_address(a, "ib0", "10.9.0.1");
+    add_address(a, "ib0", "fd00::1");
+    HostFacts& b = host("b");
+    b.set_host_name("b.cluster");
+    b.set_boot_id("2");
+    add_address(b, "lo", "127.0.0.1", true);
+    add_address(b, "eth0", "10.0.0.2");
+  }
+  // --master-addr NAME, which the resolver says is these.
+  void named(const std::string& name, std::vector<std::string> addresses = {}) {
+    options.master_addr = name;
+    options.master_addresses = std::move(addresses);
+  }
+};
+
+TEST(PlanMasterTest, AWrittenAddressOfTheFirstHostIsTakenBeforeAnInterface) {
+  TwoMachines paper;
   paper.options.interface = "none";
-  EXPECT_EQ(paper.master(), "head.example.org:30000");
+  for (const char* address : {"10.9.0.1", "FD00::1"}) {
+    paper.named(address);
+    EXPECT_EQ(paper.master(), std::string(address) + ":30000");
+    EXPECT_TRUE(paper.refusals.empty()) << address;
+  }
+}
+
+TEST(PlanMasterTest, ANameBecomesTheFirstHostsAddress) {
+  TwoMachines paper;
+  paper.named("a-ib", {"fd00::1", "10.9.0.1"});
+  EXPECT_EQ(paper.master(), "10.9.0.1:30000") << "every framework can use IPv4";
+  paper.named("a-ib", {"10.200.0.1", "fd00::1"});
+  EXPECT_EQ(paper.master(), "fd00::1:30000");
+  // Names of the host itself, whatever the launcher's resolver makes of them.
+  for (const char* name : {"a", "A.Cluster"}) {
+    paper.named(name, {"127.0.1.1"});
+    EXPECT_EQ(paper.master(), "10.0.0.1:30000") << name;
+    EXPECT_TRUE(paper.refusals.empty()) << name;
+  }
+}
+
+TEST(PlanMasterTest, LocalhostIsRightOnOneMachine) {
+  Paper paper;
+  paper.host("fake0", "local");
+  paper.host("fake1", "local");
+  for (const char* name : {"localhost", "127.0.0.1"}) {
+    paper.options.master_addr = name;
+    EXPECT_EQ(paper.master(), "127.0.0.1:30000");
+    EXPECT_TRUE(paper.refusals.empty()) << name;
+  }
+  paper.options.master_addr = "own-name";
+  paper.options.master_addresses = {"127.0.1.1"};
+  EXPECT_EQ(paper.master(), "127.0.1.1:30000");
+}
+
+TEST(PlanMasterTest, ANameOfAnotherHostIsRefused) {
+  TwoMachines paper;
+  for (const auto& [name, addresses] :
+       std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"b", {}}, {"b.cluster", {}}, {"other-name", {"10.0.0.2"}}, {"10.0.0.2", {}}}) {
+    for (const bool no_store : {false, true}) {
+      paper.options.no_store = no_store;
+      paper.named(name, addresses);
+      const Diagnostic refusal = paper.refusal();
+      EXPECT_EQ(refusal.id, "IVY-P022") << name;
+      EXPECT_EQ(refusal.what,
+                "--master-addr " + name + " is host b, but rank 0 runs on the first host, a");
+      EXPECT_NE(refusal.fix.find("-H b,..."), std::string::npos);
+    }
+  }
+}
+
+TEST(PlanMasterTest, AnAddressThatNoHostHasIsRefusedUnlessRank0Serves) {
+  TwoMachines paper;
+  paper.named("service", {"10.96.0.7"});
+  EXPECT_EQ(paper.refusal().what, "--master-addr service is no address of the first host, a");
+  EXPECT_EQ(paper.refusal().cause,
+            "service is 10.96.0.7\na has:\neth0 10.0.0.1\nib0 10.9.0.1\nib0 fd00::1");
+  paper.options.no_store = true;
+  EXPECT_EQ(paper.master(), "10.96.0.7:30000") << "a service or a translated address";
+  EXPECT_TRUE(paper.refusals.empty());
+  paper.named("nobody");
+  paper.options.master_addr_error = "the name nobody has no address: Host not found";
+  EXPECT_EQ(paper.refusal().what, "--master-addr nobody has no address");
+  EXPECT_EQ(paper.refusal().cause, "the name nobody has no address: Host not found");
+}
+
+TEST(PlanMasterTest, ALoopbackAddressIsRefusedAcrossMachines) {
+  TwoMachines paper;
+  paper.options.interface = "lo";
+  EXPECT_EQ(paper.refusal().id, "IVY-P023");
+  EXPECT_EQ(paper.refusal().where, "--iface lo");
+  EXPECT_EQ(paper.refusal().cause, "a has:\neth0 10.0.0.1\nib0 10.9.0.1\nib0 fd00::1");
+  paper.options.interface.clear();
+  add_address(paper.answers[0].facts, "eth0", "fe80::1");
+  for (const char* address : {"127.0.0.1", "127.3.4.5", "::1", "localhost", "fe80::1%eth0"}) {
+    paper.named(address);
+    EXPECT_EQ(paper.refusal().id, "IVY-P023") << address;
+  }
+}
+
+// ssh to a forwarded port of our own machine, as virtual machines are reached.
+TEST(PlanMasterTest, AHostBehindAForwardedPortIsReachedByAnAddressOfItsOwn) {
+  TwoMachines paper;
+  paper.answers[0].peer_address = "127.0.0.1";
+  EXPECT_EQ(paper.master(), "10.0.0.1:30000");
+  EXPECT_TRUE(paper.refusals.empty());
+  // The same machine by two names.
+  paper.answers[1].facts = paper.answers[0].facts;
+  EXPECT_EQ(paper.master(), "127.0.0.1:30000");
+  EXPECT_TRUE(paper.refusals.empty());
 }
 
 TEST(PlanMasterTest, NoPortIsARefusal) {

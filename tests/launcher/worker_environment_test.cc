@@ -123,6 +123,7 @@ TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
       {"IVY_NUM_NODES", "2"},
       {"IVY_JOB_ID", "0123"},
       {"IVY_MASTER_ADDR", "10.0.0.1"},
+      {"IVY_MASTER_PORT", "29500"},
       {"IVY_GENERATION", "3"},
       {"PYTHONUNBUFFERED", "1"},
       {"OMP_NUM_THREADS", "4"},
@@ -357,7 +358,7 @@ TEST(WorkerEnvironmentTest, TheHostPlanBindsItsWorkers) {
 TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   Job job("ssh", 1);
   give_devices(job.answers[0].facts, 2);
-  job.options.exports = {"MODE=fast"};
+  job.options.exports = {"MODE=fast", "https_proxy=http://me:secret@proxy:3128"};
   job.options.visible = VisibleChoice::kOwn;
   job.host_plan();
   const Result<std::string> text = explain_environment(job.inputs());
@@ -369,6 +370,7 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("RANK=0 ").find("its place in the order of hosts"), std::string::npos) << *text;
   EXPECT_NE(line_of("HF_TOKEN=(hidden) ").find("passed on from this shell"), std::string::npos);
   EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
+  EXPECT_NE(line_of("https_proxy=(hidden) ").find("-x"), std::string::npos) << *text;
   EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
@@ -501,6 +503,28 @@ TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
   job.options.exports = {"MY_DATA"};
   job.from_files = {{"AWS_SECRET", "x"}};
   EXPECT_EQ(not_passed_line(job.inputs()), "");
+}
+
+TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
+  Job job;
+  job.caller = {{"http_proxy", "http://proxy.example:3128"},
+                {"HTTPS_PROXY", "http://user:secret@proxy.example:3128"},
+                {"all_proxy", "socks5://127.0.0.1:1080"},
+                {"no_proxy", ".example"}};
+  const Environment worker = job.worker();
+  EXPECT_EQ(value(worker, "http_proxy"), "http://proxy.example:3128");
+  EXPECT_EQ(find_variable(worker, "HTTPS_PROXY"), nullptr) << "a password";
+  EXPECT_EQ(find_variable(worker, "all_proxy"), nullptr) << "true on this host only";
+  // gRPC would look for rank 0 behind the proxy.
+  EXPECT_EQ(value(worker, "no_proxy"), ".example,10.0.0.1");
+  EXPECT_EQ(value(worker, "NO_PROXY"), "10.0.0.1");
+  EXPECT_EQ(not_passed_line(job.inputs()),
+            "not passed to other hosts: HTTPS_PROXY, all_proxy (-x NAME passes one)");
+  job.options.exports = {"HTTPS_PROXY"};
+  EXPECT_EQ(value(job.worker(), "HTTPS_PROXY"), "http://user:secret@proxy.example:3128");
+  job.options.exports.clear();
+  job.caller = {{"no_proxy", ".example"}};
+  EXPECT_EQ(value(job.worker(), "no_proxy"), ".example") << "no proxy, nothing to go around";
 }
 
 TEST(NotPassedTest, NothingToSayOnThisHostAlone) {

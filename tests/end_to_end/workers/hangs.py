@@ -77,6 +77,14 @@ def works_quietly():
     sys.exit(0)
 
 
+def prints_when_interrupted():
+    """As torch does where it waits for its store: a signal ends the wait, and that is said."""
+    libc = ctypes.CDLL(None)
+    while True:
+        libc.usleep(1_000_000_000)
+        print("interrupted", flush=True)
+
+
 def main():
     kind = sys.argv[1]
     if kind == "threads":
@@ -96,6 +104,8 @@ def main():
     print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
     if kind == "quiet":
         works_quietly()
+    if kind == "echo":
+        prints_when_interrupted()
     if kind == "uninterruptible" and RANK == 0:
         # A parent sleeps uninterruptibly until its vfork child executes something.
         libc = ctypes.PyDLL(None)

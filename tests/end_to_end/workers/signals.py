@@ -15,7 +15,7 @@ def note(number, _frame):
         sys.exit(0)
 
 
-for wanted in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGTERM):
+for wanted in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGINT, signal.SIGTERM):
     signal.signal(wanted, note)
 print("ready", flush=True)
 while True:

@@ -1,0 +1,57 @@
+"""Scripts that set MASTER_PORT themselves, or start ranks of their own, as they do without a launcher: rank 0 serves
+there, and the job's store stays out of it. Debian's torch (1.13), and a current one where there is one."""
+
+import os
+import re
+import socket
+
+import pytest
+
+from launching import REPOSITORY
+
+PYTHONS = {"debian": "/usr/bin/python3",
+           "current": os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")}
+
+
+@pytest.fixture(params=list(PYTHONS))
+def python(request):
+    path = PYTHONS[request.param]
+    there = (os.path.isdir("/usr/lib/python3/dist-packages/torch") if request.param == "debian"
+             else os.path.exists(path))
+    if not there:
+        pytest.skip(f"no torch for {path}")
+    return path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def meet(local, python, kind, *flags, ranks=2):
+    done = local.run(*flags, python, local.script("own_rendezvous.py"), kind, free_port(), limit=60)
+    assert done.code == 0, done
+    met = re.findall(r"met (\d) (\d) (\d+) (\w+)", done.out.decode())
+    total = ranks * (ranks + 1) // 2
+    assert sorted(met) == [(str(rank), str(ranks), str(total), "True") for rank in range(ranks)], done
+
+
+@pytest.mark.parametrize("kind", ["given", "port", "address", "tcp"])
+def test_rank_0_serves_where_the_script_says(local, python, kind):
+    meet(local, python, kind, "--fake-hosts", "2")
+
+
+@pytest.mark.parametrize("kind", ["spawn", "fork"])
+def test_ranks_of_a_workers_own(local, python, kind):
+    meet(local, python, kind, "-n", "1")
+
+
+def test_a_launchers_own_store_is_left_to_it(local, python):
+    meet(local, python, "launched", "-n", "1", ranks=1)
+
+
+def test_through_a_leaf(local, python):
+    """The port that is ivyrun's own then differs from host to host."""
+    for kind in ("given", "port"):
+        meet(local, python, kind, "--fake-hosts", "2", "--nproc_per_node", "2", "--store-proxy", ranks=4)

@@ -1,0 +1,41 @@
+"""scripts/without_cuda.py: what its libraries' functions return is what their callers read."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+from launching import REPOSITORY
+
+SCRIPT = os.path.join(REPOSITORY, "scripts/without_cuda.py")
+CALLER = """
+int cudaGetDeviceCount(int*);
+const char* cudaGetErrorString(int);
+const char* ncclGetLastError(void*);
+int cuptiGetResultString(int, const char**);
+int count(void) { int found; return cudaGetDeviceCount(&found); }
+const char* error(void) { return cudaGetErrorString(100); }
+const char* last(void) { return ncclGetLastError(0); }
+const char* result(void) { const char* text; cuptiGetResultString(1, &text); return text; }
+"""
+
+
+def test_text_is_text_and_codes_are_codes(tmp_path):
+    folder = tmp_path / "lib"
+    folder.mkdir()
+
+    def cc(name, code, *flags):
+        subprocess.run(["cc", "-shared", "-fPIC", "-w", "-x", "c", "-", "-x", "none", f"-Wl,-soname,{name}", *flags,
+                        "-o", folder / name], input=code, text=True, check=True)
+
+    # What the caller is linked with has no functions: they come from what the script writes.
+    for name in ("libcudart.so.12", "libnccl.so.2"):
+        cc(name, "")
+    cc("libcaller.so", CALLER, "-Wl,--no-as-needed", folder / "libcudart.so.12", folder / "libnccl.so.2",
+       "-Wl,-rpath,$ORIGIN")
+    subprocess.run([sys.executable, SCRIPT, tmp_path], check=True)
+    caller = ctypes.CDLL(str(folder / "libcaller.so"))
+    for name in ("error", "last", "result"):
+        getattr(caller, name).restype = ctypes.c_char_p
+        assert getattr(caller, name)() == b"CUDA is not installed", name
+    assert caller.count() == 100
