@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <limits>
 #include <utility>
+
+#include "comm/transports/registered_memory.h"
 
 namespace ivy::comm::c_interface {
 namespace {
@@ -21,6 +24,16 @@ thread_local Failure failure_of_last;
 
 std::atomic<bool> is_forked_child{false};
 std::atomic<int> worlds{0};
+
+struct EndedHandles {
+  std::mutex mutex;
+  std::deque<ivy_comm*> handles;  // Guarded by it; the one that ended first is the first.
+};
+// Never destroyed: threads may still ask while the process ends.
+EndedHandles& ended_handles() {
+  static EndedHandles& ended = *new EndedHandles;
+  return ended;
+}
 
 }  // namespace
 
@@ -72,12 +85,45 @@ int check_process() {
               "ivy_init, or start the child with exec");
 }
 
+Handle make_handle() {
+  EndedHandles& ended = ended_handles();
+  const std::lock_guard lock(ended.mutex);
+  if (ended.handles.size() < kEndedHandlesKept) return Handle(new ivy_comm);
+  Handle oldest(ended.handles.front());
+  ended.handles.pop_front();
+  oldest->is_ending.store(false);
+  return oldest;
+}
+
+void EndHandle::operator()(ivy_comm* comm) const noexcept {
+  comm->is_ending.store(true);
+  for (ivy_comm* const group : comm->groups) (*this)(group);
+  comm->groups.clear();
+  comm->communicator.reset();
+  if (comm->job != nullptr) {
+    registered_memory::unregister_all(comm);
+    comm->job.reset();
+    note_world_ends();
+  }
+  comm->world = nullptr;
+  EndedHandles& ended = ended_handles();
+  const std::lock_guard lock(ended.mutex);
+  try {
+    ended.handles.push_back(comm);
+  } catch (const std::bad_alloc&) {
+    // Then its few bytes are nobody's.
+  }
+}
+
 int check_comm(const ivy_comm* comm) {
   if (const int code = check_process(); code != IVY_OK) return code;
-  if (comm == nullptr || comm->communicator == nullptr) {
-    return invalid("the communicator is NULL or finalized");
-  }
-  return IVY_OK;
+  if (comm == nullptr) return invalid("the communicator is NULL");
+  return comm->communicator != nullptr ? IVY_OK : gone();
+}
+
+int gone() {
+  return fail(IVY_FAILED_PRECONDITION,
+              "this communicator is gone: it was freed or its world finalized");
 }
 
 int check_call(const ivy_call* call) {

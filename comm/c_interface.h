@@ -4,6 +4,7 @@
 // Thread: any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@ struct ivy_comm {
   ivy_comm* world = nullptr;
   std::vector<ivy_comm*> groups;  // Of a world; guarded by `mutex`.
   std::mutex mutex;
+  std::atomic<bool> is_ending{false};  // By the thread that sets it, and no other.
 };
 
 struct ivy_work {
@@ -58,6 +60,16 @@ int guarded(Body body) noexcept {
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
 
+// A handle's memory stays when its communicator has ended, so that who still has the pointer gets
+// an error and not what lies there by then. It stands for another one only after kEndedHandlesKept
+// further ones have ended.
+inline constexpr std::size_t kEndedHandlesKept = 4096;
+struct EndHandle {
+  void operator()(ivy_comm* comm) const noexcept;
+};
+using Handle = std::unique_ptr<ivy_comm, EndHandle>;
+Handle make_handle();
+
 // A child of fork() has no communicators: its threads, sockets and seats are the parent's. Who
 // forks before the first world or after the last has a child that may have its own.
 void watch_forks();
@@ -66,6 +78,7 @@ void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
+int gone();  // What it says of a communicator that has ended.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);

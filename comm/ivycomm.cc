@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "comm/c_interface.h"
@@ -102,20 +103,35 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
       const std::optional<Failure>& death = (*job)->init_failure();
       return death ? fail(*death) : fail(communicator.error());
     }
-    auto made = std::make_unique<ivy_comm>();
+    Handle made = make_handle();
+    note_world_begins();
     made->job = std::move(job).value();
     made->communicator = std::move(communicator).value();
     made->world = made.get();
-    note_world_begins();
     *world = made.release();
     return static_cast<int>(IVY_OK);
   });
 }
 
+namespace {
+
+// Of all threads one ends a communicator. That one may read the handle; the others get an error.
+int begin_end(ivy_comm* comm, bool is_world) {
+  IVY_CHECKED(check_process());
+  if (comm == nullptr) return invalid("the communicator is NULL");
+  if (comm->is_ending.exchange(true)) return gone();
+  if ((comm->world == comm) == is_world) return IVY_OK;
+  comm->is_ending.store(false);
+  return invalid(is_world ? "ivy_finalize wants the world; use ivy_comm_free"
+                          : "this is the world; use ivy_finalize");
+}
+
+}  // namespace
+
 int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(world));
-    if (world->world != world) return invalid("ivy_finalize wants the world; use ivy_comm_free");
+    IVY_CHECKED(begin_end(world, true));
+    const Handle ending(world);
     Outcome parted;
     // What NCCL has split from the world's ends before that.
     for (const ivy_comm* group : world->groups) {
@@ -124,32 +140,60 @@ int ivy_finalize(ivy_comm* world) {
     }
     const Outcome own = world->communicator->part();
     if (parted.code == IVY_OK) parted = own;
-    for (ivy_comm* group : world->groups) {
+    while (!world->groups.empty()) {
+      const Handle group(world->groups.front());
+      world->groups.erase(world->groups.begin());
       const Outcome left = group->communicator->leave();
       if (parted.code == IVY_OK) parted = left;
-      delete group;
     }
-    world->communicator.reset();
-    registered_memory::unregister_all(world);
-    delete world;
-    note_world_ends();
     return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
   });
 }
 
-int ivy_comm_rank(const ivy_comm* comm) { return comm->communicator->rank(); }
-int ivy_comm_size(const ivy_comm* comm) { return comm->communicator->size(); }
-int ivy_comm_local_rank(const ivy_comm* comm) { return comm->communicator->local_rank(); }
-int ivy_comm_local_size(const ivy_comm* comm) { return comm->communicator->local_size(); }
-int ivy_comm_node_rank(const ivy_comm* comm) { return comm->communicator->node_rank(); }
-int ivy_comm_node_count(const ivy_comm* comm) { return comm->communicator->node_count(); }
+}  // extern "C"
+
+namespace {
+
+template <class Question>
+int ask(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? static_cast<int>(question(*communicator)) : -1;
+}
+
+template <class Question>
+const char* ask_text(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? question(*communicator).c_str() : "";
+}
+
+}  // namespace
+
+extern "C" {
+
+int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::rank)); }
+int ivy_comm_size(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::size)); }
+int ivy_comm_local_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_rank));
+}
+int ivy_comm_local_size(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_size));
+}
+int ivy_comm_node_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_rank));
+}
+int ivy_comm_node_count(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_count));
+}
 int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
-  return comm->communicator->world_rank(rank);
+  return ask(comm, [rank](const Communicator& each) { return each.world_rank(rank); });
 }
 const char* ivy_comm_source(const ivy_comm* comm) {
-  return comm->communicator->job().source().c_str();
+  return ask_text(
+      comm, [](const Communicator& each) -> const std::string& { return each.job().source(); });
 }
-const char* ivy_comm_name(const ivy_comm* comm) { return comm->communicator->name().c_str(); }
+const char* ivy_comm_name(const ivy_comm* comm) {
+  return ask_text(comm, std::mem_fn(&Communicator::name));
+}
 
 namespace {
 
@@ -160,7 +204,7 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
   }
   *group = nullptr;
   if (*made == nullptr) return IVY_OK;
-  auto seat = std::make_unique<ivy_comm>();
+  Handle seat = make_handle();
   seat->communicator = std::move(made).value();
   seat->world = comm->world;
   const std::lock_guard lock(comm->world->mutex);
@@ -202,14 +246,13 @@ int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group)
 
 int ivy_comm_free(ivy_comm* group) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(group));
-    if (group->world == group) return invalid("this is the world; use ivy_finalize");
+    IVY_CHECKED(begin_end(group, false));
+    const Handle ending(group);
     {
       const std::lock_guard lock(group->world->mutex);
       std::erase(group->world->groups, group);
     }
     const Outcome left = group->communicator->leave();
-    delete group;
     return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
   });
 }

@@ -12,6 +12,7 @@ from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
 _world = None
+_worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
 class Group:
@@ -22,7 +23,7 @@ class Group:
     """
 
     def __init__(self, handle, ranks=()):
-        self._handle = handle
+        self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
             self.rank, self.size = None, len(ranks)
             self.ranks = tuple(ranks)
@@ -45,9 +46,12 @@ class Group:
     @property
     def handle(self):
         """The C interface's communicator. NotInitialized when it is gone."""
-        if self._handle is None:
-            raise NotInitialized(f"group {self.name!r} is freed, or the world is finalized")
+        if not self._is_open():
+            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized")
         return self._handle
+
+    def _is_open(self):
+        return self._handle is not None and self._worlds_ended == _worlds_ended
 
     def world_rank(self, rank):
         """World rank of a rank of this group."""
@@ -63,8 +67,8 @@ class Group:
             check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self):
-        """Ends the group here; waits for nobody. The world ends with finalize()."""
-        if self._handle is None or self is _world:
+        """Ends the group here; waits for nobody. The world ends with finalize(), and its groups with it."""
+        if not self._is_open() or self is _world:
             return
         handle, self._handle = self._handle, None
         check(load().ivy_comm_free(handle))
@@ -145,14 +149,14 @@ def finalize():
     they came (broadcast, reduce, gather, scatter, scan). Raises what these operations would have raised then. Other
     threads must not be inside a call; abort() and Group.abort() wake them.
     """
-    global _world
+    global _world, _worlds_ended
     if _world is None or _owner_pid != os.getpid():
         return
     if inside:
         raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
-    world, _world = _world, None
-    handle, world._handle = world._handle, None
+    handle, _world = _world.handle, None
+    _worlds_ended += 1  # Of the world and of every group in it nothing is left.
     try:
         check(load().ivy_finalize(handle))
     finally:
