@@ -153,7 +153,7 @@ def test_a_rank_that_exits_is_named(local):
         assert error["kind"] == "RankDied" and error["rank"] == 2, done
 
 
-@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_group"])
+@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_before_the_work", "interrupted_group"])
 def test_ctrl_c_wakes_a_waiting_call(local, scenario):
     done = fail(local, scenario)
     assert done.code == 0, done
@@ -164,6 +164,12 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
 
 def test_ctrl_c_in_wait_leaves_the_operation_running(local):
     done = fail(local, "interrupted_wait")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
+
+
+def test_ctrl_c_while_an_operation_is_started_leaves_it_running(local):
+    done = fail(local, "interrupted_start")
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
 

@@ -8,7 +8,7 @@ others have left, raises at once. On a rank that is no member nothing happens.
 from . import arrays
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
-from .work import finish_blocking, start
+from .work import start
 from .groups import _root, resolve
 
 
@@ -91,8 +91,10 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
     receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
-    sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype,
-                                      _root(group, dst), send_tag),
-                    (array, memory), None, True, timeout)
-    finish_blocking(sending)
-    return finish_blocking(receiving)
+    try:
+        start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst), send_tag),
+              (array, memory), None, False, timeout)
+        return receiving.wait()
+    except BaseException:
+        receiving.give_up()
+        raise
