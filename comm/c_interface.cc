@@ -21,6 +21,7 @@ constexpr std::size_t kFewBlocks = std::size_t{1} << 20;
 
 thread_local std::string text_of_last;
 thread_local Failure failure_of_last;
+thread_local std::unique_ptr<ivy_work> next_work;
 
 std::atomic<bool> is_forked_child{false};
 std::atomic<int> worlds{0};
@@ -177,13 +178,19 @@ CallOptions options_of(const ivy_call* call) {
   if (call == nullptr) return options;
   if (call->timeout_ms != 0) options.timeout = timeout_of(call->timeout_ms);
   options.is_async = call->work != nullptr;
+  if (options.is_async && next_work == nullptr) next_work = std::make_unique<ivy_work>();
   options.factor = call->factor;
   return options;
 }
 
+ivy_work* give_work(ivy_work contents) {
+  *next_work = std::move(contents);
+  return next_work.release();
+}
+
 int finish(ivy_comm* comm, const ivy_call* call, Called called) {
   if (called.work != nullptr) {
-    *call->work = new ivy_work{std::move(called.work), nullptr, comm->communicator.get()};
+    *call->work = give_work({std::move(called.work), nullptr, comm->communicator.get()});
     return IVY_OK;
   }
   return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure());

@@ -51,10 +51,8 @@ template <class Body>
 int guarded(Body body) noexcept {
   try {
     return body();
-  } catch (const std::bad_alloc&) {
-    return fail(IVY_RESOURCE_EXHAUSTED, "out of memory");
   } catch (const std::exception& problem) {
-    return fail(IVY_INTERNAL, problem.what());
+    return fail(failure_of(problem));
   }
 }
 
@@ -89,7 +87,10 @@ int check_buffer(const void* buffer, std::size_t count, const char* name);
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
+// Of an asynchronous call it also makes the handle that finish() will give away: afterwards, with
+// the operation queued, it could not fail any more.
 CallOptions options_of(const ivy_call* call);
+ivy_work* give_work(ivy_work contents);  // Of a call whose options were asked for.
 // Gives the caller the work, or the outcome.
 int finish(ivy_comm* comm, const ivy_call* call, Called called);
 

@@ -85,7 +85,7 @@ int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
                 ivy_message* message, const ivy_call* call) {
   if (call != nullptr && call->work != nullptr) {
     comm->communicator->post_message(request, options_of(call));
-    *call->work = new ivy_work{request->work, request, comm->communicator.get()};
+    *call->work = give_work({request->work, request, comm->communicator.get()});
     return IVY_OK;
   }
   const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
