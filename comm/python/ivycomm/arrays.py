@@ -293,23 +293,35 @@ def kind_by_name(name):
 
 
 def kind_of(x):
-    """(kind, array) of an array or of what has one inside; None for all else."""
+    """(kind, array) of an array or of an ivy.Array; None for all else."""
     for kind in _KINDS:
         if kind.owns(x):
             return kind, x
-    inner = getattr(x, "data", None)  # ivy.Array keeps the framework's array there.
-    if inner is not None and not isinstance(x, (bytes, bytearray, memoryview)):
+    inner = native_of(x)
+    if inner is not None:
         for kind in _KINDS:
             if kind.owns(inner):
                 return kind, inner
     return None
 
 
+def native_of(x):
+    """The framework's array that an ivy.Array holds; None for all else.
+
+    Of other things that have `data` it is a part only: the nonzeros of a sparse matrix, values without their labels.
+    """
+    if any(base.__module__.partition(".")[0] == "ivy" for base in type(x).__mro__):
+        return getattr(x, "data", None)
+    return None
+
+
 def adopt(x):
-    """(kind, array): scalars, lists and anything else with an array in it become NumPy's."""
+    """(kind, array): scalars, lists and what NumPy can make an array of become NumPy's."""
     found = kind_of(x)
     if found is not None:
         return found
+    if hasattr(x, "toarray") and hasattr(x, "nnz"):
+        raise TypeError(f"a {type(x).__name__} is sparse, not dense memory: x.toarray()")
     try:
         import numpy
     except ImportError:

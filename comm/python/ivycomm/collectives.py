@@ -49,7 +49,7 @@ class _Operands:
             self.result_kind = self.kind
         else:
             self.result_kind, self.result = arrays.adopt(out)
-            if self.result is not out and getattr(out, "data", None) is not self.result:
+            if self.result is not out and arrays.native_of(out) is not self.result:
                 raise TypeError(f"{what} must be an array, not a {type(out).__name__}")
             if _shape(self.result) != shape:
                 raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
@@ -95,7 +95,7 @@ class _Operands:
 
 def _in_place(x):
     kind, array = arrays.adopt(x)
-    if array is not x and getattr(x, "data", None) is not array:
+    if array is not x and arrays.native_of(x) is not array:
         raise TypeError(f"a {type(x).__name__} cannot be written into; use an array, or the function "
                         "without the trailing underscore")
     return kind, array, kind.output(array, "x")
