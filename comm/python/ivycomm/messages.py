@@ -45,7 +45,7 @@ def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_m
     group = resolve(group)
     if not group.is_member:
         return None
-    with_ = _Operands(like, out, lambda shape: shape)
+    with_ = _Operands(like, out, lambda shape: shape, is_form=True)
     return _recv(group, with_.output, src, tag, with_.keep, with_.finish(), False, timeout, with_message)
 
 
@@ -87,7 +87,7 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     _root(group, dst)  # Before the receive is under way.
-    with_ = _Operands(x if like is None else like, out, lambda shape: shape)
+    with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
     receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
