@@ -146,6 +146,21 @@ def interrupted_group(r, n):
         ic.barrier()
 
 
+def uncaught(r, n):
+    """The last rank ends by an exception that nobody catches, while the others wait for it."""
+    ic.barrier()
+    if r == n - 1:
+        raise ValueError("the data of epoch 3 are missing")
+    ic.barrier()
+
+
+def uncaught_group(r, n):
+    group = ic.split(0)
+    if r == n - 1:
+        raise ValueError("the data of epoch 3 are missing")
+    ic.barrier(group=group)
+
+
 def timeout(r, n):
     if r == n - 1:
         ic.store().get("told", timeout=30)
