@@ -89,7 +89,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
  * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
  * ivy_comm_free: this rank's seat in a group. Waits for no other rank, but for what it has enqueued
- * on a device, and sees sends through as ivy_finalize does. It is freed also where that fails;
+ * on a device, and sees sends through as ivy_finalize does. A collective that is work and not done
+ * is not waited for: it breaks the group on every rank (IVY_CANCELLED); wait for the work before.
+ * The seat is freed also where freeing fails;
  * IVY_ABORTED: the last operation was another one than a rank's that came before. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);

@@ -122,6 +122,28 @@ TEST(HandleTest, OneOfSeveralThreadsFreesAGroup) {
   }));
 }
 
+// An operation that nobody has waited for is the group's end on every rank, as the header says.
+TEST(HandleTest, AGroupFreedWhileAnOperationRunsIsBrokenOnEveryRank) {
+  Shared<std::atomic<bool>> is_freed;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    ivy_comm* const world = join();
+    ivy_comm* const group = group_of(world);
+    if (rank == 0) {
+      ivy_work* work = nullptr;
+      const ivy_call call = call_for_work(&work);
+      ASSERT_EQ(ivy_barrier(group, &call), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(ivy_work_wait(work, IVY_FOREVER), IVY_CANCELLED);
+      EXPECT_EQ(ivy_work_free(work), IVY_OK);
+      *is_freed = true;
+    } else {
+      EXPECT_TRUE(ivy::test::eventually([&] { return is_freed->load(); }, seconds(20)));
+      EXPECT_EQ(barrier(group), IVY_CANCELLED) << ivy_last_error();
+    }
+    EXPECT_EQ(ivy_finalize(world), IVY_OK) << ivy_last_error();
+  }));
+}
+
 // A program that makes a group for every step does not grow with them.
 TEST(HandleTest, VeryManyGroupsTakeNoMoreMemory) {
   expect_well(run_world(one_host(1), [](int) {
