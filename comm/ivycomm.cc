@@ -2,6 +2,7 @@
 // messages have files of their own (c_operations.cc, c_messages.cc).
 #include "comm/ivycomm.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -9,6 +10,7 @@
 
 #include "comm/c_interface.h"
 #include "comm/identity.h"
+#include "comm/struct_growth.h"
 #include "comm/transports/registered_memory.h"
 
 using ivy::Result;
@@ -19,6 +21,12 @@ namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
 
+// As they were in the first version: they never change.
+constexpr std::size_t kFirstFailureBytes =
+    offsetof(ivy_failure, operation) + sizeof(ivy_failure::operation);
+constexpr std::size_t kFirstOptionsBytes =
+    offsetof(ivy_options, timeout_ms) + sizeof(ivy_options::timeout_ms);
+
 }  // namespace
 
 extern "C" {
@@ -26,18 +34,17 @@ extern "C" {
 const char* ivy_last_error(void) { return last_text().c_str(); }
 
 int ivy_last_failure(ivy_failure* failure) {
-  if (failure == nullptr || failure->struct_bytes < sizeof(ivy_failure)) {
-    return IVY_INVALID_ARGUMENT;
-  }
-  failure->kind = static_cast<std::int32_t>(last_failure().kind);
-  failure->rank = last_failure().rank;
-  failure->pid = last_failure().pid;
-  failure->signal = last_failure().signal;
-  failure->exit_code = last_failure().exit_code;
-  failure->sequence = last_failure().sequence;
-  std::memcpy(failure->host, last_failure().host, sizeof failure->host);
-  std::memcpy(failure->operation, last_failure().operation, sizeof failure->operation);
-  return IVY_OK;
+  if (failure == nullptr) return IVY_INVALID_ARGUMENT;
+  ivy_failure own = {};
+  own.kind = static_cast<std::int32_t>(last_failure().kind);
+  own.rank = last_failure().rank;
+  own.pid = last_failure().pid;
+  own.signal = last_failure().signal;
+  own.exit_code = last_failure().exit_code;
+  own.sequence = last_failure().sequence;
+  std::memcpy(own.host, last_failure().host, sizeof own.host);
+  std::memcpy(own.operation, last_failure().operation, sizeof own.operation);
+  return give_fields(own, kFirstFailureBytes, *failure) ? IVY_OK : IVY_INVALID_ARGUMENT;
 }
 
 const char* ivy_code_name(int code) {
@@ -76,19 +83,18 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
   return guarded([&] {
     IVY_CHECKED(check_process());
     if (world == nullptr) return invalid("world is NULL");
-    if (options != nullptr && options->struct_bytes < sizeof(ivy_options)) {
+    ivy_options own = {};
+    own.rank = own.world_size = -1;
+    if (options != nullptr && !take_fields(*options, kFirstOptionsBytes, own)) {
       return invalid("ivy_options.struct_bytes is not set to sizeof(ivy_options)");
     }
     watch_forks();
     IdentityRequest request;
     std::int64_t timeout_ms = kDefaultTimeoutMs;
-    if (options != nullptr) {
-      if (options->init_method != nullptr) request.init_method = options->init_method;
-      if (options->rank >= 0) request.rank = static_cast<std::uint32_t>(options->rank);
-      if (options->world_size >= 0)
-        request.world_size = static_cast<std::uint32_t>(options->world_size);
-      if (options->timeout_ms != 0) timeout_ms = options->timeout_ms;
-    }
+    if (own.init_method != nullptr) request.init_method = own.init_method;
+    if (own.rank >= 0) request.rank = static_cast<std::uint32_t>(own.rank);
+    if (own.world_size >= 0) request.world_size = static_cast<std::uint32_t>(own.world_size);
+    if (own.timeout_ms != 0) timeout_ms = own.timeout_ms;
     Result<Identity> identity = identify(request, [](std::string_view name) {
       const char* const value = std::getenv(std::string(name).c_str());
       return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
