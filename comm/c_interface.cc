@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <limits>
 #include <utility>
+
+#include "comm/transports/registered_memory.h"
 
 namespace ivy::comm::c_interface {
 namespace {
@@ -18,9 +21,20 @@ constexpr std::size_t kFewBlocks = std::size_t{1} << 20;
 
 thread_local std::string text_of_last;
 thread_local Failure failure_of_last;
+thread_local std::unique_ptr<ivy_work> next_work;
 
 std::atomic<bool> is_forked_child{false};
 std::atomic<int> worlds{0};
+
+struct EndedHandles {
+  std::mutex mutex;
+  std::deque<ivy_comm*> handles;  // Guarded by it; the one that ended first is the first.
+};
+// Never destroyed: threads may still ask while the process ends.
+EndedHandles& ended_handles() {
+  static EndedHandles& ended = *new EndedHandles;
+  return ended;
+}
 
 }  // namespace
 
@@ -72,12 +86,45 @@ int check_process() {
               "ivy_init, or start the child with exec");
 }
 
+Handle make_handle() {
+  EndedHandles& ended = ended_handles();
+  const std::lock_guard lock(ended.mutex);
+  if (ended.handles.size() < kEndedHandlesKept) return Handle(new ivy_comm);
+  Handle oldest(ended.handles.front());
+  ended.handles.pop_front();
+  oldest->is_ending.store(false);
+  return oldest;
+}
+
+void EndHandle::operator()(ivy_comm* comm) const noexcept {
+  comm->is_ending.store(true);
+  for (ivy_comm* const group : comm->groups) (*this)(group);
+  comm->groups.clear();
+  comm->communicator.reset();
+  if (comm->job != nullptr) {
+    registered_memory::unregister_all(comm);
+    comm->job.reset();
+    note_world_ends();
+  }
+  comm->world = nullptr;
+  EndedHandles& ended = ended_handles();
+  const std::lock_guard lock(ended.mutex);
+  try {
+    ended.handles.push_back(comm);
+  } catch (const std::bad_alloc&) {
+    // Then its few bytes are nobody's.
+  }
+}
+
 int check_comm(const ivy_comm* comm) {
   if (const int code = check_process(); code != IVY_OK) return code;
-  if (comm == nullptr || comm->communicator == nullptr) {
-    return invalid("the communicator is NULL or finalized");
-  }
-  return IVY_OK;
+  if (comm == nullptr) return invalid("the communicator is NULL");
+  return comm->communicator != nullptr ? IVY_OK : gone();
+}
+
+int gone() {
+  return fail(IVY_FAILED_PRECONDITION,
+              "this communicator is gone: it was freed or its world finalized");
 }
 
 int check_call(const ivy_call* call) {
@@ -131,13 +178,19 @@ CallOptions options_of(const ivy_call* call) {
   if (call == nullptr) return options;
   if (call->timeout_ms != 0) options.timeout = timeout_of(call->timeout_ms);
   options.is_async = call->work != nullptr;
+  if (options.is_async && next_work == nullptr) next_work = std::make_unique<ivy_work>();
   options.factor = call->factor;
   return options;
 }
 
+ivy_work* give_work(ivy_work contents) {
+  *next_work = std::move(contents);
+  return next_work.release();
+}
+
 int finish(ivy_comm* comm, const ivy_call* call, Called called) {
   if (called.work != nullptr) {
-    *call->work = new ivy_work{std::move(called.work), nullptr, comm->communicator.get()};
+    *call->work = give_work({std::move(called.work), nullptr, comm->communicator.get()});
     return IVY_OK;
   }
   return called.outcome.code == IVY_OK ? IVY_OK : fail(called.outcome.failure());

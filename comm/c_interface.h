@@ -4,6 +4,7 @@
 // Thread: any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@ struct ivy_comm {
   ivy_comm* world = nullptr;
   std::vector<ivy_comm*> groups;  // Of a world; guarded by `mutex`.
   std::mutex mutex;
+  std::atomic<bool> is_ending{false};  // By the thread that sets it, and no other.
 };
 
 struct ivy_work {
@@ -49,14 +51,22 @@ template <class Body>
 int guarded(Body body) noexcept {
   try {
     return body();
-  } catch (const std::bad_alloc&) {
-    return fail(IVY_RESOURCE_EXHAUSTED, "out of memory");
   } catch (const std::exception& problem) {
-    return fail(IVY_INTERNAL, problem.what());
+    return fail(failure_of(problem));
   }
 }
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
+
+// A handle's memory stays when its communicator has ended, so that who still has the pointer gets
+// an error and not what lies there by then. It stands for another one only after kEndedHandlesKept
+// further ones have ended.
+inline constexpr std::size_t kEndedHandlesKept = 4096;
+struct EndHandle {
+  void operator()(ivy_comm* comm) const noexcept;
+};
+using Handle = std::unique_ptr<ivy_comm, EndHandle>;
+Handle make_handle();
 
 // A child of fork() has no communicators: its threads, sockets and seats are the parent's. Who
 // forks before the first world or after the last has a child that may have its own.
@@ -66,6 +76,7 @@ void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
+int gone();  // What it says of a communicator that has ended.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);
@@ -76,7 +87,10 @@ int check_buffer(const void* buffer, std::size_t count, const char* name);
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
+// Of an asynchronous call it also makes the handle that finish() will give away: afterwards, with
+// the operation queued, it could not fail any more.
 CallOptions options_of(const ivy_call* call);
+ivy_work* give_work(ivy_work contents);  // Of a call whose options were asked for.
 // Gives the caller the work, or the outcome.
 int finish(ivy_comm* comm, const ivy_call* call, Called called);
 

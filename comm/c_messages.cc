@@ -1,9 +1,11 @@
 // Messages between two ranks in the C interface: what the caller gave, checked and turned into
 // requests.
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "comm/c_device.h"
+#include "comm/struct_growth.h"
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
@@ -36,9 +38,13 @@ struct ArgumentNames {
 constexpr ArgumentNames kSendNames = {"send", "send_tag"};
 constexpr ArgumentNames kRecvNames = {"recv", "recv_tag"};
 
+// As it was in the first version: it never changes.
+constexpr std::size_t kFirstMessageBytes =
+    offsetof(ivy_message, bytes) + sizeof(ivy_message::bytes);
+
 // Before a message is taken from the peer that could then be told to nobody.
 int check_message(const ivy_message* message) {
-  if (message == nullptr || message->struct_bytes >= sizeof(ivy_message)) return IVY_OK;
+  if (message == nullptr || message->struct_bytes >= kFirstMessageBytes) return IVY_OK;
   return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
 }
 
@@ -75,9 +81,8 @@ int check_recv(const ivy_comm* comm, const void* buffer, size_t count, int dtype
 
 int give_status(const MessageStatus& status, ivy_message* message) {
   if (message == nullptr) return IVY_OK;
-  message->source = status.source;
-  message->tag = status.tag;
-  message->bytes = status.bytes;
+  const ivy_message own = {sizeof own, status.source, status.tag, status.bytes};
+  give_fields(own, kFirstMessageBytes, *message);
   return IVY_OK;
 }
 
@@ -85,7 +90,7 @@ int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
                 ivy_message* message, const ivy_call* call) {
   if (call != nullptr && call->work != nullptr) {
     comm->communicator->post_message(request, options_of(call));
-    *call->work = new ivy_work{request->work, request, comm->communicator.get()};
+    *call->work = give_work({request->work, request, comm->communicator.get()});
     return IVY_OK;
   }
   const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));

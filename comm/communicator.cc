@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/alarms.h"
 #include "comm/device_side.h"
 #include "comm/ivycomm_types.h"
 #include "comm/job.h"
@@ -261,7 +262,14 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   if (!is_noted_later) entered();
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
-  const bool is_well = body(call);
+  bool is_well = false;
+  std::optional<Failure> thrown;
+  try {
+    is_well = body(call);
+  } catch (const std::exception& problem) {
+    // The others are in it: it ends for all of them.
+    thrown = own_failure(problem, call);
+  }
   entered();
   if (slot_) {
     record_.ended_ns = clock_.now_ns();
@@ -273,12 +281,26 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
+  if (!found) found = thrown;
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   const Outcome outcome = broken(*found);
   // Only now: who finds the connection gone asks what was found before.
   is_to_hang_up_.store(true);
   if (mesh_ != nullptr && telling_.load() == 0) mesh_->hang_up();
   return outcome;
+}
+
+Failure Communicator::own_failure(const std::exception& problem, const OperationCall& call) const {
+  const Seat& own = seats_[static_cast<std::size_t>(rank_)];
+  Failure failure = failure_of(problem);
+  const std::string_view operation = comm_status::name_of(call.shape.operation);
+  set_text(failure, name_of_rank(own.world_rank, own.host_name, own.pid) + ": " +
+                        std::string(failure.text) + " in " + std::string(operation) + " " +
+                        std::to_string(call.sequence) + " of communicator " + name_);
+  failure.rank = own.world_rank;
+  failure.sequence = call.sequence;
+  set_operation(failure, operation);
+  return failure;
 }
 
 // With what the ranks of other hosts have entered, as far as the store knows.

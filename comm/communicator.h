@@ -13,6 +13,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -155,6 +156,7 @@ class Communicator : private EntryWatch {
   void hang_up_after_abort();
   std::optional<Failure> compare();
   void add_place(Failure& failure) const;
+  Failure own_failure(const std::exception& problem, const OperationCall& call) const;
   PointToPoint& messages();
   Outcome finish_messages();
   std::vector<TcpPeer> tcp_peers() const;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <string>
+#include <system_error>
 
 #include "comm/ivycomm.h"
 
@@ -48,6 +51,17 @@ Failure make_failure(FailureKind kind, std::string_view text) {
   failure.kind = kind;
   failure.code = code_of(kind);
   set_text(failure, text);
+  return failure;
+}
+
+Failure failure_of(const std::exception& problem) {
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&problem) != nullptr;
+  const bool is_thread = dynamic_cast<const std::system_error*>(&problem) != nullptr;
+  Failure failure = make_failure(FailureKind::kOther, is_memory ? "out of memory" : problem.what());
+  if (is_memory || is_thread) failure.code = IVY_RESOURCE_EXHAUSTED;
+  if (is_thread) {
+    set_text(failure, std::string("the system gives no thread: ") + problem.what());
+  }
   return failure;
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -43,5 +44,7 @@ void set_text(Failure& failure, std::string_view text);
 void set_host(Failure& failure, std::string_view host);
 void set_operation(Failure& failure, std::string_view operation);
 Failure make_failure(FailureKind kind, std::string_view text);
+// What an exception says: memory and threads that cannot be had are ResourceExhausted.
+Failure failure_of(const std::exception& problem);
 
 }  // namespace ivy::comm

@@ -2,12 +2,15 @@
 // messages have files of their own (c_operations.cc, c_messages.cc).
 #include "comm/ivycomm.h"
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "comm/c_interface.h"
 #include "comm/identity.h"
+#include "comm/struct_growth.h"
 #include "comm/transports/registered_memory.h"
 
 using ivy::Result;
@@ -18,6 +21,12 @@ namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
 
+// As they were in the first version: they never change.
+constexpr std::size_t kFirstFailureBytes =
+    offsetof(ivy_failure, operation) + sizeof(ivy_failure::operation);
+constexpr std::size_t kFirstOptionsBytes =
+    offsetof(ivy_options, timeout_ms) + sizeof(ivy_options::timeout_ms);
+
 }  // namespace
 
 extern "C" {
@@ -25,18 +34,17 @@ extern "C" {
 const char* ivy_last_error(void) { return last_text().c_str(); }
 
 int ivy_last_failure(ivy_failure* failure) {
-  if (failure == nullptr || failure->struct_bytes < sizeof(ivy_failure)) {
-    return IVY_INVALID_ARGUMENT;
-  }
-  failure->kind = static_cast<std::int32_t>(last_failure().kind);
-  failure->rank = last_failure().rank;
-  failure->pid = last_failure().pid;
-  failure->signal = last_failure().signal;
-  failure->exit_code = last_failure().exit_code;
-  failure->sequence = last_failure().sequence;
-  std::memcpy(failure->host, last_failure().host, sizeof failure->host);
-  std::memcpy(failure->operation, last_failure().operation, sizeof failure->operation);
-  return IVY_OK;
+  if (failure == nullptr) return IVY_INVALID_ARGUMENT;
+  ivy_failure own = {};
+  own.kind = static_cast<std::int32_t>(last_failure().kind);
+  own.rank = last_failure().rank;
+  own.pid = last_failure().pid;
+  own.signal = last_failure().signal;
+  own.exit_code = last_failure().exit_code;
+  own.sequence = last_failure().sequence;
+  std::memcpy(own.host, last_failure().host, sizeof own.host);
+  std::memcpy(own.operation, last_failure().operation, sizeof own.operation);
+  return give_fields(own, kFirstFailureBytes, *failure) ? IVY_OK : IVY_INVALID_ARGUMENT;
 }
 
 const char* ivy_code_name(int code) {
@@ -75,19 +83,18 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
   return guarded([&] {
     IVY_CHECKED(check_process());
     if (world == nullptr) return invalid("world is NULL");
-    if (options != nullptr && options->struct_bytes < sizeof(ivy_options)) {
+    ivy_options own = {};
+    own.rank = own.world_size = -1;
+    if (options != nullptr && !take_fields(*options, kFirstOptionsBytes, own)) {
       return invalid("ivy_options.struct_bytes is not set to sizeof(ivy_options)");
     }
     watch_forks();
     IdentityRequest request;
     std::int64_t timeout_ms = kDefaultTimeoutMs;
-    if (options != nullptr) {
-      if (options->init_method != nullptr) request.init_method = options->init_method;
-      if (options->rank >= 0) request.rank = static_cast<std::uint32_t>(options->rank);
-      if (options->world_size >= 0)
-        request.world_size = static_cast<std::uint32_t>(options->world_size);
-      if (options->timeout_ms != 0) timeout_ms = options->timeout_ms;
-    }
+    if (own.init_method != nullptr) request.init_method = own.init_method;
+    if (own.rank >= 0) request.rank = static_cast<std::uint32_t>(own.rank);
+    if (own.world_size >= 0) request.world_size = static_cast<std::uint32_t>(own.world_size);
+    if (own.timeout_ms != 0) timeout_ms = own.timeout_ms;
     Result<Identity> identity = identify(request, [](std::string_view name) {
       const char* const value = std::getenv(std::string(name).c_str());
       return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
@@ -102,20 +109,35 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
       const std::optional<Failure>& death = (*job)->init_failure();
       return death ? fail(*death) : fail(communicator.error());
     }
-    auto made = std::make_unique<ivy_comm>();
+    Handle made = make_handle();
+    note_world_begins();
     made->job = std::move(job).value();
     made->communicator = std::move(communicator).value();
     made->world = made.get();
-    note_world_begins();
     *world = made.release();
     return static_cast<int>(IVY_OK);
   });
 }
 
+namespace {
+
+// Of all threads one ends a communicator. That one may read the handle; the others get an error.
+int begin_end(ivy_comm* comm, bool is_world) {
+  IVY_CHECKED(check_process());
+  if (comm == nullptr) return invalid("the communicator is NULL");
+  if (comm->is_ending.exchange(true)) return gone();
+  if ((comm->world == comm) == is_world) return IVY_OK;
+  comm->is_ending.store(false);
+  return invalid(is_world ? "ivy_finalize wants the world; use ivy_comm_free"
+                          : "this is the world; use ivy_finalize");
+}
+
+}  // namespace
+
 int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(world));
-    if (world->world != world) return invalid("ivy_finalize wants the world; use ivy_comm_free");
+    IVY_CHECKED(begin_end(world, true));
+    const Handle ending(world);
     Outcome parted;
     // What NCCL has split from the world's ends before that.
     for (const ivy_comm* group : world->groups) {
@@ -124,32 +146,60 @@ int ivy_finalize(ivy_comm* world) {
     }
     const Outcome own = world->communicator->part();
     if (parted.code == IVY_OK) parted = own;
-    for (ivy_comm* group : world->groups) {
+    while (!world->groups.empty()) {
+      const Handle group(world->groups.front());
+      world->groups.erase(world->groups.begin());
       const Outcome left = group->communicator->leave();
       if (parted.code == IVY_OK) parted = left;
-      delete group;
     }
-    world->communicator.reset();
-    registered_memory::unregister_all(world);
-    delete world;
-    note_world_ends();
     return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
   });
 }
 
-int ivy_comm_rank(const ivy_comm* comm) { return comm->communicator->rank(); }
-int ivy_comm_size(const ivy_comm* comm) { return comm->communicator->size(); }
-int ivy_comm_local_rank(const ivy_comm* comm) { return comm->communicator->local_rank(); }
-int ivy_comm_local_size(const ivy_comm* comm) { return comm->communicator->local_size(); }
-int ivy_comm_node_rank(const ivy_comm* comm) { return comm->communicator->node_rank(); }
-int ivy_comm_node_count(const ivy_comm* comm) { return comm->communicator->node_count(); }
+}  // extern "C"
+
+namespace {
+
+template <class Question>
+int ask(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? static_cast<int>(question(*communicator)) : -1;
+}
+
+template <class Question>
+const char* ask_text(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? question(*communicator).c_str() : "";
+}
+
+}  // namespace
+
+extern "C" {
+
+int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::rank)); }
+int ivy_comm_size(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::size)); }
+int ivy_comm_local_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_rank));
+}
+int ivy_comm_local_size(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_size));
+}
+int ivy_comm_node_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_rank));
+}
+int ivy_comm_node_count(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_count));
+}
 int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
-  return comm->communicator->world_rank(rank);
+  return ask(comm, [rank](const Communicator& each) { return each.world_rank(rank); });
 }
 const char* ivy_comm_source(const ivy_comm* comm) {
-  return comm->communicator->job().source().c_str();
+  return ask_text(
+      comm, [](const Communicator& each) -> const std::string& { return each.job().source(); });
 }
-const char* ivy_comm_name(const ivy_comm* comm) { return comm->communicator->name().c_str(); }
+const char* ivy_comm_name(const ivy_comm* comm) {
+  return ask_text(comm, std::mem_fn(&Communicator::name));
+}
 
 namespace {
 
@@ -160,7 +210,7 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
   }
   *group = nullptr;
   if (*made == nullptr) return IVY_OK;
-  auto seat = std::make_unique<ivy_comm>();
+  Handle seat = make_handle();
   seat->communicator = std::move(made).value();
   seat->world = comm->world;
   const std::lock_guard lock(comm->world->mutex);
@@ -202,14 +252,13 @@ int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group)
 
 int ivy_comm_free(ivy_comm* group) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(group));
-    if (group->world == group) return invalid("this is the world; use ivy_finalize");
+    IVY_CHECKED(begin_end(group, false));
+    const Handle ending(group);
     {
       const std::lock_guard lock(group->world->mutex);
       std::erase(group->world->groups, group);
     }
     const Outcome left = group->communicator->leave();
-    delete group;
     return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
   });
 }

@@ -60,7 +60,8 @@ IVY_API int ivy_abi_version(void);
 /* `options` may be NULL. Waits until every rank has come, at most the timeout; names who is
  * missing. */
 IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
-/* `world` and all groups made from it are gone afterwards, whatever is returned. Where the last
+/* `world` and all groups made from it are gone afterwards, whatever is returned: calls on them
+ * return IVY_FAILED_PRECONDITION, as on a group that was freed. Where the last
  * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
  * gather, scatter, scan, all_to_all_v) it waits for them, within the world's timeout, and returns
  * the error where theirs was another operation or where a rank has died. Messages whose sends are
@@ -69,7 +70,7 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
  * timeout is over, is an error here. Otherwise it waits for nobody. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
-/* Cheap questions; they cannot fail on a valid communicator. */
+/* Cheap questions; they cannot fail on a valid communicator. On one that is gone: -1, or "". */
 IVY_API int ivy_comm_rank(const ivy_comm* comm);
 IVY_API int ivy_comm_size(const ivy_comm* comm);
 IVY_API int ivy_comm_local_rank(
@@ -88,7 +89,9 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
  * ivy_comm_group: `ranks` of `comm`, in the order of their new ranks; *group is NULL on the others.
  * ivy_comm_split: one group per colour, ordered by key, then by rank; colour < 0: none.
  * ivy_comm_free: this rank's seat in a group. Waits for no other rank, but for what it has enqueued
- * on a device, and sees sends through as ivy_finalize does. It is freed also where that fails;
+ * on a device, and sees sends through as ivy_finalize does. A collective that is work and not done
+ * is not waited for: it breaks the group on every rank (IVY_CANCELLED); wait for the work before.
+ * The seat is freed also where freeing fails;
  * IVY_ABORTED: the last operation was another one than a rank's that came before. */
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);

@@ -421,8 +421,12 @@ void PointToPoint::sleep(std::uint32_t bell, steady_clock::time_point until) {
 
 Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  for (const std::shared_ptr<MessageRequest>& request : requests) enter(request, timeout);
-  return see_through(lock, requests, nanoseconds::max());
+  try {
+    for (const std::shared_ptr<MessageRequest>& request : requests) enter(request, timeout);
+    return see_through(lock, requests, nanoseconds::max());
+  } catch (const std::exception& problem) {
+    return fail_thrown(lock, problem);
+  }
 }
 
 Outcome PointToPoint::finish_sends() {
@@ -431,7 +435,11 @@ Outcome PointToPoint::finish_sends() {
   for (const std::unique_ptr<Peer>& peer : peers_) {
     requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
   }
-  return see_through(lock, requests, kDrainTime);
+  try {
+    return see_through(lock, requests, kDrainTime);
+  } catch (const std::exception& problem) {
+    return fail_thrown(lock, problem);
+  }
 }
 
 // `patience`: at most so long without a byte of them on its way.
@@ -482,13 +490,21 @@ Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requ
 
 void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  enter(request, timeout);
-  progress();
-  tell_found(lock);
-  if (request->is_done) return;
-  pending_.push_back(request);
+  // First: what cannot be seen through must not be under way when the caller is told so.
   if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
-  has_work_.notify_all();
+  try {
+    enter(request, timeout);
+    progress();
+    tell_found(lock);
+    if (request->is_done) return;
+    pending_.push_back(request);
+    has_work_.notify_all();
+  } catch (const std::exception& problem) {
+    const Outcome outcome = fail_thrown(lock, problem);
+    if (request->is_done) return;  // Else it was thrown before it was among the others.
+    request->is_done = true;
+    request->work->finish(outcome);
+  }
 }
 
 void PointToPoint::run_thread() {
@@ -499,18 +515,26 @@ void PointToPoint::run_thread() {
       has_work_.wait(lock);
       continue;
     }
-    const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
-    const bool has_moved = progress();
-    if (tell_found(lock) || find_overdue(pending_) || has_moved) continue;
-    show_oldest();
-    const auto first = std::min_element(
-        pending_.begin(), pending_.end(),
-        [](const auto& one, const auto& other) { return one->until < other->until; });
-    const steady_clock::time_point until = (*first)->until;
-    lock.unlock();
-    if (!look_for_trouble()) sleep(bell, until);
-    lock.lock();
+    try {
+      move_pending(lock);
+    } catch (const std::exception& problem) {
+      fail_thrown(lock, problem);
+    }
   }
+}
+
+void PointToPoint::move_pending(std::unique_lock<std::mutex>& lock) {
+  const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
+  const bool has_moved = progress();
+  if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
+  show_oldest();
+  const auto first = std::min_element(
+      pending_.begin(), pending_.end(),
+      [](const auto& one, const auto& other) { return one->until < other->until; });
+  const steady_clock::time_point until = (*first)->until;
+  lock.unlock();
+  if (!look_for_trouble()) sleep(bell, until);
+  lock.lock();
 }
 
 }  // namespace ivy::comm

@@ -9,8 +9,8 @@
 // until somebody does, kUnexpectedBytesMax in all; beyond that its stream is not read, and its
 // sender waits. Blocking calls move everything that can be moved while they wait, so two ranks that
 // send to each other first do not stop each other below that limit. Asynchronous requests are moved
-// by a thread of their own, started by the first that cannot end at once. Nobody waits for the
-// connection to one peer on the way to another: connections are made by threads of their own.
+// by a thread of their own, started by the first of them. Nobody waits for the connection to one
+// peer on the way to another: connections are made by threads of their own.
 //
 // What goes wrong breaks the communicator, whoever finds it: first every rank is told
 // (PointToPointOptions::break_all), then the requests end.
@@ -23,6 +23,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -147,6 +148,8 @@ class PointToPoint {
   bool look_for_desertion();
   void sleep(std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
+  void move_pending(std::unique_lock<std::mutex>& lock);
+  Outcome fail_thrown(std::unique_lock<std::mutex>& lock, const std::exception& problem);
 
   const PointToPointOptions options_;
   SharedGroup* const local_;

@@ -3,6 +3,8 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "comm/alarms.h"
@@ -278,6 +280,28 @@ bool PointToPoint::tell_found(std::unique_lock<std::mutex>& lock) {
   break_with(options_.break_all ? options_.break_all(found) : found);
   lock.lock();
   return true;
+}
+
+// What was thrown in the middle of a message ends all of them: half of it may have been moved. All
+// requests are done afterwards, and `lock` is held.
+Outcome PointToPoint::fail_thrown(std::unique_lock<std::mutex>& lock,
+                                  const std::exception& problem) {
+  const TcpPeer& own = options_.peers[static_cast<std::size_t>(options_.self)];
+  Failure failure = failure_of(problem);
+  const std::string what = failure.text;
+  if (!lock.owns_lock()) lock.lock();
+  try {
+    set_text(failure, name_of_rank(own.world_rank, own.host, own.pid) + ": " + what);
+    failure.rank = own.world_rank;
+    tell_message(failure);
+    fail_found(failure);
+    tell_found(lock);
+  } catch (const std::exception&) {
+    // Not even that can be told: then at least who waits here is.
+    if (!lock.owns_lock()) lock.lock();
+  }
+  if (!failure_) fail_all(failure);
+  return Outcome(*failure_);
 }
 
 void PointToPoint::break_with(const Failure& failure) {

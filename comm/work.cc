@@ -72,9 +72,10 @@ WorkQueue::~WorkQueue() {
 bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= kPendingMax) return false;
+  // First: where there is no thread, nothing may stay queued for a later one.
+  if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   tasks_.push_back({std::move(work), std::move(body)});
   pending_.fetch_add(1, std::memory_order_acq_rel);
-  if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   has_news_.notify_all();
   return true;
 }
@@ -88,7 +89,12 @@ void WorkQueue::run() {
     tasks_.pop_front();
     lock.unlock();
     task.work->start();
-    const Outcome outcome = task.body();
+    Outcome outcome = no_memory_;
+    try {
+      outcome = task.body();
+    } catch (const std::exception&) {
+      // What an operation throws is its outcome; this is for telling that, without memory.
+    }
     // First the count, then the word to the one who waits: its next call finds the queue idle.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     task.work->finish(outcome);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -85,6 +86,7 @@ class WorkQueue {
   };
   void run();
 
+  const Outcome no_memory_{failure_of(std::bad_alloc())};
   std::mutex mutex_;
   std::condition_variable has_news_;
   std::deque<Task> tasks_;  // Guarded by mutex_.

@@ -17,7 +17,7 @@ namespace {
 enum class Scale : std::uint8_t {
   kNone,
   kInputs,  // Each by its factor.
-  kOutput,  // By 1/divisor.
+  kOutput,  // Divided by the divisor.
 };
 
 template <class Isa_, class In_, class Out_, class Operation_, Scale scale_ = Scale::kNone>
@@ -67,7 +67,8 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
     sum[i] = R::Operation::finish(sum[i]);
     if constexpr (R::kScale == Scale::kOutput) {
       using Lane = LaneOf<Lanes>;
-      sum[i] *= splat<Lanes>(Lane{1} / static_cast<Lane>(call.divisor));
+      // Divided, not multiplied with 1/divisor: the mean of equal values is that value.
+      sum[i] /= splat<Lanes>(static_cast<Lane>(call.divisor));
     }
     sum[i] = with_one_nan(sum[i]);
   }

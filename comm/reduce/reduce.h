@@ -12,10 +12,10 @@
 //   results are 0 or 1.
 // - MIN and MAX give NaN where any input is NaN; of two zeros MIN takes the negative one, MAX the
 // positive one.
-// - AVG divides once, at the end: floating point by multiplication with 1/divisor in the
-// accumulator's
-//   type; complex numbers part by part; integers sum in a wider type (64 bit; 128 bit for 64-bit
-//   elements) and truncate towards zero.
+// - AVG divides once, at the end: floating point in the accumulator's type, so that the mean of
+// equal
+//   values is that value; complex numbers part by part; integers sum in a wider type (64 bit; 128
+//   bit for 64-bit elements) and truncate towards zero.
 //
 // A reduction that is done in two levels (inside each host, then between hosts) keeps its
 // intermediate results as partials: of partial_bytes(dtype, op) bytes per element, so that still

@@ -1,7 +1,10 @@
 // Arguments that make no sense: each is an error of the caller alone, which names the argument,
 // touches no memory and breaks nothing.
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 
+#include "comm/struct_growth.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {
@@ -330,6 +333,55 @@ TEST(ArgumentsTest, EmptyBuffersMayBeNull) {
     EXPECT_EQ(ivy_all_to_all_v(world, null, none, nullptr, null, none, nullptr, IVY_F32, nullptr),
               IVY_OK);
   }));
+}
+
+// ---- Structs that grow
+// ---------------------------------------------------------------------------
+
+// As a struct of the header is today, and as it will be.
+struct Now {
+  std::size_t struct_bytes;
+  std::int64_t first;
+};
+struct Later {
+  std::size_t struct_bytes;
+  std::int64_t first;
+  std::int64_t second;
+};
+
+TEST(StructGrowthTest, AnOlderProgramGivesAndGetsWhatItKnows) {
+  struct {
+    Now known;
+    std::int64_t beyond;
+  } program = {{sizeof(Now), 5}, 77};
+  Later& seen = reinterpret_cast<Later&>(program);
+  Later own = {sizeof(Later), 0, -1};
+  ASSERT_TRUE(take_fields(seen, sizeof(Now), own));
+  EXPECT_EQ(own.first, 5);
+  EXPECT_EQ(own.second, -1);
+  ASSERT_TRUE(give_fields(Later{sizeof(Later), 6, 8}, sizeof(Now), seen));
+  EXPECT_EQ(program.known.first, 6);
+  EXPECT_EQ(program.known.struct_bytes, sizeof(Now));
+  EXPECT_EQ(program.beyond, 77);
+}
+
+TEST(StructGrowthTest, ANewerProgramGivesAndGetsWhatIsKnownHere) {
+  Later program = {sizeof(Later), 5, 7};
+  Now& seen = reinterpret_cast<Now&>(program);
+  Now own = {sizeof(Now), 0};
+  ASSERT_TRUE(take_fields(seen, sizeof(Now), own));
+  EXPECT_EQ(own.first, 5);
+  ASSERT_TRUE(give_fields(Now{sizeof(Now), 6}, sizeof(Now), seen));
+  EXPECT_EQ(program.first, 6);
+  EXPECT_EQ(program.second, 7);
+  EXPECT_EQ(program.struct_bytes, sizeof(Later));
+}
+
+TEST(StructGrowthTest, OneWithoutItsSizeIsRefused) {
+  Now program = {};
+  Now own = {};
+  EXPECT_FALSE(take_fields(program, sizeof(Now), own));
+  EXPECT_FALSE(give_fields(own, sizeof(Now), program));
 }
 
 }  // namespace

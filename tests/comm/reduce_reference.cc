@@ -132,7 +132,7 @@ T reduce_reals(const Reduction& reduction, std::size_t inputs, const Read& read)
   T sum = scaled(0);
   for (std::size_t j = 1; j < inputs; ++j) sum = combine_reals<T>(reduction.op, sum, scaled(j));
   if (reduction.op == ReduceOp::kAvg && reduction.output_form == Form::kElement) {
-    sum *= T{1} / static_cast<T>(reduction.divisor);
+    sum /= static_cast<T>(reduction.divisor);
   }
   return one_nan(sum);
 }

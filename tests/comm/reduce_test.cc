@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <complex>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/comm/kernels_under_test.h"
 #include "tests/comm/reduce_reference.h"
@@ -277,6 +280,29 @@ INSTANTIATE_TEST_SUITE_P(Kernels, ReduceTest,
                          ::testing::Combine(::testing::ValuesIn(kernel_tables()),
                                             ::testing::ValuesIn(all_dtypes())),
                          param_name);
+
+// The mean of equal values is that value, whatever their number.
+template <class T>
+void expect_mean_of_equals(const KernelTable& table, Dtype dtype, T value) {
+  for (std::uint32_t ranks = 1; ranks <= 256; ++ranks) {
+    const std::vector<T> each(67, value);
+    const std::vector<const void*> inputs(ranks, each.data());
+    std::vector<T> mean(each.size());
+    const Reduction reduction = {.dtype = dtype, .op = ReduceOp::kAvg, .divisor = ranks};
+    reduce_with(table, reduction, inputs.data(), ranks, mean.data(), nullptr, mean.size());
+    ASSERT_EQ(mean, each) << table.name << " of " << ranks;
+  }
+}
+
+TEST(ReduceMean, OfEqualValuesIsThatValue) {
+  for (const KernelTable* const table : kernel_tables()) {
+    expect_mean_of_equals<float>(*table, Dtype::kF32, 1);
+    expect_mean_of_equals<double>(*table, Dtype::kF64, 1);
+    expect_mean_of_equals<std::complex<float>>(*table, Dtype::kC64, {1, -1});
+    expect_mean_of_equals<std::uint16_t>(*table, Dtype::kBf16, 0x3f80);
+    expect_mean_of_equals<std::uint16_t>(*table, Dtype::kF16, 0x3c00);
+  }
+}
 
 TEST(ReduceChoice, UsesTheBestOfTheMachine) {
   ASSERT_EQ(nullptr, std::getenv("IVY_KERNELS")) << "set from outside";

@@ -28,3 +28,10 @@ def test_also_in_another_program_of_the_same_worker(local, flags):
     script = os.path.join(WORKERS, "comm_lives.py")
     twice = f"/usr/bin/python3 -B {script} abort && exec /usr/bin/python3 -B {script} abort"
     check_whole(local.run(*flags, "sh", "-c", twice, limit=LIMIT))
+
+
+@places
+def test_groups_of_a_world_that_is_gone_are_refused(local, flags):
+    done = local.run(*flags, local.script("comm_stale_groups.py"), limit=LIMIT)
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["all refused"], 1: ["all refused"]}, done

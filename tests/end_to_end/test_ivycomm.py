@@ -124,6 +124,16 @@ def told(done, ranks):
     return {rank: said[rank][-1] for rank in ranks}
 
 
+def test_a_launcher_that_says_too_little_is_no_missing_init(local):
+    program = ("import ivycomm\ntry:\n    ivycomm.init()\nexcept ivycomm.IvyError as error:\n"
+               "    print(type(error).__name__, error.code)")
+    sources = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMPI_COMM_WORLD_RANK": "1",
+               "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    done = local.run_program("/usr/bin/python3", "-B", "-c", program,
+                             env={"PYTHONPATH": os.path.join(REPOSITORY, "comm/python"), **sources}, limit=LIMIT)
+    assert done.code == 0 and done.out_lines == ["FailedPrecondition FailedPrecondition"], done
+
+
 def fail(local, scenario, *flags):
     return local.run(*(flags or ("-n", "3")), local.script("comm_errors.py"), scenario, limit=LIMIT)
 
@@ -153,7 +163,17 @@ def test_a_rank_that_exits_is_named(local):
         assert error["kind"] == "RankDied" and error["rank"] == 2, done
 
 
-@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_group"])
+@pytest.mark.parametrize("scenario", ["uncaught", "uncaught_group"])
+@pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "3", "--nproc_per_node", "1")], ids=["one", "hosts"])
+def test_an_uncaught_exception_is_read_by_its_peers(local, flags, scenario):
+    done = fail(local, scenario, *flags)
+    assert done.code == 1 and "from rank 2" in done.err_text, done
+    for error in told(done, [0, 1]).values():
+        assert error["kind"] == "Aborted" and error["rank"] == 2, done
+        assert "ValueError: the data of epoch 3 are missing" in error["text"], done
+
+
+@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_before_the_work", "interrupted_group"])
 def test_ctrl_c_wakes_a_waiting_call(local, scenario):
     done = fail(local, scenario)
     assert done.code == 0, done
@@ -164,6 +184,12 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario):
 
 def test_ctrl_c_in_wait_leaves_the_operation_running(local):
     done = fail(local, "interrupted_wait")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
+
+
+def test_ctrl_c_while_an_operation_is_started_leaves_it_running(local):
+    done = fail(local, "interrupted_start")
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["interrupted", "went on"], 1: ["went on"], 2: ["went on"]}, done
 

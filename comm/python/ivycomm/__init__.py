@@ -14,7 +14,7 @@ from .collectives import (all_gather, all_gather_, all_gather_list, all_reduce, 
                           all_reduce_coalesced_, all_to_all, all_to_all_, barrier, broadcast, broadcast_, gather,
                           gather_, reduce, reduce_, reduce_scatter, reduce_scatter_, scan, scan_, scatter, scatter_)
 from .element_types import ReduceOp
-from .errors import (Aborted, HostLost, InvalidArgument, IvyError, Mismatch, NotInitialized, RankDied,
+from .errors import (Aborted, FailedPrecondition, HostLost, InvalidArgument, IvyError, Mismatch, NotInitialized, RankDied,
                      ResourceExhausted, StillRunning, Timeout, TransportError, Unauthenticated)
 from .messages import irecv, isend, recv, recv_, send, sendrecv
 from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
@@ -29,8 +29,8 @@ from .groups import (Group, abort, device, finalize, init, is_initialized, is_ma
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "Group", "HostLost", "InvalidArgument", "IvyError", "Mesh", "Message", "Mismatch", "NotInitialized",
-    "RankDied", "ReduceOp", "ResourceExhausted", "StillRunning", "Timeout", "Timing", "TransportError",
+    "Aborted", "FailedPrecondition", "Group", "HostLost", "InvalidArgument", "IvyError", "Mesh", "Message",
+    "Mismatch", "NotInitialized", "RankDied", "ReduceOp", "ResourceExhausted", "StillRunning", "Timeout", "Timing", "TransportError",
     "Unauthenticated", "Work", "abort", "all_gather", "all_gather_", "all_gather_list", "all_gather_object",
     "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_",
     "barrier", "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "finalize", "gather",

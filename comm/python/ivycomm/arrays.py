@@ -6,7 +6,9 @@ Another framework is another class with the same methods, in `_KINDS`.
 """
 
 import ctypes
+import os
 import sys
+import warnings
 
 from .element_types import dtype_number
 
@@ -47,6 +49,14 @@ def find_stream(kept):
         if found is not None:
             return found
     return None
+
+
+def _outside():
+    """How many frames above the caller the program is, which called a function of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class NumpyArrays:
@@ -138,6 +148,14 @@ class NumpyArrays:
     def changed(x):
         """Told after `x` was written behind the framework's back."""
 
+    @staticmethod
+    def warn_of_gradient(x):
+        """There are none."""
+
+    @staticmethod
+    def in_form_of(result, x):
+        return result
+
 
 class TorchArrays:
     name = "torch"
@@ -180,6 +198,9 @@ class TorchArrays:
         if not cls.owns(x):
             raise TypeError(f"{what} must be a tensor, not a {type(x).__name__}")
         dense = cls._dense(x)
+        if dense.is_inference() and not cls.module().is_inference_mode_enabled():
+            raise ValueError(f"{what} is an inference tensor, which may be written into only in "
+                             "torch.inference_mode(); use x.clone()")
         if dense.is_conj() or dense.is_neg():
             raise ValueError(f"{what} is a lazy conjugate or negative; use x.resolve_conj().resolve_neg()")
         if not dense.is_contiguous():
@@ -218,8 +239,25 @@ class TorchArrays:
 
     @staticmethod
     def changed(x):
-        # An empty write raises the tensor's version, so that autograd notices the change.
-        x.detach().reshape(-1)[:0].zero_()
+        # An empty write raises the tensor's version, so that autograd notices the change. Inference tensors have none.
+        if not x.is_inference():
+            x.detach().reshape(-1)[:0].zero_()
+
+    @classmethod
+    def warn_of_gradient(cls, x):
+        """Told of an input whose result autograd will know nothing of."""
+        if x.requires_grad and cls.module().is_grad_enabled():
+            warnings.warn("the result carries no gradient: no ivycomm operation is differentiable; x.detach() or "
+                          "torch.no_grad() says that this is meant", stacklevel=_outside())
+
+    @classmethod
+    def in_form_of(cls, result, x):
+        """The result of x's shape, in memory as x is: channels_last stays so."""
+        if result.shape == x.shape and not x.is_contiguous():
+            for form in (cls.module().channels_last, cls.module().channels_last_3d):
+                if x.dim() == (4 if form is cls.module().channels_last else 5) and x.is_contiguous(memory_format=form):
+                    return result.contiguous(memory_format=form)
+        return result
 
 
 class CudaArrays:
@@ -283,6 +321,8 @@ class CudaArrays:
     def changed(x):
         """These arrays keep no count of changes."""
 
+    warn_of_gradient, in_form_of = NumpyArrays.warn_of_gradient, NumpyArrays.in_form_of
+
 
 _KINDS = (TorchArrays, NumpyArrays, CudaArrays)
 _BY_NAME = {kind.name: kind for kind in _KINDS}
@@ -293,23 +333,35 @@ def kind_by_name(name):
 
 
 def kind_of(x):
-    """(kind, array) of an array or of what has one inside; None for all else."""
+    """(kind, array) of an array or of an ivy.Array; None for all else."""
     for kind in _KINDS:
         if kind.owns(x):
             return kind, x
-    inner = getattr(x, "data", None)  # ivy.Array keeps the framework's array there.
-    if inner is not None and not isinstance(x, (bytes, bytearray, memoryview)):
+    inner = native_of(x)
+    if inner is not None:
         for kind in _KINDS:
             if kind.owns(inner):
                 return kind, inner
     return None
 
 
+def native_of(x):
+    """The framework's array that an ivy.Array holds; None for all else.
+
+    Of other things that have `data` it is a part only: the nonzeros of a sparse matrix, values without their labels.
+    """
+    if any(base.__module__.partition(".")[0] == "ivy" for base in type(x).__mro__):
+        return getattr(x, "data", None)
+    return None
+
+
 def adopt(x):
-    """(kind, array): scalars, lists and anything else with an array in it become NumPy's."""
+    """(kind, array): scalars, lists and what NumPy can make an array of become NumPy's."""
     found = kind_of(x)
     if found is not None:
         return found
+    if hasattr(x, "toarray") and hasattr(x, "nnz"):
+        raise TypeError(f"a {type(x).__name__} is sparse, not dense memory: x.toarray()")
     try:
         import numpy
     except ImportError:

@@ -40,8 +40,11 @@ def _shape(x):
 class _Operands:
     """Input and output of one call: what is sent from where, what is written where."""
 
-    def __init__(self, x, out, shape_of_result, what="out"):
+    def __init__(self, x, out, shape_of_result, what="out", is_form=False):
+        """is_form: of x only shape and type matter."""
         self.kind, self.array = arrays.adopt(x)
+        if not is_form:
+            self.kind.warn_of_gradient(self.array)
         self.input = self.kind.input(self.array)
         shape = tuple(shape_of_result(_shape(self.array)))
         if out is None:
@@ -49,7 +52,7 @@ class _Operands:
             self.result_kind = self.kind
         else:
             self.result_kind, self.result = arrays.adopt(out)
-            if self.result is not out and getattr(out, "data", None) is not self.result:
+            if self.result is not out and arrays.native_of(out) is not self.result:
                 raise TypeError(f"{what} must be an array, not a {type(out).__name__}")
             if _shape(self.result) != shape:
                 raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
@@ -89,13 +92,15 @@ class _Operands:
         def finish(_work):
             if self.is_given:
                 self.result_kind.changed(self.result)
-            return self.result if result is None else result()
+            if result is not None:
+                return result()
+            return self.result if self.is_given else self.kind.in_form_of(self.result, self.array)
         return finish
 
 
 def _in_place(x):
     kind, array = arrays.adopt(x)
-    if array is not x and getattr(x, "data", None) is not array:
+    if array is not x and arrays.native_of(x) is not array:
         raise TypeError(f"a {type(x).__name__} cannot be written into; use an array, or the function "
                         "without the trailing underscore")
     return kind, array, kind.output(array, "x")
@@ -159,7 +164,8 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
         return _nothing(async_op)
     parts = [_Operands(x, None, lambda shape: shape) for x in xs]
     return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
-                         lambda: [part.result for part in parts], async_op, timeout, factor)
+                         lambda: [part.kind.in_form_of(part.result, part.array) for part in parts],
+                         async_op, timeout, factor)
 
 
 def all_reduce_coalesced_(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):

@@ -1,6 +1,7 @@
 """What can go wrong, as exceptions. `check` turns a code of the C interface into one."""
 
 import ctypes
+import os
 
 from .library import Failure, load
 
@@ -80,10 +81,14 @@ class InvalidArgument(IvyError, ValueError):
     code = "InvalidArgument"
 
 
-class NotInitialized(IvyError):
-    """There is no world here: before init, after finalize, or in a forked child."""
+class FailedPrecondition(IvyError):
+    """Something must be otherwise first: two launchers that disagree, a GPU or NCCL that cannot work."""
 
     code = "FailedPrecondition"
+
+
+class NotInitialized(FailedPrecondition):
+    """There is no world here: before init, after finalize, or in a forked child."""
 
 
 class ResourceExhausted(IvyError):
@@ -99,8 +104,9 @@ class Unauthenticated(IvyError):
 
 
 OK, DEADLINE_EXCEEDED = 0, 4
+world_pid = None  # Whose the world is: a forked child has none.
 _BY_KIND = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
-_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 8: ResourceExhausted, 9: NotInitialized,
+_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 8: ResourceExhausted, 9: FailedPrecondition,
             10: Mismatch, 14: TransportError, 16: Unauthenticated}
 
 
@@ -111,6 +117,8 @@ def last_error(code):
     failure = Failure(struct_bytes=ctypes.sizeof(Failure))
     library.ivy_last_failure(ctypes.byref(failure))
     kind = _BY_KIND.get(failure.kind) or _BY_CODE.get(code, IvyError)
+    if kind is FailedPrecondition and world_pid not in (None, os.getpid()):
+        kind = NotInitialized
     return kind(text or f"error {code}",
                 code=library.ivy_code_name(code).decode(),
                 rank=failure.rank if failure.rank >= 0 else None,

@@ -4,14 +4,18 @@ import atexit
 import ctypes
 import os
 import sys
+import traceback
 from ctypes import byref, c_int32, c_void_p
 
+from . import errors
 from .errors import IvyError, NotInitialized, check
 from .library import Call, Options, load
 from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
 _world = None
+_seats = []  # Handles of the world's groups, in the order of their making.
+_worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
 class Group:
@@ -22,7 +26,7 @@ class Group:
     """
 
     def __init__(self, handle, ranks=()):
-        self._handle = handle
+        self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
             self.rank, self.size = None, len(ranks)
             self.ranks = tuple(ranks)
@@ -45,9 +49,12 @@ class Group:
     @property
     def handle(self):
         """The C interface's communicator. NotInitialized when it is gone."""
-        if self._handle is None:
-            raise NotInitialized(f"group {self.name!r} is freed, or the world is finalized")
+        if not self._is_open():
+            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized")
         return self._handle
+
+    def _is_open(self):
+        return self._handle is not None and self._worlds_ended == _worlds_ended
 
     def world_rank(self, rank):
         """World rank of a rank of this group."""
@@ -63,10 +70,11 @@ class Group:
             check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self):
-        """Ends the group here; waits for nobody. The world ends with finalize()."""
-        if self._handle is None or self is _world:
+        """Ends the group here; waits for nobody. The world ends with finalize(), and its groups with it."""
+        if not self._is_open() or self is _world:
             return
         handle, self._handle = self._handle, None
+        _seats[:] = [each for each in _seats if each.value != handle.value]
         check(load().ivy_comm_free(handle))
 
     def __len__(self):
@@ -90,10 +98,10 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     or "file:///PATH", which all see (both with rank and world_size, unless a launcher gives them);
     "self://" (a world of one). timeout: seconds, of this call and of every operation that names none
     (default: 600). A second call returns the same world.
-    Raises Timeout (names who is missing), NotInitialized (the environment contradicts itself).
+    Raises Timeout (names who is missing), FailedPrecondition (the environment contradicts itself).
     """
     global _world
-    if _world is not None and _owner_pid == os.getpid():
+    if _world is not None and errors.world_pid == os.getpid():
         return _world
     options = Options(struct_bytes=ctypes.sizeof(Options),
                       init_method=None if init_method is None else init_method.encode(),
@@ -111,12 +119,10 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     return _world
 
 
-_owner_pid = None
-
-
 def _begin(world):
-    global _world, _owner_pid
-    _world, _owner_pid = world, os.getpid()
+    global _world
+    _world, errors.world_pid = world, os.getpid()
+    _watch_for_uncaught()
 
 
 def prepare_device(device=None, *, group=None, timeout=None):
@@ -145,21 +151,46 @@ def finalize():
     they came (broadcast, reduce, gather, scatter, scan). Raises what these operations would have raised then. Other
     threads must not be inside a call; abort() and Group.abort() wake them.
     """
-    global _world
-    if _world is None or _owner_pid != os.getpid():
+    global _world, _worlds_ended
+    if _world is None or errors.world_pid != os.getpid():
         return
     if inside:
         raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
-    world, _world = _world, None
-    handle, world._handle = world._handle, None
+    handle, _world, errors.world_pid = _world.handle, None, None
+    _seats.clear()
+    _worlds_ended += 1  # Of the world and of every group in it nothing is left.
     try:
         check(load().ivy_finalize(handle))
     finally:
         sweep(wait=True)  # Finalizing ended them all.
 
 
+_uncaught = None  # The exception that ends this program, as text.
+_former_hook = None
+
+
+def _watch_for_uncaught():
+    global _former_hook
+    if sys.excepthook is not _note_uncaught:
+        _former_hook, sys.excepthook = sys.excepthook, _note_uncaught
+
+
+def _note_uncaught(kind, value, trace):
+    global _uncaught
+    try:
+        # At a prompt the program goes on.
+        if not (hasattr(sys, "ps1") or sys.flags.interactive):
+            _uncaught = "".join(traceback.format_exception_only(kind, value)).strip()
+    finally:
+        _former_hook(kind, value, trace)
+
+
 def _finalize_at_exit():
+    if _uncaught is not None and is_initialized():
+        # Who waits for this rank reads why it does not come, instead of that it has finalized.
+        for handle in [_world.handle, *_seats]:
+            load().ivy_comm_abort(handle, f"it ends by an uncaught {_uncaught}".encode(errors="replace"))
     # Threads that still wait keep what they wait on; the process's end ends it all.
     if not inside:
         finalize()
@@ -170,7 +201,7 @@ atexit.register(_finalize_at_exit)
 
 def is_initialized():
     """Has this process a world? A forked child has none."""
-    return _world is not None and _owner_pid == os.getpid()
+    return _world is not None and errors.world_pid == os.getpid()
 
 
 def world():
@@ -272,7 +303,10 @@ def _make(parent, call):
             check(call(made))
 
     call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
-    return made if made.value else None
+    if not made.value:
+        return None
+    _seats.append(made)
+    return made
 
 
 def abort(reason=""):

@@ -8,7 +8,7 @@ others have left, raises at once. On a rank that is no member nothing happens.
 from . import arrays
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
-from .work import finish_blocking, start
+from .work import start
 from .groups import _root, resolve
 
 
@@ -45,7 +45,7 @@ def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_m
     group = resolve(group)
     if not group.is_member:
         return None
-    with_ = _Operands(like, out, lambda shape: shape)
+    with_ = _Operands(like, out, lambda shape: shape, is_form=True)
     return _recv(group, with_.output, src, tag, with_.keep, with_.finish(), False, timeout, with_message)
 
 
@@ -87,12 +87,14 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     _root(group, dst)  # Before the receive is under way.
-    with_ = _Operands(x if like is None else like, out, lambda shape: shape)
+    with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
     receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
-    sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype,
-                                      _root(group, dst), send_tag),
-                    (array, memory), None, True, timeout)
-    finish_blocking(sending)
-    return finish_blocking(receiving)
+    try:
+        start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst), send_tag),
+              (array, memory), None, False, timeout)
+        return receiving.wait()
+    except BaseException:
+        receiving.give_up()
+        raise

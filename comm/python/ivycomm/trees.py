@@ -59,7 +59,7 @@ class _WorkOfAll(Work):
     """Several operations as one Work, with one result."""
 
     def __init__(self, works, result):
-        super().__init__(None, None, None)
+        super().__init__(None, None)
         self._works, self._make_result = works, result
         self._is_done = False
 

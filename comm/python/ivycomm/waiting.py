@@ -55,8 +55,9 @@ def call_in_slices(function, on_interrupt):
         finally:
             has_ended.set()
 
-    threading.Thread(target=body, name="ivycomm-call", daemon=True).start()
+    thread = threading.Thread(target=body, name="ivycomm-call", daemon=True)
     try:
+        thread.start()
         while not has_ended.wait(SLICE_MS / 1000):
             pass
     except BaseException:

@@ -16,9 +16,24 @@ Timing.__doc__ = "Seconds from the call to its start, and from its start to its 
 Message = namedtuple("Message", "source tag bytes")
 Message.__doc__ = "Who sent a message (rank in the group), with which tag, and how many bytes."
 
-# Works that nobody holds any more but that still own memory. Only appended to by destructors.
-_abandoned = []
-_abandoned_lock = threading.Lock()
+
+class _Operation:
+    """What the library has of a Work: the handle, and the memory that it uses until it is done.
+
+    A signal handler may raise between any two steps of the interpreter, those of a destructor too. So the library
+    itself writes the handle where it belongs, and _operations holds the memory from before the call: whatever is
+    interrupted may leave something unfreed, but frees nothing that is in use and nothing twice.
+    """
+
+    __slots__ = ("handle", "keep", "is_done", "claim")
+
+    def __init__(self, keep):
+        self.handle, self.keep, self.is_done = c_void_p(), keep, False
+        self.claim = [None]  # Who pops that frees it.
+
+
+_operations = set()  # All that are not freed.
+_abandoned = set()  # Those whose works nobody holds any more. Only added to by destructors.
 
 
 class Work:
@@ -28,16 +43,16 @@ class Work:
     thrown away. Methods may be called from any thread.
     """
 
-    def __init__(self, handle, keep, finish):
-        self._handle, self._keep, self._finish = handle, keep, finish
+    def __init__(self, operation, finish):
+        self._operation, self._finish = operation, finish
         self._result = self._error = self._message = self._timing = None
-        self._is_done = handle is None
+        self._is_done = operation is None
         self._lock = threading.Lock()
 
     @classmethod
     def done(cls, result=None):
         """An operation that had nothing to do."""
-        work = cls(None, None, None)
+        work = cls(None, None)
         work._result, work._timing = result, Timing(0.0, 0.0)
         return work
 
@@ -64,7 +79,7 @@ class Work:
             with self._lock:
                 if not self._is_done:
                     done = c_int(0)
-                    code = load().ivy_work_test(self._handle, byref(done))
+                    code = load().ivy_work_test(self._operation.handle, byref(done))
                     if done.value or code != OK:  # Not done and not OK: this is a forked child.
                         self._settle(code)
         return self._is_done
@@ -80,7 +95,7 @@ class Work:
         """Breaks the operation's communicator on every rank, unless the operation is done."""
         with self._lock:
             if not self._is_done:
-                check(load().ivy_work_abort(self._handle))
+                check(load().ivy_work_abort(self._operation.handle))
 
     def timing(self):
         """Timing(queued, ran) in seconds; waits for the end."""
@@ -102,7 +117,7 @@ class Work:
         # it works on a handle that _settle keeps until the Work itself goes.
         at_most = SLICE_MS if must_slice() else 1000
         milliseconds = at_most if seconds is None else int(min(at_most, seconds * 1000 + 1))
-        code = load().ivy_work_wait(self._handle, milliseconds)
+        code = load().ivy_work_wait(self._operation.handle, milliseconds)
         if code == DEADLINE_EXCEEDED:
             self.test()  # The operation's own deadline, or this wait's.
             return
@@ -116,27 +131,36 @@ class Work:
             self._error = last_error(code)
         library = load()
         queued, ran = c_double(0), c_double(0)
-        library.ivy_work_timing(self._handle, byref(queued), byref(ran))
+        library.ivy_work_timing(self._operation.handle, byref(queued), byref(ran))
         self._timing = Timing(queued.value, ran.value)
         if code == OK:
             try:
                 self._result = self._finish(self) if self._finish else None
             except Exception as error:  # noqa: B902: told by wait.
                 self._error = error
-        self._keep = self._finish = None
+        self._operation.is_done = True
+        self._operation.keep = self._finish = None
         self._is_done = True
 
     def _read_message(self):
         header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
-        check(load().ivy_work_message(self._handle, byref(header)))
+        check(load().ivy_work_message(self._operation.handle, byref(header)))
         self._message = Message(header.source, header.tag, header.bytes)
         return self._message
 
+    def give_up(self):
+        """Ends it, by breaking its communicator unless it is done: its memory is the caller's again."""
+        operation = self._operation
+        if not self._is_done and operation.handle:
+            load().ivy_work_abort(operation.handle)
+            load().ivy_work_wait(operation.handle, FOREVER)  # Woken within 10 ms.
+            operation.is_done = self._is_done = True
+
     def __del__(self):
-        handle = getattr(self, "_handle", None)
-        if handle is not None and _abandoned is not None:  # None: the interpreter ends.
+        operation = getattr(self, "_operation", None)
+        if operation is not None and _abandoned is not None:  # None: the interpreter ends.
             # A destructor runs anywhere: the library is called later, and never waited for.
-            _abandoned.append((handle, self._keep))
+            _abandoned.add(operation)
 
     def __repr__(self):
         return f"<ivycomm.Work {'done' if self._is_done else 'running'}>"
@@ -144,21 +168,31 @@ class Work:
 
 def sweep(wait=False):
     """Frees abandoned works that are done; with `wait` also those that are not."""
-    if not _abandoned or not _abandoned_lock.acquire(blocking=wait):
+    if not _abandoned:
         return
-    try:
-        library, running = load(), []
-        while _abandoned:
-            handle, keep = _abandoned.pop()
-            done = c_int(0)
-            library.ivy_work_test(handle, byref(done))
-            if done.value or wait:
-                library.ivy_work_free(handle)
-            else:
-                running.append((handle, keep))
-        _abandoned.extend(running)
-    finally:
-        _abandoned_lock.release()
+    library = load()
+    for operation in list(_abandoned):
+        try:
+            operation.claim.pop()
+        except IndexError:
+            continue  # Another thread frees it.
+        # Without a handle the library refused the call.
+        if operation.handle and not operation.is_done and not _has_ended(operation, wait):
+            operation.claim.append(None)
+            continue
+        operation.keep = None
+        library.ivy_work_free(operation.handle)
+        _operations.discard(operation)
+        _abandoned.discard(operation)
+
+
+def _has_ended(operation, wait):
+    if wait:
+        load().ivy_work_wait(operation.handle, FOREVER)
+        return True
+    done = c_int(0)
+    load().ivy_work_test(operation.handle, byref(done))
+    return bool(done.value)
 
 
 def milliseconds(timeout):
@@ -191,21 +225,16 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
         finally:
             inside.pop()
         return finish(None) if finish else None
-    handle = c_void_p()
-    call.work = ctypes.cast(byref(handle), POINTER(c_void_p))
-    check(function(*arguments, byref(call)))
-    work = Work(handle, keep, finish)
-    return work if async_op else finish_blocking(work)
-
-
-def finish_blocking(work):
-    """work.wait() for a call that blocks: nothing of it runs on when a signal handler raises."""
+    operation = _Operation(keep)
+    _operations.add(operation)
+    work = Work(operation, finish)
+    call.work = ctypes.cast(byref(operation.handle), POINTER(c_void_p))
+    if async_op:
+        check(function(*arguments, byref(call)))
+        return work
     try:
+        check(function(*arguments, byref(call)))
         return work.wait()
     except BaseException:
-        if not work._is_done:
-            work.abort()
-            load().ivy_work_free(work._handle)  # Waits; abort wakes it within 10 ms.
-            work._handle = None
-            work._is_done = True
+        work.give_up()  # Nothing of a call that blocks runs on when a signal handler raises.
         raise

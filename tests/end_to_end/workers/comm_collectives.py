@@ -279,6 +279,55 @@ def layouts(r, n):
         raise AssertionError("a wrong argument was not refused")
 
 
+class Holder:
+    """Has an array as `data`, as many things do."""
+
+    def __init__(self, data):
+        self.data, self.dtype, self.shape = data, data.dtype, data.shape
+
+
+class Sparse(Holder):
+    """As SciPy's: `data` are the nonzeros, wherever they stand."""
+
+    @property
+    def nnz(self):
+        return len(self.data)
+
+    def toarray(self):
+        return np.diag(self.data)
+
+
+class Labelled(Holder):
+    """As xarray's: an array with something beside it."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.data, dtype)
+
+
+class IvyArray(Holder):
+    __module__ = "ivy.data_classes.array.array"
+
+
+def holders(r, n):
+    """Only Ivy's arrays stand for what they hold."""
+    same(ic.all_reduce(IvyArray(np.ones(3))), np.full(3, float(n)), "Ivy's")
+    mine = IvyArray(np.ones(3))
+    assert ic.all_reduce_(mine) is mine and mine.data[0] == n
+    ic.all_reduce(np.ones(3), out=mine)
+    assert mine.data[0] == n
+    same(ic.all_reduce(Labelled(np.ones(3))), np.full(3, float(n)), "what NumPy makes an array of")
+    for wrong, word in ((lambda: ic.all_reduce(Sparse(np.ones(3))), "toarray"),
+                        (lambda: ic.all_reduce(Holder(np.ones(3))), "no array"),
+                        (lambda: ic.all_reduce_(Labelled(np.ones(3))), "written into"),
+                        (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "must be an array")):
+        try:
+            wrong()
+        except TypeError as error:
+            assert word in str(error), error
+        else:
+            raise AssertionError(f"not refused: {word}")
+
+
 def asynchronous(r, n):
     """Works of two groups, interleaved, waited for in another order; some never."""
     evens = ic.new_group(range(0, n, 2))
@@ -341,7 +390,7 @@ def registered(r, n):
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, uneven, trees, meshes, layouts, asynchronous, registered):
+    for part in (reductions, movement, uneven, trees, meshes, layouts, holders, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

@@ -1,11 +1,13 @@
 """comm_errors.py SCENARIO: something goes wrong; every rank that lives says what it was told, as JSON."""
 
+import gc
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import weakref
 
 import ivycomm as ic
 
@@ -74,6 +76,61 @@ def interrupted_wait(r, n):
     print("went on")
 
 
+class Kept:
+    """Stands for an array: memory that the library uses."""
+
+
+def raising(function):
+    """As where a signal came during the call: the handler raises when the interpreter has the call's result, and before
+    it takes another step."""
+    def call(*arguments):
+        assert function(*arguments) == 0
+        raise KeyboardInterrupt
+    return call
+
+
+def interrupted_before_the_work(r, n):
+    """Ctrl-C between a call and its Work ends the call: its memory may be gone, so nothing may write there."""
+    from ivycomm.library import load
+    from ivycomm.work import start
+    if r == 0:
+        try:
+            start(raising(load().ivy_barrier), (ic.world().handle,), Kept())
+        except KeyboardInterrupt:
+            print("interrupted")
+        ic.store().set("go", "on")
+        ic.barrier()
+    else:
+        ic.store().get("go", timeout=30)
+        ic.barrier()
+
+
+def interrupted_start(r, n):
+    """Ctrl-C before an asynchronous call has given its Work: the operation goes on, and its memory stays until its end."""
+    from ivycomm.library import load
+    from ivycomm.work import start, sweep
+    if r == 0:
+        kept = Kept()
+        freed = weakref.ref(kept)
+        try:
+            start(raising(load().ivy_barrier), (ic.world().handle,), kept, async_op=True)
+        except KeyboardInterrupt:
+            print("interrupted")
+        del kept
+        gc.collect()
+        sweep()
+        assert freed() is not None, "the memory of an operation that runs is gone"
+        ic.store().set("go", "on")
+    else:
+        ic.store().get("go", timeout=30)
+        ic.barrier()
+    ic.barrier()
+    if r == 0:
+        sweep()
+        assert freed() is None, "the memory of an operation that is done is kept"
+    print("went on")
+
+
 def interrupted_group(r, n):
     """Ctrl-C while a group is made, for which the others do not come."""
     if r == 0:
@@ -87,6 +144,21 @@ def interrupted_group(r, n):
         ic.store().get("go", timeout=30)
     for _ in range(100):
         ic.barrier()
+
+
+def uncaught(r, n):
+    """The last rank ends by an exception that nobody catches, while the others wait for it."""
+    ic.barrier()
+    if r == n - 1:
+        raise ValueError("the data of epoch 3 are missing")
+    ic.barrier()
+
+
+def uncaught_group(r, n):
+    group = ic.split(0)
+    if r == n - 1:
+        raise ValueError("the data of epoch 3 are missing")
+    ic.barrier(group=group)
 
 
 def timeout(r, n):

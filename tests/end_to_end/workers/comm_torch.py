@@ -1,9 +1,64 @@
 """ivycomm on torch tensors; says "all equal" at the end."""
 
+import warnings
+
 import torch
 
 import ivycomm as ic
 from comm_leave import leave
+
+
+def told_of_gradient(call):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        call()
+    assert all(each.filename == __file__ for each in said), [each.filename for each in said]
+    return any("no gradient" in str(each.message) for each in said)
+
+
+def gradients(r, n):
+    """A result that autograd knows nothing of is announced; one that nobody differentiates is not."""
+    x = torch.ones(3, requires_grad=True)
+    for call in (lambda: ic.all_reduce(x), lambda: ic.all_gather(x * 2), lambda: ic.all_reduce({"a": x}),
+                 lambda: ic.broadcast(x), lambda: ic.all_reduce(x, out=torch.empty(3)),
+                 lambda: ic.all_reduce(x, async_op=True).wait(30)):
+        assert told_of_gradient(call)
+        with torch.no_grad():
+            assert not told_of_gradient(call)
+    assert not told_of_gradient(lambda: ic.all_reduce(x.detach()))
+    assert not told_of_gradient(lambda: ic.broadcast_(x.detach()))
+
+
+def inference(r, n):
+    """Written into only where torch allows it, and looked at before anything is written."""
+    with torch.inference_mode():
+        x = torch.full((3,), float(r))
+        assert torch.equal(ic.all_reduce(x), torch.full((3,), sum(range(n)) * 1.0))
+        ic.all_reduce_(x)
+        assert x[0] == sum(range(n))
+        work = ic.all_reduce_(x, async_op=True)
+    assert work.wait(30) is x
+    before = x.clone()
+    assert torch.equal(ic.all_reduce(x), before * n)
+    for wrong in (lambda: ic.all_reduce_(x), lambda: ic.all_reduce(before, out=x)):
+        try:
+            wrong()
+        except ValueError as error:
+            assert "inference" in str(error), error
+        else:
+            raise AssertionError("an inference tensor was written into")
+    assert torch.equal(x, before)
+
+
+def forms(r, n):
+    """channels_last stays so, also where the ranks' forms differ; what is counted is the tensor's own order."""
+    for shape, form in (((2, 3, 4, 5), torch.channels_last), ((2, 3, 2, 3, 2), torch.channels_last_3d)):
+        plain = torch.arange(120.0 if len(shape) == 4 else 72.0).reshape(shape)
+        x = (plain + r).contiguous(memory_format=form if r == 0 else torch.contiguous_format)
+        total = n * plain + sum(range(n))
+        for got in (ic.all_reduce(x), ic.all_reduce_coalesced([x])[0], ic.all_reduce([x])[0]):
+            assert torch.equal(got, total) and got.stride() == x.stride(), got.stride()
+        assert torch.equal(ic.broadcast(x), plain)
 
 
 def main():
@@ -63,6 +118,8 @@ def main():
     assert float(ic.all_reduce(mixed)[0]) == n
     works = [ic.all_reduce(torch.full((1000,), float(i)), async_op=True) for i in range(20)]
     assert [float(work.wait(30)[0]) for work in works] == [float(i * n) for i in range(20)]
+    for part in (gradients, inference, forms):
+        part(r, n)
     ic.barrier()
     leave("all equal")
 

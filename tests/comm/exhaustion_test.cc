@@ -1,0 +1,195 @@
+// Memory and threads that cannot be had: an error of the call, or of the communicator on every
+// rank; never the end of the process, and never an operation that runs on with memory given back.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kMayLimitMemory = false;  // Its own allocator ends the process.
+#else
+constexpr bool kMayLimitMemory = true;
+#endif
+
+// While it lives this process gets hardly any memory that it has not yet.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::size_t more) {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    getrlimit(RLIMIT_AS, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + more;
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~MemoryLimit() { EXPECT_EQ(setrlimit(RLIMIT_AS, &before_), 0); }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+// While it lives this process, which must not be root's, starts no thread.
+class NoThreads {
+ public:
+  NoThreads() {
+    getrlimit(RLIMIT_NPROC, &before_);
+    const rlimit limit = {0, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NPROC, &limit), 0);
+  }
+  ~NoThreads() { EXPECT_EQ(setrlimit(RLIMIT_NPROC, &before_), 0); }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+void become_nobody() {
+  constexpr uid_t kNobody = 65'534;
+  if (geteuid() == 0) {
+    ASSERT_EQ(setresuid(kNobody, kNobody, kNobody), 0);
+  }
+}
+
+constexpr std::size_t kLarge = 16U << 20;  // Elements of a part.
+constexpr std::size_t kLittle = 32U << 20;
+
+int reduce_large(ivy_comm* comm, std::vector<float>& values, const ivy_call* call) {
+  const void* const send[] = {IVY_IN_PLACE, IVY_IN_PLACE};
+  void* const receive[] = {values.data(), values.data() + kLarge};
+  const std::size_t counts[] = {kLarge, kLarge};
+  return ivy_all_reduce_coalesced(comm, 2, send, receive, counts, IVY_F32, IVY_SUM, call);
+}
+
+void expect_told(int code, const char* rank) {
+  const std::string text = ivy_last_error();
+  EXPECT_EQ(code, IVY_RESOURCE_EXHAUSTED) << text;
+  EXPECT_NE(text.find(rank), std::string::npos) << text;
+  EXPECT_NE(text.find("memory"), std::string::npos) << text;
+}
+
+class ExhaustionTest : public ::testing::TestWithParam<Hosts> {};
+INSTANTIATE_TEST_SUITE_P(Worlds, ExhaustionTest, ::testing::Values(one_host(2), host_each(2)),
+                         [](const ::testing::TestParamInfo<Hosts>& world) {
+                           return hosts_text(world.param);
+                         });
+
+TEST_P(ExhaustionTest, AnOperationWithoutMemoryIsToldToEveryRank) {
+  if (!kMayLimitMemory) GTEST_SKIP() << "a sanitizer's allocator does not fail";
+  for (const bool is_async : {false, true}) {
+    SCOPED_TRACE(is_async ? "async" : "blocking");
+    expect_well(run_world(GetParam(), [&](int rank) {
+      const World world(seconds(20));
+      ASSERT_TRUE(world);
+      std::vector<float> values(2 * kLarge, 1);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      ivy_work* work = nullptr;
+      const ivy_call call = call_for_work(&work);
+      std::optional<MemoryLimit> limit;
+      if (rank == 0) limit.emplace(kLittle);
+      int code = reduce_large(world, values, is_async ? &call : nullptr);
+      if (is_async) {
+        ASSERT_EQ(code, IVY_OK) << ivy_last_error();
+        code = ivy_work_wait(work, IVY_FOREVER);
+      }
+      expect_told(code, "rank 0");
+      limit.reset();
+      if (is_async) {
+        EXPECT_EQ(ivy_work_free(work), IVY_OK);
+      }
+      expect_told(ivy_barrier(world, nullptr), "rank 0");
+    }));
+  }
+}
+
+// The thread of the messages keeps what nobody has asked for yet.
+TEST_P(ExhaustionTest, AMessageWithoutMemoryIsToldToEveryRank) {
+  if (!kMayLimitMemory) GTEST_SKIP() << "a sanitizer's allocator does not fail";
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world(seconds(20));
+    ASSERT_TRUE(world);
+    std::vector<float> values(2 * kLarge, 1);
+    float value = 0;
+    ivy_work* work = nullptr;
+    const ivy_call call = call_for_work(&work);
+    std::optional<MemoryLimit> limit;
+    if (rank == 0) {
+      ASSERT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 7, nullptr, &call), IVY_OK);
+      limit.emplace(kLittle);
+    }
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    if (rank == 1) {
+      expect_told(ivy_send(world, values.data(), values.size(), IVY_F32, 0, 1, nullptr), "rank 0");
+      return;
+    }
+    expect_told(ivy_work_wait(work, IVY_FOREVER), "rank 0");
+    limit.reset();
+    EXPECT_EQ(ivy_work_free(work), IVY_OK);
+    expect_told(ivy_barrier(world, nullptr), "rank 0");
+  }));
+}
+
+// What could not be started is not done later, with a buffer that is the caller's again.
+TEST_P(ExhaustionTest, AnOperationWithoutAThreadIsNotQueued) {
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world(seconds(20));
+    ASSERT_TRUE(world);
+    float value = 1;
+    ivy_work* work = nullptr;
+    const ivy_call call = call_for_work(&work);
+    if (rank == 0) {
+      become_nobody();
+      const NoThreads none;
+      EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &value, 1, IVY_F32, IVY_SUM, &call),
+                IVY_RESOURCE_EXHAUSTED);
+      EXPECT_NE(std::string(ivy_last_error()).find("thread"), std::string::npos)
+          << ivy_last_error();
+      EXPECT_EQ(work, nullptr);
+      sigset_t blocked;
+      pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+      EXPECT_EQ(sigismember(&blocked, SIGTERM), 0);
+    }
+    ASSERT_EQ(ivy_barrier(world, &call), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_work_wait(work, IVY_FOREVER), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_work_free(work), IVY_OK);
+    EXPECT_EQ(value, 1);
+  }));
+}
+
+TEST_P(ExhaustionTest, AReceiveWithoutAThreadTakesNoMessage) {
+  expect_well(run_world(GetParam(), [&](int rank) {
+    const World world(seconds(20));
+    ASSERT_TRUE(world);
+    float value = 1;
+    ivy_work* work = nullptr;
+    const ivy_call call = call_for_work(&work);
+    if (rank == 0) {
+      become_nobody();
+      const NoThreads none;
+      EXPECT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 7, nullptr, &call), IVY_RESOURCE_EXHAUSTED);
+      EXPECT_EQ(work, nullptr);
+    }
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    float other = rank == 1 ? 5 : 0;
+    const int code = rank == 1 ? ivy_send(world, &other, 1, IVY_F32, 0, 7, nullptr)
+                               : ivy_recv(world, &other, 1, IVY_F32, 1, 7, nullptr, nullptr);
+    EXPECT_EQ(code, IVY_OK) << ivy_last_error();
+    EXPECT_EQ(other, 5);
+    EXPECT_EQ(value, 1);
+  }));
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
