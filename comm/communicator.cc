@@ -306,12 +306,13 @@ Outcome Communicator::broken(const Failure& found) {
   // whichever host's.
   const bool is_abort = found.kind == FailureKind::kAborted;
   const bool is_own_abort = is_abort && found.rank == world_rank(rank_) && node_count_ > 1;
+  // The store is asked without the lock: who aborts meanwhile does not wait for its answer.
+  const bool asks = node_count_ > 1 && !is_abort && !this->failure();
+  const Failure agreed = asks ? job_.agree(failure, name_) : failure;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
-    if (is_first) {
-      failure_ = node_count_ > 1 && !is_abort ? job_.agree(failure, name_) : failure;
-    }
+    if (is_first) failure_ = agreed;
     failure = *failure_;
   }
   is_broken_.store(true, std::memory_order_release);
