@@ -210,6 +210,8 @@ std::string shortened(std::string text) {
   return text + "\nand more";
 }
 
+constexpr const char* kComplete = "all ranks of the job that is there have come";
+
 class RendezvousProcess {
  public:
   RendezvousProcess(ServeOptions options, const std::string& token)
@@ -396,9 +398,9 @@ class RendezvousProcess {
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set asked_{loop_, SIGUSR1};
-  SupervisorSocket supervisor_{loop_, options_.control_fd,
-                               [this](std::uint32_t generation) { begin(generation); },
-                               [this] { end_of_control(); }};
+  SupervisorSocket supervisor_{
+      loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
+      [this] { end_of_control(); }, [this] { server_.refuse_joins(kComplete); }};
   boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};

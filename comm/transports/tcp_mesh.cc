@@ -8,6 +8,7 @@
 
 #include "comm/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 namespace {
@@ -25,7 +26,7 @@ constexpr milliseconds kComparePause{200};
 
 TcpMesh::Connection::~Connection() {
   for (const Stream& stream : streams) {
-    if (stream.socket >= 0) close(stream.socket);
+    if (stream.socket >= 0) not_inherited::close(stream.socket);
   }
 }
 
@@ -150,7 +151,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
                (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
       });
   if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
-    if (dialled.ok()) close(dialled->socket);
+    if (dialled.ok()) not_inherited::close(dialled->socket);
     return false;
   }
   if (!dialled.ok()) return fail(lost(rank, call, dialled.error().message));
@@ -181,7 +182,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
     if (steady_clock::now() >= probe_at) {
-      if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
       probe_at = steady_clock::now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
