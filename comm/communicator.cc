@@ -121,6 +121,11 @@ void Communicator::span_hosts() {
   entered_ = std::make_unique<EnteredOperations>();
   entered_->rank = rank_;
   options.compare = [this] { return compare(); };
+  if (local_ != nullptr) {
+    options.takes_turn = [this](std::uint64_t sequence, nanoseconds pause) {
+      return local_->take_turn(sequence, pause);
+    };
+  }
   std::vector<std::int32_t> world_ranks;
   for (const Seat& seat : seats_) world_ranks.push_back(seat.world_rank);
   roll_call_ =

@@ -20,7 +20,9 @@ using std::chrono::steady_clock;
 constexpr milliseconds kOwnHostTime{20};
 // A connection that is awaited does not ring: whether there are news is asked so often.
 constexpr milliseconds kTakeSlice{5};
-constexpr milliseconds kComparePause{200};
+// Between two questions to the store whether others are in another operation.
+constexpr milliseconds kComparePauseMin{200};
+constexpr milliseconds kComparePauseMax{5'000};
 
 }  // namespace
 
@@ -66,9 +68,14 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   if (compared_sequence_ != call.sequence) {
     compared_sequence_ = call.sequence;
     compared_at_ = now;
+    compare_pause_ = kComparePauseMin;
   }
-  if (!options_.compare || now - compared_at_ < kComparePause) return false;
+  if (!options_.compare || now - compared_at_ < compare_pause_) return false;
   compared_at_ = now;
+  // What this rank has entered stands in the store, for those who come later to compare with.
+  const milliseconds pause =
+      std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
+  if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
   const std::optional<Failure> different = options_.compare();
   if (different) fail(*different);
   return different.has_value();

@@ -2,6 +2,7 @@
 // that goes on, and begun anew by the other when that goes on too.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -101,6 +102,45 @@ TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
   for (const int socket : silent) close(socket);
   if (dialled.ok()) not_inherited::close(dialled->socket);
   if (accepted.socket >= 0) not_inherited::close(accepted.socket);
+}
+
+// "fe80::1%eth0" of an interface that is up; empty: there is none.
+std::string link_local_address() {
+  ifaddrs* entries = nullptr;
+  if (getifaddrs(&entries) != 0) return "";
+  std::string found;
+  for (const ifaddrs* entry = entries; entry != nullptr && found.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET6) continue;
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+    char text[INET6_ADDRSTRLEN] = {};
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    found = std::string(text) + "%" + entry->ifa_name;
+  }
+  freeifaddrs(entries);
+  return found;
+}
+
+// Another host has another name for the interface: what peers are told does not hold it.
+TEST(GreetingTest, ALinkLocalAddressIsDialledByTheDiallersInterface) {
+  const std::string host = link_local_address();
+  if (host.empty()) GTEST_SKIP() << "no interface has a link-local address";
+  PeerCredentials credentials;
+  credentials.job_id = std::string(32, '1');
+  credentials.token = std::string(32, 't');
+  const auto dialler = PeerListener::listen(host, credentials).value();
+  credentials.rank = 1;
+  const auto accepting = PeerListener::listen(host, credentials).value();
+  EXPECT_EQ(accepting->address().find('%'), std::string::npos) << accepting->address();
+  EXPECT_TRUE(dialler->is_peer_there(accepting->address()));
+  const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
+                                                   stretched(seconds(10)), [] { return true; });
+  ASSERT_TRUE(dialled.ok()) << dialled.error().message;
+  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(5)));
+  ASSERT_GE(accepted.socket, 0);
+  EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
+  not_inherited::close(dialled->socket);
+  not_inherited::close(accepted.socket);
 }
 
 // A stranger's connection that claims to be a rank's, with the job's token.

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from launching import WORKERS
+from launching import BIN, WORKERS
 
 ONE = ("-n", "2")
 HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "1")
@@ -28,3 +28,18 @@ def test_also_in_another_program_of_the_same_worker(local, flags):
     script = os.path.join(WORKERS, "comm_lives.py")
     twice = f"/usr/bin/python3 -B {script} abort && exec /usr/bin/python3 -B {script} abort"
     check_whole(local.run(*flags, "sh", "-c", twice, limit=LIMIT))
+
+
+OTHER_BUILD = os.path.join(os.path.dirname(BIN), "lib/doubles/libcomm_other_protocol.so")
+
+
+@places
+def test_ranks_that_load_two_builds_are_told_so(local, flags):
+    """Under ivyrun the memory of a host is the supervisor's, which knows of no build of the library."""
+    chosen = f'test "$IVY_RANK" = 0 || export IVY_LIBRARY={OTHER_BUILD}'
+    done = local.run(*flags, "sh", "-c", f'{chosen}; exec /usr/bin/python3 -B -c "import ivycomm; ivycomm.init()"',
+                     limit=LIMIT)
+    assert done.code not in (0, None), done
+    said = (done.out + done.err).decode()
+    assert "has another build of libivycomm" in said, done
+    assert "0123456789abcdef" in said and "rank 0" in said and "rank 1" in said, done
