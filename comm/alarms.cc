@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "comm/transports/process_state.h"
 #include "proto/control_wire.h"
 
 namespace ivy::comm {
@@ -148,6 +149,13 @@ class PageAlarm final : public Alarm {
   std::optional<Failure> found_;  // The first word stays the last.
 };
 
+// One that has ended and was not reaped by its parent yet has, too.
+bool has_ended(std::int32_t pid) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const std::optional<char> state = process_state(pid);
+  return state == 'Z' || state == 'X';
+}
+
 class ProcessAlarm final : public Alarm {
  public:
   ProcessAlarm(std::vector<Seat> seats, std::int32_t self,
@@ -161,6 +169,8 @@ class ProcessAlarm final : public Alarm {
       Watched watched;
       watched.seat = i;
       watched.has_ended = descriptor < 0 && errno == ESRCH;
+      // No such call, before Linux 5.3, or no descriptor left for it.
+      watched.is_asked_for = descriptor < 0 && errno != ESRCH;
       watched_seats_.push_back(watched);
     }
   }
@@ -182,6 +192,7 @@ class ProcessAlarm final : public Alarm {
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_seats_[i];
       if (watched_[i].revents != 0) watched.has_ended = true;
+      if (watched.is_asked_for && has_ended(seats_[watched.seat].pid)) watched.has_ended = true;
       if (!has_left_(seats_[watched.seat].world_rank)) {
         if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
       } else if (is_missed(watched, waited_for) && !left) {
@@ -203,6 +214,7 @@ class ProcessAlarm final : public Alarm {
   struct Watched {
     std::size_t seat = 0;
     bool has_ended = false;
+    bool is_asked_for = false;                        // Has no descriptor.
     std::optional<steady_clock::time_point> left_at;  // When that was first seen.
   };
 

@@ -122,6 +122,11 @@ void Communicator::span_hosts() {
   entered_ = std::make_unique<EnteredOperations>();
   entered_->rank = rank_;
   options.compare = [this] { return compare(); };
+  if (local_ != nullptr) {
+    options.takes_turn = [this](std::uint64_t sequence, nanoseconds pause) {
+      return local_->take_turn(sequence, pause);
+    };
+  }
   std::vector<std::int32_t> world_ranks;
   for (const Seat& seat : seats_) world_ranks.push_back(seat.world_rank);
   roll_call_ =
@@ -328,12 +333,13 @@ Outcome Communicator::broken(const Failure& found) {
   // whichever host's.
   const bool is_abort = found.kind == FailureKind::kAborted;
   const bool is_own_abort = is_abort && found.rank == world_rank(rank_) && node_count_ > 1;
+  // The store is asked without the lock: who aborts meanwhile does not wait for its answer.
+  const bool asks = node_count_ > 1 && !is_abort && !this->failure();
+  const Failure agreed = asks ? job_.agree(failure, name_) : failure;
   {
     const std::lock_guard lock(failure_mutex_);
     is_first = !failure_.has_value();
-    if (is_first) {
-      failure_ = node_count_ > 1 && !is_abort ? job_.agree(failure, name_) : failure;
-    }
+    if (is_first) failure_ = agreed;
     failure = *failure_;
   }
   is_broken_.store(true, std::memory_order_release);

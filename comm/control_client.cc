@@ -12,6 +12,8 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/not_inherited.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -95,11 +97,12 @@ Result<int> connect_to(const std::string& path) {
     return Error{Code::kInvalidArgument, "IVY_CONTROL is longer than a socket's path may be"};
   }
   std::memcpy(address.sun_path, path.data(), path.size());
-  const int descriptor = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const int descriptor =
+      not_inherited::open([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
   if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     const int failed = errno;
-    close(descriptor);
+    not_inherited::close(descriptor);
     return errno_error(Code::kUnavailable, "connect to the supervisor's control socket", failed);
   }
   return descriptor;
@@ -113,7 +116,7 @@ ControlClient::ControlClient(int socket, void* memory, std::size_t bytes,
 
 ControlClient::~ControlClient() {
   munmap(memory_, bytes_);
-  close(socket_);
+  not_inherited::close(socket_);
 }
 
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& path,
@@ -121,7 +124,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
                                                               milliseconds at_most) {
   const int socket = IVY_TRY(connect_to(path));
   const auto give_up = [&](const Error& error) {
-    close(socket);
+    not_inherited::close(socket);
     return error;
   };
   if (!send_packet(socket, control::encode(control::Request(attach)))) {

@@ -9,6 +9,7 @@
 #include "comm/resolve.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/listening_socket.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 namespace {
@@ -20,15 +21,23 @@ using std::chrono::steady_clock;
 constexpr milliseconds kPortBusy{1'500};
 constexpr milliseconds kPortPause{20};
 
+// As listen_tcp().
+Result<int> listen_here(const std::string& address, std::uint16_t port) {
+  const std::unique_lock<std::mutex> guard = not_inherited::lock();
+  Result<int> listening = listen_tcp(address, port);
+  if (listening.ok()) not_inherited::add(*listening);
+  return listening;
+}
+
 }  // namespace
 
 Door::~Door() {
-  if (socket_ >= 0) close(socket_);
+  if (socket_ >= 0) not_inherited::close(socket_);
 }
 
 Result<Door> Door::at(const std::string& address, std::uint16_t port) {
   Door door;
-  door.socket_ = IVY_TRY(listen_tcp(address, port));
+  door.socket_ = IVY_TRY(listen_here(address, port));
   door.own_ = address_with_port(address, port_of(door.socket_));
   door.addresses_ = {door.own_};
   return door;
@@ -37,11 +46,11 @@ Result<Door> Door::at(const std::string& address, std::uint16_t port) {
 // Others are told the addresses that are not this host's alone; those come last.
 Result<Door> Door::everywhere(std::uint16_t port) {
   Door door;
-  const Result<int> both = listen_tcp("::", port);
+  const Result<int> both = listen_here("::", port);
   if (both.ok()) {
     door.socket_ = *both;
   } else {
-    door.socket_ = IVY_TRY(listen_tcp("0.0.0.0", port));
+    door.socket_ = IVY_TRY(listen_here("0.0.0.0", port));
   }
   const std::uint16_t bound = port_of(door.socket_);
   door.own_ = address_with_port("127.0.0.1", bound);

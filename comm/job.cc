@@ -17,8 +17,11 @@
 #include "comm/init_watch.h"
 #include "comm/ivycomm.h"
 #include "comm/processors.h"
+#include "comm/protocol.h"
+#include "comm/resolve.h"
 #include "comm/transports/tcp_streams.h"
 #include "comm/tuning_file.h"
+#include "proto/build.h"
 
 namespace ivy::comm {
 namespace {
@@ -85,12 +88,22 @@ std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-// One line per field; each may hold anything but a newline.
-std::string encode_seat(const std::string& host_key, const std::string& address,
-                        const std::string& tuning) {
-  return std::to_string(IVY_ABI_VERSION) + "\n" + std::to_string(getpid()) + "\n" + host_key +
-         "\n" + address + "\n" + processors_text(own_processors()) + "\n" + own_host_name() + "\n" +
-         tuning;
+// A build says first what it is, also to one that knows nothing of what comes behind it.
+std::string own_build() {
+  return std::string(version()) + ", protocol " + protocol_text(protocol_identity());
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  return all;
+}
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream whole(text);
+  for (std::string part; std::getline(whole, part, ',');) parts.push_back(part);
+  return parts;
 }
 
 Failure difference(const std::string& communicator, const EnteredOperations& own,
@@ -125,26 +138,37 @@ std::optional<Value> value_from(const std::optional<std::string>& bytes) {
   return value;
 }
 
+// One line per field; each may hold anything but a newline.
 struct SeatText {
-  std::string abi;
+  std::string build;
   std::string pid;
   std::string host_key;
   std::string address;
   std::string processors;
   std::string host_name;
   std::string tuning;
+  std::string quotas;
+  std::string places;  // From where its connections may come; where nobody else vouches for it.
 };
+
+std::string encode_seat(const SeatText& seat) {
+  return seat.build + "\n" + seat.pid + "\n" + seat.host_key + "\n" + seat.address + "\n" +
+         seat.processors + "\n" + seat.host_name + "\n" + seat.tuning + "\n" + seat.quotas + "\n" +
+         seat.places;
+}
 
 SeatText decode_seat(const std::string& text) {
   std::istringstream lines(text);
   SeatText seat;
-  std::getline(lines, seat.abi);
+  std::getline(lines, seat.build);
   std::getline(lines, seat.pid);
   std::getline(lines, seat.host_key);
   std::getline(lines, seat.address);
   std::getline(lines, seat.processors);
   std::getline(lines, seat.host_name);
   std::getline(lines, seat.tuning);
+  std::getline(lines, seat.quotas);
+  std::getline(lines, seat.places);
   return seat;
 }
 
@@ -212,6 +236,8 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   PeerCredentials credentials = IVY_TRY(
       who.meeting == Meeting::kStore ? job->connect_to_store() : job->meet_without_ivyrun());
   credentials.rank = who.rank;
+  // Under ivyrun nobody else has the job's token.
+  credentials.waits_for_places = who.meeting != Meeting::kStore;
   job->limited_store_.use(job->store_.get());
   if (who.spans_hosts) {
     job->tcp_streams_ = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
@@ -296,13 +322,38 @@ Error Job::give_up_init(const Failure& death) {
   return Error{static_cast<Code>(death.code), death.text};
 }
 
+// What this rank tells the others of itself.
+std::string Job::own_seat(const std::string& tuning) const {
+  SeatText seat;
+  seat.build = own_build();
+  seat.pid = std::to_string(getpid());
+  seat.host_key = own_host_key(identity_);
+  seat.address = listener_ != nullptr ? listener_->address() : "";
+  seat.processors = processors_text(own_processors());
+  seat.host_name = own_host_name();
+  seat.tuning = tuning;
+  seat.quotas = quotas_text(own_quotas());
+  if (listener_ != nullptr && identity_.meeting != Meeting::kStore) {
+    std::vector<std::string> places = own_addresses();
+    places.push_back(listener_->host());
+    seat.places = joined(places);
+  }
+  return encode_seat(seat);
+}
+
+// Whom this machine's ranks share it with.
+void Job::count_processors(const std::vector<Processors>& processors,
+                           const std::vector<Quotas>& quotas) {
+  has_processor_each_ = have_processor_each(processors) && have_quota_each(quotas);
+  is_crowded_ = are_crowded(processors) || are_crowded(quotas);
+}
+
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
-  std::vector<Processors> here;  // Of the ranks of this machine.
+  std::vector<Processors> processors;  // Both: of the ranks of this machine.
+  std::vector<Quotas> quotas;
   OwnTuning own_tuning = read_tuning(identity_.tuning_file);
-  IVY_CHECK(store_->set(
-      seat_key(identity_.rank),
-      encode_seat(own_key, listener_ != nullptr ? listener_->address() : "", own_tuning.said)));
+  IVY_CHECK(store_->set(seat_key(identity_.rank), own_seat(own_tuning.said)));
   const Result<void> met = meet_all_ranks();
   if (!met.ok()) return met.error().context("wait for the other ranks");
   std::vector<std::string> keys;
@@ -313,20 +364,24 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   std::vector<Seat> seats;
   std::vector<std::string> hosts;
   std::vector<SaidTuning> tunings;
+  PlacesOfRanks places;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
     const SeatText text = decode_seat(texts[rank]);
-    if (text.abi != std::to_string(IVY_ABI_VERSION)) {
+    if (text.build != own_build()) {
       return Error{Code::kFailedPrecondition,
                    "rank " + std::to_string(rank) + " on " + text.host_name +
-                       " has libivycomm of interface version " + text.abi + ", this rank of " +
-                       std::to_string(IVY_ABI_VERSION),
-                   "install one version on all hosts"};
+                       " has another build of libivycomm (" + text.build + ") than rank " +
+                       std::to_string(identity_.rank) + " on " + own_host_name() + " (" +
+                       own_build() + ")",
+                   "install one build on all hosts"};
     }
     const auto found = std::find(hosts.begin(), hosts.end(), text.host_key);
     if (machine_of(text.host_key) == machine_of(own_key)) {
-      here.push_back(processors_from(text.processors));
+      processors.push_back(processors_from(text.processors));
+      quotas.push_back(quotas_from(text.quotas));
     }
     tunings.push_back({static_cast<std::uint32_t>(rank), text.host_name, text.tuning});
+    places.push_back(parts_of(text.places));
     Seat seat;
     seat.world_rank = static_cast<std::int32_t>(rank);
     seat.pid = static_cast<std::int32_t>(std::strtol(text.pid.c_str(), nullptr, 10));
@@ -337,9 +392,11 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     seats.push_back(std::move(seat));
   }
   if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
+  if (listener_ != nullptr && identity_.meeting != Meeting::kStore) {
+    listener_->expect(std::move(places));
+  }
   tuning_ = std::move(own_tuning.table);
-  has_processor_each_ = have_processor_each(here);
-  is_crowded_ = are_crowded(here);
+  count_processors(processors, quotas);
   return seats;
 }
 
@@ -459,6 +516,7 @@ Result<std::unique_ptr<Communicator>> Job::make_world() {
   if (local.size() > 1) segment = IVY_TRY(share_world_segment(seats, local));
   if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
   note_.reset();  // All have come.
+  if (own_store_ != nullptr) own_store_->refuse_joins();
   if (local.size() == seats.size()) {
     listener_.reset();
     bell_.reset();

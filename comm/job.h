@@ -19,6 +19,7 @@
 #include "comm/job_bell.h"
 #include "comm/meeting.h"
 #include "comm/patient_store.h"
+#include "comm/processors.h"
 #include "comm/roll_call.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/status.h"
@@ -82,6 +83,9 @@ class Job {
   Result<void> attach_to_supervisor();
   Result<std::vector<Seat>> exchange_seats();
   Result<void> meet_all_ranks();
+  std::string own_seat(const std::string& tuning) const;
+  void count_processors(const std::vector<Processors>& processors,
+                        const std::vector<Quotas>& quotas);
   std::string seat_key(std::uint64_t rank) const;
   std::string name_in_page(const std::string& communicator) const;
   Error give_up_init(const Failure& death);

@@ -12,6 +12,7 @@
 
 #include "comm/door.h"
 #include "comm/meeting_note.h"
+#include "comm/protocol.h"
 #include "comm/resolve.h"
 #include "comm/torch_store.h"
 #include "comm/transports/peer_listener.h"
@@ -65,6 +66,17 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
+// Of a job that has a name: another one's store at the same derived port is not this one's.
+std::string named_job(const std::string& key) {
+  std::string id;
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    std::uint64_t hash = 14695981039346656037U * round;  // FNV-1a
+    for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    id += protocol_text(hash);
+  }
+  return id;
+}
+
 // With a port.
 bool is_own_host_only(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]:") ||
@@ -92,7 +104,7 @@ class Encounter {
   Result<Meet> run() {
     if (who_.meeting == Meeting::kAddress) {
       token_ = IVY_TRY(secret_of(who_.token_file));
-      job_id_ = kPublicJob;
+      job_id_ = who_.meeting_key.empty() ? kPublicJob : named_job(who_.meeting_key);
     }
     IVY_CHECK(name_place());
     Meet met = IVY_TRY(who_.rank == 0 ? open() : find());
@@ -144,8 +156,6 @@ class Encounter {
     Meet met;
     met.own_store = IVY_TRY(OwnStore::start(options));
     met.client = IVY_TRY(connect(door.own(), job_id_, token_, left_until(end_)));
-    met.job_id = job_id_;
-    met.token = token_;
     met.generation = generation_;
     met.first_host_address = door.addresses().front();
     IVY_CHECK(publish(door.addresses(), met));
@@ -225,8 +235,6 @@ class Encounter {
       Meet met;
       met.first_host_address = address;
       met.client = std::move(client).value();
-      met.job_id = note.job_id;
-      met.token = note.token;
       met.generation = generation_;
       return met;
     }
@@ -294,13 +302,12 @@ class Encounter {
           Meet met;
           met.first_host_address = address;
           met.client = std::move(client).value();
-          met.job_id = job_id_;
-          met.token = token_;
           met.generation = generation_;
           return met;
         }
         last = client.error().message;
         if (client.error().code == Code::kUnauthenticated) return not_ours(client.error());
+        if (client.error().code == Code::kAlreadyExists) return is_complete(client.error());
       }
       pause_for(std::min(pause, left_until(end_)));
       pause = std::min(2 * pause, kLongestPause);
@@ -310,6 +317,11 @@ class Encounter {
                      " (last: " + last + ")",
                  "is rank 0 started, and is that its host? A silence where a refusal would be is "
                  "a firewall"};
+  }
+
+  Error is_complete(const Error& error) const {
+    return Error{Code::kAlreadyExists, "the job at " + address_text() + ": " + error.message,
+                 "does another job use the same address, or two processes the same rank?"};
   }
 
   Error not_ours(const Error& error) const {
@@ -326,8 +338,10 @@ class Encounter {
     store::Client& store = *met.client;
     const std::string size = std::to_string(who_.world_size);
     if (who_.rank == 0) {
-      IVY_CHECK(store.multi_set(
-          {{prefix + "size", size}, {prefix + "first_host", met.first_host_address}}));
+      IVY_CHECK(store.multi_set({{prefix + "size", size},
+                                 {prefix + "first_host", met.first_host_address},
+                                 {prefix + "job", hex(random_bytes(16))},
+                                 {prefix + "token", random_bytes(kTokenBytes)}}));
     }
     const std::string first_size = IVY_TRY(store.wait_get(prefix + "size", left_until(end_)));
     if (first_size != size) {
@@ -340,6 +354,10 @@ class Encounter {
     const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
     // The way that has been tried is better than one that rank 0 thinks of, unless it ends here.
     if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
+    // The store's own may be known to everybody, and its door is closed when all have come; among
+    // themselves the ranks know each other by these.
+    met.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
+    met.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
     const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
     const Result<void> taken =
         store.set_once(claim, own_host_name() + ", process " + own_process());

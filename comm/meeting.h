@@ -10,7 +10,8 @@
 // A note of an earlier run is not believed: it has a token and a job id of its own, its store takes
 // nobody once its rank 0 has gone, and rank 0 removes its file as soon as all ranks have come.
 // Without a note (kAddress) the token is the content of IVY_TOKEN_FILE, and without that file no
-// secret at all: then whoever reaches the port can join.
+// secret at all: then whoever reaches the port before the last rank can join. Rank 0 hands all that
+// have joined a job id and a token for what they say to each other.
 //
 // Thread: any.
 #pragma once
@@ -32,7 +33,7 @@ struct Meet {
   std::unique_ptr<OwnStore> own_store;  // Rank 0's, else null.
   std::unique_ptr<NoteFile> note;       // Rank 0's, if there is one.
   std::unique_ptr<store::Client> client;
-  std::string job_id;
+  std::string job_id;  // Both: random, known to those who have met, and for their connections.
   std::string token;
   std::uint32_t generation = 0;
   std::string

@@ -14,8 +14,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 namespace {
@@ -37,14 +40,14 @@ class Descriptor {
  public:
   explicit Descriptor(int value = -1) : value_(value) {}
   ~Descriptor() {
-    if (value_ >= 0) close(value_);
+    if (value_ >= 0) not_inherited::close(value_);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return value_; }
   int release() { return std::exchange(value_, -1); }
   void reset(int value = -1) {
-    if (value_ >= 0) close(value_);
+    if (value_ >= 0) not_inherited::close(value_);
     value_ = value;
   }
   // Above the places that the child's have.
@@ -203,10 +206,10 @@ Result<std::unique_ptr<OwnStore>> OwnStore::start(const OwnStoreOptions& options
   }
   int pair[2] = {-1, -1};
   int pipe_ends[2] = {-1, -1};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-    return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  }
-  Descriptor own(pair[0]);
+  const int own_end = not_inherited::open(
+      [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? pair[0] : -1; });
+  if (own_end < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  Descriptor own(own_end);
   Descriptor theirs(pair[1]);
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
     return errno_error(Code::kResourceExhausted, "make a pipe", errno);
@@ -216,6 +219,12 @@ Result<std::unique_ptr<OwnStore>> OwnStore::start(const OwnStoreOptions& options
   const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
   token_writer.reset();
   Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  Descriptor life;
+  if (owner.get() < 0 && errno == ENOSYS) {  // Kernels before 5.3: the end of a pipe instead.
+    int ends[2] = {-1, -1};
+    life.reset(not_inherited::open([&] { return pipe2(ends, O_CLOEXEC) == 0 ? ends[1] : -1; }));
+    owner.reset(ends[0]);
+  }
   Descriptor listening(fcntl(options.listening, F_DUPFD_CLOEXEC, kAway));
   if (written != static_cast<ssize_t>(options.token.size()) || listening.get() < 0 ||
       owner.get() < 0 || !theirs.move_away() || !token.move_away() || !owner.move_away()) {
@@ -228,15 +237,21 @@ Result<std::unique_ptr<OwnStore>> OwnStore::start(const OwnStoreOptions& options
                   {owner.get(), kOwner}}}));
   theirs.reset();
   IVY_CHECK(await_ready(own.get(), program));
-  return std::unique_ptr<OwnStore>(new OwnStore(own.release()));
+  return std::unique_ptr<OwnStore>(new OwnStore(own.release(), life.release()));
 }
 
-OwnStore::OwnStore(int control) : control_(control), owner_(getpid()) {}
+OwnStore::OwnStore(int control, int life) : control_(control), life_(life), owner_(getpid()) {}
+
+void OwnStore::refuse_joins() const {
+  constexpr std::string_view kOrder = "complete\n";
+  static_cast<void>(send(control_, kOrder.data(), kOrder.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
 
 OwnStore::~OwnStore() {
-  // Shut down, since children that were forked meanwhile hold the descriptor too.
+  // Shut down, since a process that was forked while this was made may hold the descriptor too.
   if (getpid() == owner_) shutdown(control_, SHUT_RDWR);
-  close(control_);
+  not_inherited::close(control_);
+  if (life_ >= 0) not_inherited::close(life_);
 }
 
 }  // namespace ivy::comm

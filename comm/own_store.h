@@ -30,12 +30,15 @@ class OwnStore {
   static constexpr std::chrono::seconds kStartTime{20};
   static Result<std::unique_ptr<OwnStore>> start(const OwnStoreOptions& options);
   ~OwnStore();
+  // All ranks have come: whoever comes from now on is told so and sent away.
+  void refuse_joins() const;
   OwnStore(const OwnStore&) = delete;
   OwnStore& operator=(const OwnStore&) = delete;
 
  private:
-  explicit OwnStore(int control);
+  OwnStore(int control, int life);
   const int control_;
+  const int life_;   // A pipe's end that the store sees closed when this process goes; mostly none.
   const int owner_;  // A forked child does not end its parent's store.
 };
 

@@ -97,7 +97,7 @@ std::optional<Failure> PointToPoint::look_for_absent(std::int32_t& missed) {
     }
   }
   for (const std::int32_t rank : absent) {
-    if (PeerListener::is_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
+    if (listener_->is_peer_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
     missed = rank;
     const std::lock_guard lock(mutex_);
     return lost(*peers_[static_cast<std::size_t>(rank)], "it is gone");
@@ -145,7 +145,7 @@ bool PointToPoint::are_all_gone() {
     }
   }
   for (const std::int32_t rank : doubtful) {
-    if (!PeerListener::is_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
+    if (!listener_->is_peer_there(options_.peers[static_cast<std::size_t>(rank)].address)) continue;
     const std::lock_guard lock(mutex_);
     there_last_ = rank;
     gone_since_.reset();

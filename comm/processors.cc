@@ -1,10 +1,16 @@
 #include "comm/processors.h"
 
 #include <sched.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -54,6 +60,99 @@ class Assignment {
   std::vector<std::size_t> tried_;   // By processor: the round in which it was asked for last.
   std::size_t round_ = kNobody;
 };
+
+// ---- Quotas ----
+
+// Where a hierarchy of cgroups that knows of processor time is mounted.
+struct Mount {
+  std::string root;  // What of the hierarchy is there: in a container mostly its own part.
+  std::string path;
+  bool is_second = false;  // Of version 2.
+};
+
+// "36 25 0:31 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
+std::optional<Mount> mount_from(const std::string& line) {
+  std::istringstream words(line);
+  std::string word;
+  Mount mount;
+  words >> word >> word >> word >> mount.root >> mount.path;
+  while (words >> word && word != "-") {
+  }
+  std::string type;
+  std::string options;
+  words >> type >> word >> options;
+  mount.is_second = type == "cgroup2";
+  const bool is_first =
+      type == "cgroup" && ("," + options + ",").find(",cpu,") != std::string::npos;
+  return mount.is_second || is_first ? std::optional(mount) : std::nullopt;
+}
+
+// This process's place: "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1.
+std::string own_group(const std::string& root, bool is_second) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_it =
+        is_second ? line.starts_with("0::") : controllers.find(",cpu,") != std::string::npos;
+    if (is_it) return line.substr(second + 1);
+  }
+  return "/";
+}
+
+// "30000 100000", "max 100000".
+std::optional<double> quota_from(std::istream& words) {
+  double quota = 0;
+  double period = 0;
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
+  return quota / period;
+}
+
+std::optional<double> quota_at(const std::string& directory, bool is_second) {
+  std::ifstream quota(directory + (is_second ? "/cpu.max" : "/cpu.cfs_quota_us"));
+  if (is_second) return quota_from(quota);
+  std::ifstream period(directory + "/cpu.cfs_period_us");
+  std::stringstream both;
+  both << quota.rdbuf() << ' ' << period.rdbuf();
+  return quota_from(both);
+}
+
+void add_quotas(const std::string& root, const Mount& mount, Quotas& quotas) {
+  std::string below = own_group(root, mount.is_second);
+  if (mount.root != "/" && below.starts_with(mount.root)) below.erase(0, mount.root.size());
+  while (true) {
+    while (!below.empty() && below.back() == '/') below.pop_back();
+    const std::string directory = root + mount.path + below;
+    struct stat status = {};
+    const std::optional<double> quota = quota_at(directory, mount.is_second);
+    if (quota && stat(directory.c_str(), &status) == 0) {
+      quotas.push_back(
+          {std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino), *quota});
+    }
+    if (below.empty()) return;
+    below.resize(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));
+  }
+}
+
+// Is there a group with more ranks than that many for each processor's time?
+bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
+  std::map<std::string, std::pair<std::size_t, double>> groups;  // How many ranks, what quota.
+  for (const Quotas& quotas : ranks) {
+    for (const Quota& quota : quotas) {
+      auto& [count, processors] = groups[quota.group];
+      processors = quota.processors;
+      ++count;
+    }
+  }
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    const auto& [count, processors] = group.second;
+    return static_cast<double>(count) > ranks_each * processors;
+  });
+}
+
+constexpr std::size_t kCrowdEach = 2;
 
 }  // namespace
 
@@ -108,13 +207,49 @@ bool have_processor_each(const std::vector<Processors>& ranks) {
 }
 
 bool are_crowded(const std::vector<Processors>& ranks) {
-  constexpr std::size_t kRanksEach = 2;
   std::vector<bool> is_used(kProcessorsMax, false);
   for (const Processors& processors : ranks) {
     for (const std::uint32_t processor : processors) is_used[processor] = true;
   }
   const auto used = static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
-  return used > 0 && ranks.size() > kRanksEach * used;
+  return used > 0 && ranks.size() > kCrowdEach * used;
 }
+
+Quotas own_quotas(const std::string& root) {
+  Quotas quotas;
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    if (const std::optional<Mount> mount = mount_from(line)) add_quotas(root, *mount, quotas);
+  }
+  return quotas;
+}
+
+std::string quotas_text(const Quotas& quotas) {
+  std::string text;
+  for (const Quota& quota : quotas) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.3f", quota.processors);
+    text += (text.empty() ? "" : ",") + quota.group + "=" + number;
+  }
+  return text;
+}
+
+Quotas quotas_from(const std::string& text) {
+  Quotas quotas;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0) return {};
+    char* end = nullptr;
+    const double processors = std::strtod(part.c_str() + equals + 1, &end);
+    if (*end != '\0' || !(processors > 0)) return {};
+    quotas.push_back({part.substr(0, equals), processors});
+  }
+  return quotas;
+}
+
+bool have_quota_each(const std::vector<Quotas>& ranks) { return !has_more_than(ranks, 1); }
+
+bool are_crowded(const std::vector<Quotas>& ranks) { return has_more_than(ranks, kCrowdEach); }
 
 }  // namespace ivy::comm

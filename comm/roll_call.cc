@@ -16,7 +16,9 @@ using std::chrono::steady_clock;
 // Waits shorter than this tell nobody.
 constexpr milliseconds kFirstTold{100};
 constexpr milliseconds kBeatMin{100};
-constexpr milliseconds kBeatMax{1000};
+constexpr milliseconds kBeatMost{1'000};
+constexpr milliseconds kLongBeatMost{10'000};
+constexpr int kLongBeats = 30;
 // Who beats may be held up by a busy machine, and must not be blamed for that. It makes no timeout
 // longer but those between hosts that nobody on the way explains.
 constexpr milliseconds kBeatSlack{300};
@@ -25,7 +27,8 @@ constexpr milliseconds kStep{10};
 constexpr milliseconds kAskTime{500};
 
 nanoseconds beat_after(nanoseconds waited) {
-  return std::clamp<nanoseconds>(waited / 4, kBeatMin, kBeatMax);
+  const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kBeatMost, kLongBeatMost);
+  return std::clamp<nanoseconds>(waited / 4, kBeatMin, most);
 }
 
 std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
@@ -113,6 +116,7 @@ void RollCall::write(const LongWait& wait, bool is_over) {
   own_.waits_for = wait.waits_for;
   own_.culprit = wait.culprit;
   own_.is_absent = wait.is_absent ? 1 : 0;
+  own_.next_beat_ms = static_cast<std::uint32_t>(beat_after(wait.waited) / milliseconds(1));
   std::memset(own_.because, 0, sizeof own_.because);
   std::memcpy(own_.because, wait.because.data(),
               std::min(wait.because.size(), sizeof own_.because - 1));
@@ -158,11 +162,13 @@ std::optional<Suspicion> RollCall::time_is_over(const LongWait& wait) {
   const Suspect first = find_suspect(entered_.rank, wait.sequence, nothing, remember);
   const bool is_rank = static_cast<std::size_t>(first.rank) < world_ranks_.size();
   if (first.is_certain && is_rank) return Suspicion{first.rank, first.because};
-  // Who waits in an earlier operation may have waited longer, and beats more slowly.
-  const bool is_behind = std::any_of(seen.begin(), seen.end(), [&](const auto& each) {
-    return each.second && each.second->entered.sequence < wait.sequence;
-  });
-  if (!pause((is_behind ? kBeatMax : beat_after(wait.waited)) + kBeatSlack)) return std::nullopt;
+  // Others may have waited longer, and beat more slowly.
+  nanoseconds beat = beat_after(wait.waited);
+  for (const auto& [of, record] : seen) {
+    if (!record) continue;
+    beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kLongBeatMost));
+  }
+  if (!pause(beat + kBeatSlack)) return std::nullopt;
   const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, store_.read);
   const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
                            static_cast<std::size_t>(second.rank) < world_ranks_.size();

@@ -3,8 +3,9 @@
 //
 // The wait records of one communicator, by rank, are the whole state. A rank writes its own after
 // kFirstTold of one operation's waiting, again when it waits for somebody else, and as a sign of
-// life every quarter of the time that it has waited, once a second at least. Nothing is written by
-// operations that go well.
+// life every quarter of the time that it has waited, but once a second, after half a minute once in
+// a thirtieth of that time, and once in 10 s at least. Nothing is written by operations that go
+// well.
 //
 // find_suspect() is pure; RollCall is used by the operation's thread. Every question to the store
 // has a limit, and a store that does not answer is left alone for a while.
@@ -25,12 +26,13 @@ namespace ivy::comm {
 
 struct WaitRecord {
   EnteredOperations entered;
-  std::uint32_t beat = 0;       // Grows with every writing.
-  std::uint32_t is_over = 0;    // 1: its own time is over too.
-  std::int32_t waits_for = -1;  // Rank in the communicator.
-  std::int32_t culprit = -1;    // Seen with own eyes, on its own host; -1: nobody.
-  std::uint32_t is_absent = 0;  // 1: what is seen of the culprit is that it has not come.
-  char because[192] = {};       // What the culprit does; ends with NUL.
+  std::uint32_t beat = 0;          // Grows with every writing.
+  std::uint32_t is_over = 0;       // 1: its own time is over too.
+  std::int32_t waits_for = -1;     // Rank in the communicator.
+  std::int32_t culprit = -1;       // Seen with own eyes, on its own host; -1: nobody.
+  std::uint32_t is_absent = 0;     // 1: what is seen of the culprit is that it has not come.
+  std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
+  char because[192] = {};          // What the culprit does; ends with NUL.
 };
 static_assert(std::is_trivially_copyable_v<WaitRecord>);
 

@@ -20,6 +20,7 @@
 #include <mutex>
 
 #include "proto/handshake.h"
+#include "proto/not_inherited.h"
 #include "proto/store_wire.h"
 #include "rendezvous/dial.h"
 
@@ -92,7 +93,7 @@ struct Client::State {
   using Lock = std::unique_lock<std::mutex>;
 
   ~State() {
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) not_inherited::close(fd);
     if (wake >= 0) ::close(wake);
   }
 
@@ -372,7 +373,7 @@ void Client::State::drive(Lock& lock, Call& own) {
 // Which requests may be sent again is decided here: those of which no byte has left, and those that
 // may be repeated.
 void Client::State::lose() {
-  ::close(fd);
+  not_inherited::close(fd);
   fd = -1;
   futile_dials += 1;
   last_loss = std::exchange(broken, {});
@@ -415,7 +416,7 @@ void Client::State::redial(Lock& lock, Call& own) {
 
 void Client::State::adopt(Dialled&& dialled) {
   if (!epoch.empty() && epoch != dialled.epoch) {
-    ::close(dialled.descriptor);
+    not_inherited::close(dialled.descriptor);
     fatal = Error{Code::kAborted, "EpochLost: the store at " + target.text +
                                       " was started anew and has lost what was in it"};
     return finish_all(*fatal);

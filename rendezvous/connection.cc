@@ -81,6 +81,12 @@ class NativeConnection : public Connection {
     const std::string_view arrived = greeting_;
     IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
+    // Who is of another generation is told that: it may come before its own store.
+    if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
+      const Error refusal{Code::kAlreadyExists, store_.refusal};
+      put_welcome(&refusal);
+      return refusal;
+    }
     if (hello_.purpose == kLeafPurpose) return welcome_leaf(now_ns, out);
     ClientInfo info;
     info.generation = hello_.generation;

@@ -22,7 +22,8 @@ namespace ivy::store {
 struct StoreIdentity {
   std::string job_id;
   std::string token;
-  std::string epoch;  // kEpochBytes, new in every incarnation.
+  std::string epoch;         // kEpochBytes, new in every incarnation.
+  std::string refusal = {};  // Why nobody else is let in; empty: everybody is.
 };
 
 class Connection {

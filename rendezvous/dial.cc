@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "proto/handshake.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::store {
 namespace {
@@ -55,7 +56,7 @@ class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
   ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) not_inherited::close(fd_);
   }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
@@ -73,8 +74,9 @@ class Attempt {
       : target_(target),
         deadline_(deadline),
         interrupt_(interrupt),
-        socket_(::socket(target.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-  }
+        socket_(not_inherited::open([&] {
+          return ::socket(target.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        })) {}
 
   // Aborted: hung up on the greeting.
   Result<Dialled> run() {
@@ -177,7 +179,9 @@ class Attempt {
       if (frame->head.kind == 0) return {};
       PayloadReader in(frame->payload);
       const std::string text(in.text());
-      return Error{Code::kFailedPrecondition, text.empty() ? "refused without a reason" : text};
+      const bool is_complete = frame->head.kind == static_cast<std::uint8_t>(Code::kAlreadyExists);
+      return Error{is_complete ? Code::kAlreadyExists : Code::kFailedPrecondition,
+                   text.empty() ? "refused without a reason" : text};
     }
   }
 

@@ -45,14 +45,14 @@ struct Interrupt {
 Result<short> wait_ready(int descriptor, short events, TimePoint deadline, Interrupt interrupt);
 
 struct Dialled {
-  int descriptor = -1;  // Non-blocking; the caller closes it.
+  int descriptor = -1;  // Non-blocking; the caller closes it (proto/not_inherited.h).
   std::string epoch;
   WireDecoder decoder;  // With what came behind the welcome.
 };
 
 // Tries again, less and less often, until the deadline. Unavailable: nobody answered until then,
 // with what was seen last; Unauthenticated, FailedPrecondition: somebody did, and repeating is of
-// no use; Cancelled.
+// no use; AlreadyExists: the same, as the store lets nobody in any more; Cancelled.
 Result<Dialled> dial_until(const DialTarget& target, TimePoint deadline, Interrupt interrupt);
 
 }  // namespace ivy::store

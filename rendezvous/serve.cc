@@ -231,6 +231,8 @@ ServerLimits server_limits(std::size_t torch_connections) {
   return limits;
 }
 
+constexpr const char* kComplete = "all ranks of the job that is there have come";
+
 class RendezvousProcess {
  public:
   RendezvousProcess(ServeOptions options, const std::string& token)
@@ -418,9 +420,9 @@ class RendezvousProcess {
   Server server_;
   boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
   boost::asio::signal_set asked_{loop_, SIGUSR1};
-  SupervisorSocket supervisor_{loop_, options_.control_fd,
-                               [this](std::uint32_t generation) { begin(generation); },
-                               [this] { end_of_control(); }};
+  SupervisorSocket supervisor_{
+      loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
+      [this] { end_of_control(); }, [this] { server_.refuse_joins(kComplete); }};
   boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};

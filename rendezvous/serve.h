@@ -18,8 +18,9 @@
 // and the role `ivy-rendezvous leaf` (leaf_serve.h): the same options, and --root ADDRESS:PORT, the
 // store's native socket. SIGUSR1 to either: it says how many requests it has served.
 //
-// On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit". Up:
-// "ready", "log TEXT", "stall TEXT" (who waits for whom, when nothing has moved for
+// On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit", and
+// "complete": who comes from now on is refused, who is there is served on. Up: "ready", "log TEXT",
+// "stall TEXT" (who waits for whom, when nothing has moved for
 // --stall-seconds), "end TEXT" (why it ends by itself). Its end ends the store. By hand, the same
 // lines go to standard output.
 //

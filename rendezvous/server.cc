@@ -134,6 +134,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const { return links_.size(); }
   void stop_listening();
+  void refuse_joins(std::string why) { store_.refusal = std::move(why); }
   void stop();
 
  private:
@@ -781,6 +782,7 @@ std::uint64_t Server::request_count() const { return core_->request_count(); }
 void Server::answer(Replies& replies) { core_->answer(replies); }
 void Server::go_on() { core_->go_on(); }
 void Server::stop_listening() { core_->stop_listening(); }
+void Server::refuse_joins(std::string why) { core_->refuse_joins(std::move(why)); }
 void Server::stop() { core_->stop(); }
 
 std::size_t torch_bytes_for(std::size_t connections) {

@@ -98,6 +98,8 @@ class Server {
   std::size_t connection_count() const;
   // Takes no more clients; those that are there are served on.
   void stop_listening();
+  // The same, but native clients are told why, once they have proved that they know the token.
+  void refuse_joins(std::string why);
   // Requests that were served since the start.
   std::uint64_t request_count() const;
   void stop();

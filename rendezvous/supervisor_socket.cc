@@ -20,8 +20,12 @@ constexpr std::size_t kMaxLine = 4096;
 
 SupervisorSocket::SupervisorSocket(boost::asio::io_context& loop, int fd,
                                    std::function<void(std::uint32_t)> generation,
-                                   std::function<void()> ended)
-    : socket_(loop), fd_(fd), generation_(std::move(generation)), ended_(std::move(ended)) {}
+                                   std::function<void()> ended, std::function<void()> complete)
+    : socket_(loop),
+      fd_(fd),
+      generation_(std::move(generation)),
+      ended_(std::move(ended)),
+      complete_(std::move(complete)) {}
 
 void SupervisorSocket::start() {
   if (fd_ < 0) return;
@@ -77,6 +81,7 @@ bool SupervisorSocket::read() {
 
 bool SupervisorSocket::obey(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
+  if (line == "complete" && complete_ != nullptr) complete_();
   if (!line.starts_with(kGeneration)) return line != "quit";
   line.remove_prefix(kGeneration.size());
   std::uint32_t generation = 0;

@@ -1,6 +1,6 @@
 // The store's and the leaf's end of the socket to the supervisor that started them: lines of news
-// upwards, orders downwards ("generation N", "quit"). Without such a socket news goes to standard
-// output. Thread: the loop's.
+// upwards, orders downwards ("generation N", "complete", "quit"). Without such a socket news goes
+// to standard output. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,11 +14,12 @@ namespace ivy::store {
 
 class SupervisorSocket {
  public:
-  // `fd` is taken, or -1. `generation` is called for each such order; the loop is stopped by
-  // "quit", by the end of the socket, and by a line of more than 4 KiB. An order that is not known
-  // is passed over: the supervisor may be younger.
+  // `fd` is taken, or -1. `generation` is called for each such order, `complete` (may be null) for
+  // that one; the loop is stopped by "quit", by the end of the socket, and by a line of more than 4
+  // KiB. An order that is not known is passed over: the supervisor may be younger.
   SupervisorSocket(boost::asio::io_context& loop, int fd,
-                   std::function<void(std::uint32_t)> generation, std::function<void()> ended);
+                   std::function<void(std::uint32_t)> generation, std::function<void()> ended,
+                   std::function<void()> complete = nullptr);
 
   bool is_there() const { return fd_ >= 0; }
   // Begins to read.
@@ -38,6 +39,7 @@ class SupervisorSocket {
   const int fd_;
   const std::function<void(std::uint32_t)> generation_;
   const std::function<void()> ended_;
+  const std::function<void()> complete_;
   std::string line_;
 };
 

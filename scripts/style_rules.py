@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket|ras|socket_address)\.h"
+    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket|ras|not_inherited|socket_address)\.h"
     r"|rendezvous/client\.h)$"
 )
 

@@ -227,6 +227,32 @@ bool may_be(const TuningRow& row) {
   return false;
 }
 
+std::uint64_t built_in_fingerprint() {
+  std::uint64_t hash = 0;
+  const auto add = [&](std::uint64_t number) {
+    hash = (hash ^ number) * 0x9e3779b97f4a7c15U;
+    hash ^= hash >> 29;
+  };
+  // A row's size may depend on how many take part, up to where it is at its least.
+  for (const std::uint32_t members : {1U, 2U, 3U, 4U, 5U, 8U, 16U, 64U, 1024U}) {
+    for (const BuiltInRow& first : kBuiltIn) {
+      if (first.from != 0) continue;
+      for (const bool is_one_rank_each : {false, true}) {
+        add(static_cast<std::uint64_t>(first.operation));
+        add(static_cast<std::uint64_t>(first.aspect));
+        add(static_cast<std::uint64_t>(first.over));
+        for (const auto& [from, value] : built_in_starts(first.operation, first.aspect, first.over,
+                                                         {members, is_one_rank_each})) {
+          add(from);
+          add(value);
+        }
+      }
+    }
+  }
+  add(kWholeMost);
+  return hash;
+}
+
 Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
                    bool is_one_rank_each) {
   for (const BuiltInRow& first : kBuiltIn) {

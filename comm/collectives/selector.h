@@ -64,6 +64,9 @@ bool may_be(const TuningRow& row);
 inline constexpr std::uint64_t kPieceLeast = std::uint64_t{4} << 10;
 inline constexpr std::uint64_t kPieceMost = std::uint64_t{256} << 20;
 
+// Of the built-in table, as a hash of what it chooses: equal where two builds choose the same.
+std::uint64_t built_in_fingerprint();
+
 // The table as it is for one transport and so many members.
 class Selector {
  public:

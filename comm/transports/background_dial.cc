@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/background_thread.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 
@@ -22,7 +23,7 @@ BackgroundDial::BackgroundDial(PeerListener& listener, const std::string& addres
 BackgroundDial::~BackgroundDial() {
   is_ending_.store(true);
   thread_.join();
-  if (dialled_ && dialled_->ok()) close((*dialled_)->socket);
+  if (dialled_ && dialled_->ok()) not_inherited::close((*dialled_)->socket);
 }
 
 std::optional<Result<PeerSocket>> BackgroundDial::take() {

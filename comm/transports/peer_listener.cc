@@ -19,6 +19,7 @@
 #include "comm/background_thread.h"
 #include "comm/transports/tcp_streams.h"
 #include "proto/handshake.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 namespace {
@@ -34,6 +35,11 @@ constexpr milliseconds kProbeTime{200};
 constexpr milliseconds kConnectTime{10'000};
 // Between two looks for greetings whose time is over.
 constexpr milliseconds kGreetingStep{1'000};
+// Where no more are greeted at once: a rank speaks as soon as it is connected. One that was kept
+// from it for longer begins anew (kSilentHangUps).
+constexpr milliseconds kSilentTime{100};
+constexpr int kSilentHangUps = 5;
+constexpr milliseconds kHangUpPause{100};
 // Between two questions whether a wait may go on.
 constexpr milliseconds kAskPause{5};
 
@@ -41,6 +47,7 @@ struct SocketAddress {
   sockaddr_storage storage = {};
   socklen_t length = 0;
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  sockaddr_in6& v6() { return reinterpret_cast<sockaddr_in6&>(storage); }
 };
 
 std::pair<std::string, std::string> split_address(const std::string& text) {
@@ -48,6 +55,14 @@ std::pair<std::string, std::string> split_address(const std::string& text) {
   std::string host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   return {host, colon == std::string::npos ? "" : text.substr(colon + 1)};
+}
+
+// As it is compared: without the scope, which each host names for itself, and one of IPv4 as such.
+std::string plain_address(const std::string& host) {
+  constexpr std::string_view kMapped = "::ffff:";
+  const std::string plain = host.substr(0, host.find('%'));
+  const bool is_mapped = plain.starts_with(kMapped) && plain.find('.') != std::string::npos;
+  return is_mapped ? plain.substr(kMapped.size()) : plain;
 }
 
 Result<SocketAddress> numeric_address(const std::string& host, const std::string& port) {
@@ -64,6 +79,24 @@ Result<SocketAddress> numeric_address(const std::string& host, const std::string
   address.length = found->ai_addrlen;
   freeaddrinfo(found);
   return address;
+}
+
+bool is_link_local(SocketAddress& where) {
+  return where.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&where.v6().sin6_addr);
+}
+
+std::uint32_t scope_of(SocketAddress& where) {
+  return is_link_local(where) ? where.v6().sin6_scope_id : 0;
+}
+
+void set_scope(SocketAddress& where, std::uint32_t scope) {
+  if (is_link_local(where)) where.v6().sin6_scope_id = scope;
+}
+
+int make_socket(const SocketAddress& where) {
+  return not_inherited::open([&] {
+    return ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  });
 }
 
 std::string address_text(const SocketAddress& address) {
@@ -127,6 +160,16 @@ bool wait_for(int socket, short events, const Patience& patience) {
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
+}
+
+// False: called off.
+bool pause_for(milliseconds time, const Patience& patience) {
+  const auto end = std::min(patience.end, steady_clock::now() + time);
+  while (steady_clock::now() < end) {
+    if (patience.is_called_off()) return false;
+    poll(nullptr, 0, static_cast<int>(kAskPause.count()));
+  }
+  return steady_clock::now() < patience.end;
 }
 
 bool write_all(int socket, std::string_view bytes, const Patience& patience) {
@@ -214,14 +257,16 @@ struct PeerListener::Greeting {
   std::string challenge;
   std::uint32_t rank = 0;
 
+  bool is_silent() const { return hello.empty() && received.empty(); }
   std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
 };
 
-PeerListener::PeerListener(int socket, int wake, std::string address, PeerCredentials credentials,
-                           milliseconds greeting_time)
+PeerListener::PeerListener(int socket, int wake, std::string address, std::uint32_t scope,
+                           PeerCredentials credentials, milliseconds greeting_time)
     : socket_(socket),
       wake_(wake),
       address_(std::move(address)),
+      scope_(scope),
       credentials_(std::move(credentials)),
       greeting_time_(greeting_time) {
   thread_ = background_thread([this] { run(); });
@@ -229,11 +274,10 @@ PeerListener::PeerListener(int socket, int wake, std::string address, PeerCreden
 
 PeerListener::~PeerListener() {
   is_ending_.store(true);
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
+  wake();
   thread_.join();
-  for (const auto& [channel, connection] : arrived_) close(connection.socket);
-  close(socket_);
+  for (const auto& [channel, connection] : arrived_) not_inherited::close(connection.socket);
+  not_inherited::close(socket_);
   close(wake_);
 }
 
@@ -241,20 +285,51 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
                                                            PeerCredentials credentials,
                                                            milliseconds greeting_time) {
   SocketAddress where = IVY_TRY(numeric_address(address, "0"));
-  const int socket =
-      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int socket = make_socket(where);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
   if (bind(socket, where.get(), where.length) != 0 || ::listen(socket, 1024) != 0) {
     const int failed = errno;
-    close(socket);
+    not_inherited::close(socket);
     return errno_error(Code::kUnavailable, "listen on " + address + " for other ranks", failed);
   }
   where.length = sizeof where.storage;
   getsockname(socket, where.get(), &where.length);
+  const std::uint32_t scope = scope_of(where);
+  set_scope(where, 0);  // Another host has another name for that interface.
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return std::unique_ptr<PeerListener>(
-      new PeerListener(socket, wake, address_text(where), std::move(credentials), greeting_time));
+  return std::unique_ptr<PeerListener>(new PeerListener(socket, wake, address_text(where), scope,
+                                                        std::move(credentials), greeting_time));
+}
+
+void PeerListener::expect(PlacesOfRanks places) {
+  {
+    const std::lock_guard lock(mutex_);
+    places_ = std::move(places);
+  }
+  wake();
+}
+
+void PeerListener::wake() {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+bool PeerListener::may_greet() {
+  const std::lock_guard lock(mutex_);
+  return !credentials_.waits_for_places || places_.has_value();
+}
+
+// Does that rank come from a host where it may be? Under mutex_.
+bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
+  if (!places_) return true;
+  SocketAddress from;
+  from.length = sizeof from.storage;
+  if (getpeername(socket, from.get(), &from.length) != 0 || rank >= places_->size()) return false;
+  const std::vector<std::string>& known = (*places_)[rank];
+  const std::string address = plain_address(split_address(address_text(from)).first);
+  return std::any_of(known.begin(), known.end(),
+                     [&](const std::string& each) { return plain_address(each) == address; });
 }
 
 // False: the connection is over with (closed, or handed on).
@@ -293,62 +368,101 @@ bool PeerListener::advance(Greeting& greeting) {
     if (!announced.is_possible()) break;
     const PeerSocket connection = {greeting.socket, announced.streams};
     const std::lock_guard lock(mutex_);
+    if (!is_in_place(greeting.socket, greeting.rank)) break;
     // A second connection for the same stream would be a peer's mistake: the first one stays.
     if (!arrived_.emplace(announced.channel, connection).second) break;
     has_arrived_.notify_all();
     return false;
   }
-  close(greeting.socket);
+  not_inherited::close(greeting.socket);
   return false;
+}
+
+// What has come for the greetings, and whose time is over.
+void PeerListener::advance_all(std::vector<Greeting>& greetings,
+                               const std::vector<pollfd>& waiting) {
+  const auto now = steady_clock::now();
+  std::vector<Greeting> kept;
+  for (std::size_t i = 0; i < greetings.size(); ++i) {
+    Greeting& greeting = greetings[i];
+    const bool is_over = now >= greeting.end;
+    // Where this process was stopped the rest may have come since poll() looked.
+    if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
+    if (is_over) {
+      not_inherited::close(greeting.socket);
+    } else {
+      kept.push_back(std::move(greeting));
+    }
+  }
+  greetings.swap(kept);
+}
+
+// Closes those that keep others out: who has said nothing for a while, and who has greeted for so
+// long that its dialler has given up (see dial_once). The rest goes on.
+void PeerListener::make_room(std::vector<Greeting>& greetings) {
+  const auto now = steady_clock::now();
+  std::vector<Greeting> kept;
+  for (Greeting& greeting : greetings) {
+    const auto age = now - (greeting.end - greeting_time_);
+    const bool is_stale = age >= greeting_time_ / 2;
+    // It may have spoken since poll() looked.
+    if (age >= kSilentTime && greeting.is_silent() && !advance(greeting)) continue;
+    if (is_stale || (age >= kSilentTime && greeting.is_silent())) {
+      not_inherited::close(greeting.socket);
+    } else {
+      kept.push_back(std::move(greeting));
+    }
+  }
+  greetings.swap(kept);
+}
+
+void PeerListener::accept_some(std::vector<Greeting>& greetings) {
+  while (greetings.size() < kGreetingsMax) {
+    const int socket = not_inherited::open(
+        [&] { return accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+    if (socket < 0) return;
+    set_options(socket);
+    set_congestion(socket);
+    Greeting greeting;
+    greeting.socket = socket;
+    greeting.end = steady_clock::now() + greeting_time_;
+    if (advance(greeting)) greetings.push_back(std::move(greeting));
+  }
 }
 
 void PeerListener::run() {
   std::vector<Greeting> greetings;
   while (!is_ending_.load()) {
+    const bool is_full = greetings.size() >= kGreetingsMax;
+    const bool may_accept = may_greet();
     std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {socket_, POLLIN, 0}};
-    if (greetings.size() >= kGreetingsMax) waiting[1].fd = -1;
+    if (is_full || !may_accept) waiting[1].fd = -1;
     for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
-    const auto step = static_cast<int>(std::min(kGreetingStep, greeting_time_).count());
-    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : step);
-    const auto now = steady_clock::now();
-    std::vector<Greeting> kept;
-    for (std::size_t i = 0; i < greetings.size(); ++i) {
-      Greeting& greeting = greetings[i];
-      const bool is_over = now >= greeting.end;
-      // Where this process was stopped the rest may have come since poll() looked.
-      if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
-      if (is_over) {
-        close(greeting.socket);
-      } else {
-        kept.push_back(std::move(greeting));
-      }
-    }
-    greetings.swap(kept);
-    while (greetings.size() < kGreetingsMax) {
-      const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (socket < 0) break;
-      set_options(socket);
-      set_congestion(socket);
-      Greeting greeting;
-      greeting.socket = socket;
-      greeting.end = now + greeting_time_;
-      if (advance(greeting)) greetings.push_back(std::move(greeting));
-    }
+    const auto step = std::min(is_full ? kSilentTime : kGreetingStep, greeting_time_).count();
+    poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : static_cast<int>(step));
+    std::uint64_t ignored = 0;
+    static_cast<void>(!read(wake_, &ignored, sizeof ignored));
+    advance_all(greetings, waiting);
+    if (greetings.size() >= kGreetingsMax) make_room(greetings);
+    if (may_accept) accept_some(greetings);
   }
-  for (const Greeting& greeting : greetings) close(greeting.socket);
+  for (const Greeting& greeting : greetings) not_inherited::close(greeting.socket);
 }
 
 Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
                                       std::uint32_t streams, milliseconds at_most,
                                       const std::function<bool()>& may_go_on) {
   const auto end = steady_clock::now() + at_most;
+  int quick_hang_ups = 0;
   while (true) {
     const auto begun = steady_clock::now();
     Result<PeerSocket> dialled = dial_once(address, channel, streams, end, may_go_on);
-    // Where one of the two was stopped in the middle of the greeting the other gave it up as junk.
-    const bool was_given_up = !dialled.ok() && dialled.error().code == Code::kAborted &&
-                              steady_clock::now() - begun >= greeting_time_ / 2;
-    if (!was_given_up) return dialled;
+    if (dialled.ok() || dialled.error().code != Code::kAborted) return dialled;
+    // Where one of the two was stopped in the middle of the greeting the other gave it up as junk,
+    // sooner where many are greeted.
+    if (steady_clock::now() - begun >= greeting_time_ / 2) continue;
+    if (++quick_hang_ups == kSilentHangUps) return dialled;
+    if (!pause_for(kHangUpPause * quick_hang_ups, {end, &may_go_on})) return dialled;
   }
 }
 
@@ -360,12 +474,12 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   const auto begun = steady_clock::now();
   const auto [host, port] = split_address(address);
   SocketAddress where = IVY_TRY(numeric_address(host, port));
-  const int socket =
-      ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (scope_of(where) == 0) set_scope(where, scope_);
+  const int socket = make_socket(where);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);
   const auto give_up = [&](const std::string& why, Code why_code = Code::kUnavailable) {
-    close(socket);
+    not_inherited::close(socket);
     const Code code = patience.is_called_off() ? Code::kCancelled : why_code;
     return Error{code, "connect to rank " + std::to_string(channel.peer_rank) + " at " + address +
                            ": " + why};
@@ -409,14 +523,23 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   return PeerSocket{socket, streams};
 }
 
+std::string PeerListener::host() const { return split_address(address_).first; }
+
 bool PeerListener::is_near(const std::string& address) const {
   return split_address(address).first == split_address(address_).first;
 }
 
-bool PeerListener::is_there(const std::string& address) {
+bool PeerListener::is_there(const std::string& address) { return is_there(address, 0); }
+
+bool PeerListener::is_peer_there(const std::string& address) const {
+  return is_there(address, scope_);
+}
+
+bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
   const auto [host, port] = split_address(address);
   Result<SocketAddress> where = numeric_address(host, port);
   if (!where.ok()) return true;
+  if (scope_of(*where) == 0) set_scope(*where, scope);
   const int socket =
       ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) return true;
@@ -446,7 +569,7 @@ void PeerListener::forget(const std::string& communicator) {
       ++entry;
       continue;
     }
-    close(entry->second.socket);
+    not_inherited::close(entry->second.socket);
     entry = arrived_.erase(entry);
   }
 }

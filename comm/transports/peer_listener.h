@@ -4,10 +4,13 @@
 // Every connection begins with the handshake of proto/handshake (purpose "peer"): both ends prove
 // that they know the job's token before anything else is read. Then the dialler says for which
 // communicator and channel it is, which of the channel's streams, and of how many. A thread accepts
-// and greets; whoever shows no proof within kGreetingTime, or is one too many, is closed.
+// and greets; whoever shows no proof within kGreetingTime is closed, and where kGreetingsMax are
+// under way whoever keeps silent. Sockets are made and closed by proto/not_inherited.
 //
 // Thread: any. Lifetime: outlives every mesh.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -26,6 +30,8 @@
 
 namespace ivy::comm {
 
+// What travels on such connections, from the greeting on: counted up with every change of it.
+inline constexpr std::uint32_t kPeerWireVersion = 1;
 inline constexpr std::chrono::seconds kGreetingTime{10};
 // For a dialler whose `may_go_on` knows when to give up.
 inline constexpr std::chrono::hours kUntilCalledOff{24 * 365};
@@ -36,7 +42,12 @@ struct PeerCredentials {
   std::string token;
   std::uint32_t generation = 0;
   std::uint32_t rank = 0;  // Own, in the job.
+  // Nobody is greeted before expect().
+  bool waits_for_places = false;
 };
+
+// By rank of the job: the numeric addresses from which it may come.
+using PlacesOfRanks = std::vector<std::vector<std::string>>;
 
 // Which connection between two ranks.
 struct PeerChannel {
@@ -64,8 +75,12 @@ class PeerListener {
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
 
-  // "10.0.0.1:4123", "[fd00::1]:4123"
+  // Ranks are greeted only from there.
+  void expect(PlacesOfRanks places);
+
+  // "10.0.0.1:4123", "[fd00::1]:4123"; of a link-local one without its scope: a peer has its own.
   const std::string& address() const { return address_; }
+  std::string host() const;  // The same without the port.
   // Is that peer's listener on this machine? Its host part is this one's then.
   bool is_near(const std::string& address) const;
 
@@ -81,29 +96,39 @@ class PeerListener {
   // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may
   // be there.
   static bool is_there(const std::string& address);
+  bool is_peer_there(const std::string& address) const;  // The same of another rank's address().
   // Between two such questions of one wait.
   static constexpr std::chrono::milliseconds kProbePause{300};
   // Closes what was dialled for that communicator and never taken.
   void forget(const std::string& communicator);
 
  private:
-  PeerListener(int socket, int wake, std::string address, PeerCredentials credentials,
-               std::chrono::milliseconds greeting_time);
+  PeerListener(int socket, int wake, std::string address, std::uint32_t scope,
+               PeerCredentials credentials, std::chrono::milliseconds greeting_time);
+  static bool is_there(const std::string& address, std::uint32_t scope);
   void run();
   Result<PeerSocket> dial_once(const std::string& address, const PeerChannel& channel,
                                std::uint32_t streams, std::chrono::steady_clock::time_point end,
                                const std::function<bool()>& may_go_on);
   struct Greeting;
   bool advance(Greeting& greeting);
+  void advance_all(std::vector<Greeting>& greetings, const std::vector<pollfd>& waiting);
+  void make_room(std::vector<Greeting>& greetings);
+  void accept_some(std::vector<Greeting>& greetings);
+  void wake();
+  bool may_greet();
+  bool is_in_place(int socket, std::uint32_t rank) const;
 
   const int socket_;
   const int wake_;
   const std::string address_;
+  const std::uint32_t scope_;  // The interface of a link-local address; 0: it is none.
   const PeerCredentials credentials_;
   const std::chrono::milliseconds greeting_time_;
   std::mutex mutex_;
   std::condition_variable has_arrived_;
   std::map<PeerChannel, PeerSocket> arrived_;  // Guarded by mutex_.
+  std::optional<PlacesOfRanks> places_;        // Guarded by mutex_. Nothing: from everywhere.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

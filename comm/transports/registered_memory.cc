@@ -26,6 +26,7 @@ struct Region {
 struct Registry {
   std::mutex mutex;
   std::map<std::uintptr_t, Region> regions;  // By address; guarded by mutex.
+  std::size_t being_made = 0;                // Guarded by mutex.
   std::uint32_t serials = 0;                 // Guarded by mutex.
   std::atomic<std::size_t> count{0};         // So that programs without any pay nothing.
 };
@@ -80,45 +81,67 @@ int make_memory(int descriptor, std::size_t bytes, void*& memory) {
   return failed;
 }
 
+struct NewRegion {
+  Region region;
+  void* memory = nullptr;
+};
+
+// Without the registry's lock: whoever asks for a buffer must not wait while pages are made.
+Result<NewRegion> make_region(std::size_t whole, std::size_t bytes) {
+  NewRegion made;
+  made.region.bytes = whole;
+  made.region.descriptor = memfd_create("ivycomm-buffer", MFD_CLOEXEC);
+  if (made.region.descriptor < 0) {
+    return errno_error(Code::kResourceExhausted, "memfd_create", errno);
+  }
+  const int failed = make_memory(made.region.descriptor, whole, made.memory);
+  if (failed == 0) return made;
+  if (made.memory != nullptr) munmap(made.memory, whole);
+  close(made.region.descriptor);
+  return no_room("reserve", bytes, failed);
+}
+
+Result<void> take_place() {
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  if (all.regions.size() + all.being_made >= kRegionsMax) {
+    return Error{Code::kResourceExhausted,
+                 std::to_string(kRegionsMax) + " registered buffers are the most of one process",
+                 "free some with ivy_mem_free, or take parts of larger ones"};
+  }
+  ++all.being_made;
+  return {};
+}
+
 }  // namespace
 
 Result<void*> allocate(std::size_t bytes, const void* owner) {
   constexpr std::size_t kPage = 4096;
   if (bytes > SIZE_MAX / 2 || bytes > available_bytes()) return no_room("reserve", bytes, ENOMEM);
   const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
+  IVY_CHECK(take_place());
+  Result<NewRegion> made = make_region(whole, bytes);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  if (all.regions.size() >= kRegionsMax) {
-    return Error{Code::kResourceExhausted,
-                 std::to_string(kRegionsMax) + " registered buffers are the most of one process",
-                 "free some with ivy_mem_free, or take parts of larger ones"};
-  }
-  Region region;
-  region.bytes = whole;
-  region.owner = owner;
-  region.descriptor = memfd_create("ivycomm-buffer", MFD_CLOEXEC);
-  if (region.descriptor < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
-  void* memory = nullptr;
-  const int failed = make_memory(region.descriptor, whole, memory);
-  if (failed != 0) {
-    if (memory != nullptr) munmap(memory, whole);
-    close(region.descriptor);
-    return no_room("reserve", bytes, failed);
-  }
-  region.serial = ++all.serials;
-  all.regions.emplace(reinterpret_cast<std::uintptr_t>(memory), region);
+  --all.being_made;
+  if (!made.ok()) return made.error();
+  made->region.owner = owner;
+  made->region.serial = ++all.serials;
+  all.regions.emplace(reinterpret_cast<std::uintptr_t>(made->memory), made->region);
   all.count.store(all.regions.size(), std::memory_order_release);
-  return memory;
+  return made->memory;
 }
 
 bool release(void* memory) {
   Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
   const auto found = all.regions.find(reinterpret_cast<std::uintptr_t>(memory));
   if (found == all.regions.end()) return false;
-  give_back(found->first, found->second);
+  const auto [address, region] = *found;
   all.regions.erase(found);
   all.count.store(all.regions.size(), std::memory_order_release);
+  lock.unlock();
+  give_back(address, region);
   return true;
 }
 

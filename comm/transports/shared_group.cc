@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <thread>
 #include <utility>
 
 #include "comm/transports/futex.h"
+#include "comm/transports/process_state.h"
 #include "comm/transports/relax.h"
 #include "comm/transports/remote_barrier.h"
 
@@ -51,20 +50,10 @@ constexpr milliseconds kSleepSlice{200};
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
 
-// Until the failure's record is written by who found it: it is copied in less than a microsecond.
-constexpr milliseconds kWritingTime{3000};
-constexpr std::chrono::microseconds kWritingPause{100};
-
 // Is that process stopped, by a signal or a debugger? What cannot be read is not.
 bool is_stopped(std::int32_t pid) {
-  if (pid <= 0) return false;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  // The name before the state may hold anything, a parenthesis too.
-  const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return false;
-  return line[name_end + 2] == 'T' || line[name_end + 2] == 't';
+  const std::optional<char> state = process_state(pid);
+  return state == 'T' || state == 't';
 }
 
 std::string seconds_text(nanoseconds time) {
@@ -324,15 +313,13 @@ void SharedGroup::ring_mail(std::uint32_t member) {
 }
 
 void SharedGroup::break_with(const Failure& failure) {
-  auto none = static_cast<std::uint32_t>(FailureState::kNone);
-  if (!header_.failure_state.compare_exchange_strong(
-          none, static_cast<std::uint32_t>(FailureState::kBeingWritten))) {
-    return;
+  {
+    const std::lock_guard lock(finding_);  // Of this member's threads, each may find something.
+    if (is_broken()) return;
+    own().failure = failure;
+    std::uint32_t none = 0;
+    if (!header_.failure_state.compare_exchange_strong(none, self_ + 1)) return;
   }
-  header_.failure = failure;
-  header_.failure_state.store(static_cast<std::uint32_t>(FailureState::kPublished),
-                              std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::uint32_t member = 0; member < size_; ++member) {
     SleepLine& line = segment_->member(member).sleep;
     line.doorbell.fetch_add(1, std::memory_order_release);
@@ -342,20 +329,23 @@ void SharedGroup::break_with(const Failure& failure) {
 }
 
 std::optional<Failure> SharedGroup::failure() const {
-  // The one who claimed the record may lose its processor to a crowd while it writes, or die: a
-  // while, not for ever. The clock is asked by those who see that only.
-  std::optional<steady_clock::time_point> since;
-  while (true) {
-    const auto state =
-        static_cast<FailureState>(header_.failure_state.load(std::memory_order_acquire));
-    if (state == FailureState::kNone) return std::nullopt;
-    if (state == FailureState::kPublished) return header_.failure;
-    if (!since) since = steady_clock::now();
-    if (steady_clock::now() - *since >= kWritingTime) break;
-    std::this_thread::sleep_for(kWritingPause);
-  }
-  return make_failure(FailureKind::kOther, "communicator " + options_.communicator +
-                                               " is broken; the rank that knew why died");
+  const std::uint32_t finder = header_.failure_state.load(std::memory_order_acquire);
+  if (finder == 0) return std::nullopt;
+  return segment_->member(finder - 1).failure;
+}
+
+bool SharedGroup::take_turn(std::uint64_t sequence, nanoseconds pause) {
+  // A word for both: milliseconds, and enough of the number to tell neighbours apart.
+  constexpr int kSequenceBits = 16;
+  const auto pause_ms = static_cast<std::uint64_t>(pause / milliseconds(1));
+  const auto now =
+      static_cast<std::uint64_t>(steady_clock::now().time_since_epoch() / milliseconds(1));
+  const std::uint64_t number = sequence & ((std::uint64_t{1} << kSequenceBits) - 1);
+  std::uint64_t last = header_.asked.load(std::memory_order_relaxed);
+  const bool is_same = (last & ((std::uint64_t{1} << kSequenceBits) - 1)) == number;
+  if (is_same && now - (last >> kSequenceBits) < pause_ms) return false;
+  return header_.asked.compare_exchange_strong(last, now << kSequenceBits | number,
+                                               std::memory_order_relaxed);
 }
 
 void SharedGroup::add_operation(Failure& failure) const {

@@ -27,6 +27,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -170,6 +171,10 @@ class SharedGroup {
   // Of this host's members; nothing: it is whole.
   std::optional<Failure> failure() const;
 
+  // Of the members that wait long in that operation of the communicator, one at a time asks the
+  // job's store for all: false, where another has done so within `pause`. Any thread.
+  bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);
+
  private:
   MemberBlock& own() { return segment_->member(self_); }
   EntryLine& own_entry() { return own().entry[number_ & 1]; }
@@ -224,6 +229,7 @@ class SharedGroup {
   SegmentHeader& header_;
   const SharedGroupOptions options_;
   Alarm* const alarm_;
+  std::mutex finding_;  // Guards own().failure until it is published.
   WaitWatch* watch_ = nullptr;
   EntryWatch* entry_watch_ = nullptr;  // Until told.
   const std::uint32_t size_;

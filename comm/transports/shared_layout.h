@@ -6,10 +6,10 @@
 // All of it is reserved at the beginning but the rings, which are memory from the moment they are
 // made. They may be a file of their own.
 //
-// Every line has one writer (the member whose block it is in), except the failure record, which the
-// first finder claims, and the doorbells. Counters only grow, so nothing is ever reset and an old
-// value cannot be taken for a new one. Data of a member: two eager areas, by the parity of the
-// operation's number, then kSlots slots for the chunks of larger operations.
+// Every line has one writer (the member whose block it is in), except the header's and the
+// doorbells. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
+// new one. Data of a member: two eager areas, by the parity of the operation's number, then kSlots
+// slots for the chunks of larger operations.
 //
 // Pure layout; the memory model is written at each field.
 #pragma once
@@ -25,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 4;
+inline constexpr std::uint32_t kSegmentVersion = 5;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -91,6 +91,9 @@ struct MemberBlock {
   std::atomic<std::uint64_t> operation;  // Of the communicator: the last that was entered.
   alignas(kLineBytes) Probe probe;       // Written before `attached`.
   std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
+  // What it has found; valid once the header's failure_state names this member. So nobody waits for
+  // one that dies while it writes.
+  alignas(kLineBytes) Failure failure;
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
 
@@ -111,22 +114,25 @@ struct RingMemory {
   alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
 };
 
-enum class FailureState : std::uint32_t { kNone = 0, kBeingWritten = 1, kPublished = 2 };
-
 struct SegmentHeader {
   std::uint32_t magic;
   std::uint32_t version;
   std::uint32_t member_count;
   std::uint32_t slot_bytes;
   std::uint64_t total_bytes;
+  // protocol_identity() of who came first, by compare-exchange from 0.
+  std::atomic<std::uint64_t> protocol;
   // Members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
   // Entries ever published, where members are crowded: whoever waits for all of them sleeps once,
   // until the last one is there.
   alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
-  // Claimed by compare-exchange from kNone; `failure` is valid once it is kPublished.
+  // Why the communicator is broken: 1 more than the member in whose block that is written; 0: it is
+  // whole. By compare-exchange from 0, with release order after the record.
   alignas(kLineBytes) std::atomic<std::uint32_t> failure_state;
-  Failure failure;
+  // When a member of this host asked the job's store last, and for which operation; see
+  // SharedGroup::take_turn().
+  alignas(kLineBytes) std::atomic<std::uint64_t> asked;
   alignas(kLineBytes) std::atomic<std::uint32_t> rings_made;
 };
 

@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "comm/protocol.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -50,6 +52,14 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
 
 const std::string kNamed = "/dev/shm/ivycomm-";
 
+Result<void> check_protocol(std::uint64_t theirs) {
+  if (theirs == protocol_identity()) return {};
+  return Error{Code::kFailedPrecondition,
+               "the shared memory is another build's of libivycomm, which speaks protocol " +
+                   protocol_text(theirs) + ", and this one " + protocol_text(protocol_identity()),
+               "let every rank load the same libivycomm"};
+}
+
 }  // namespace
 
 SharedSegment::SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count)
@@ -85,14 +95,20 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::map(int descriptor,
       new SharedSegment(static_cast<std::uint8_t*>(memory), owned.release(), member_count));
 }
 
-void SharedSegment::write_header() {
+// Every member that adopts a segment does this, and all write the same values.
+Result<void> SharedSegment::write_header() {
   // The kernel's pages are zero, which is what every atomic of the layout begins with.
   SegmentHeader& header = this->header();
+  std::uint64_t first = 0;
+  if (!header.protocol.compare_exchange_strong(first, protocol_identity())) {
+    IVY_CHECK(check_protocol(first));
+  }
   header.version = kSegmentVersion;
   header.member_count = geometry_.member_count;
   header.slot_bytes = kSlotBytes;
   header.total_bytes = geometry_.total_bytes();
   header.magic = kSegmentMagic;
+  return {};
 }
 
 Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t member_count) {
@@ -103,7 +119,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t membe
   IVY_CHECK(reserve(descriptor.get(), geometry));
   fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor.release(), member_count));
-  segment->write_header();
+  IVY_CHECK(segment->write_header());
   return segment;
 }
 
@@ -133,7 +149,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t
     return segment;
   }
   (*segment)->name_ = path;
-  (*segment)->write_header();
+  IVY_CHECK((*segment)->write_header());
   return segment;
 }
 
@@ -141,6 +157,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach(int descriptor,
                                                              std::uint32_t member_count) {
   std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
   const SegmentHeader& header = segment->header();
+  if (header.magic == kSegmentMagic) IVY_CHECK(check_protocol(header.protocol.load()));
   if (header.magic != kSegmentMagic || header.version != kSegmentVersion ||
       header.member_count != member_count || header.slot_bytes != kSlotBytes) {
     return Error{Code::kDataLoss,
@@ -166,8 +183,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor, int 
   Descriptor rings(rings_descriptor);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
   segment->rings_descriptor_ = rings.release();
-  // Everyone writes the same values, so it does not matter who is first.
-  segment->write_header();
+  IVY_CHECK(segment->write_header());
   return segment;
 }
 

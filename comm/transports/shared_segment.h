@@ -34,13 +34,14 @@ class SharedSegment {
   static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
                                                              const std::string& path = new_path());
   static std::string new_path();
-  // A segment that another process made. Takes the descriptor. DataLoss: not ours, or another
-  // version.
+  // A segment that another process made. Takes the descriptor. DataLoss: not ours;
+  // FailedPrecondition: of a build that speaks another protocol (comm/protocol.h).
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
   // As create() in memory that somebody else reserved (the supervisor), beside which is the rings':
-  // every member calls it, and the first to come writes the header. Takes both descriptors.
+  // every member calls it, and the first to come writes the header. Takes both descriptors. Fails
+  // as attach().
   static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
                                                       std::uint32_t member_count);
   ~SharedSegment();
@@ -72,7 +73,7 @@ class SharedSegment {
  private:
   SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> map(int descriptor, std::uint32_t member_count);
-  void write_header();
+  Result<void> write_header();
 
   std::uint8_t* memory_;
   int descriptor_;

@@ -5,13 +5,15 @@
 
 #include <cerrno>
 
+#include "proto/not_inherited.h"
+
 namespace ivy::comm {
 namespace {
 
 class SocketSink final : public ByteSink {
  public:
   explicit SocketSink(int socket) : socket_(socket) {}
-  ~SocketSink() override { close(socket_); }
+  ~SocketSink() override { not_inherited::close(socket_); }
   std::size_t write_some(const void* bytes, std::size_t count) override {
     const ssize_t sent = send(socket_, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) return static_cast<std::size_t>(sent);
@@ -29,7 +31,7 @@ class SocketSink final : public ByteSink {
 class SocketSource final : public ByteSource {
  public:
   explicit SocketSource(int socket) : socket_(socket) {}
-  ~SocketSource() override { close(socket_); }
+  ~SocketSource() override { not_inherited::close(socket_); }
   std::size_t read_some(void* bytes, std::size_t count) override {
     if (count == 0) return 0;
     const ssize_t got = recv(socket_, bytes, count, MSG_DONTWAIT);

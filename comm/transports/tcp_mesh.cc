@@ -8,6 +8,7 @@
 
 #include "comm/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/not_inherited.h"
 
 namespace ivy::comm {
 namespace {
@@ -19,13 +20,15 @@ using std::chrono::steady_clock;
 constexpr milliseconds kOwnHostTime{20};
 // A connection that is awaited does not ring: whether there are news is asked so often.
 constexpr milliseconds kTakeSlice{5};
-constexpr milliseconds kComparePause{200};
+// Between two questions to the store whether others are in another operation.
+constexpr milliseconds kComparePauseMin{200};
+constexpr milliseconds kComparePauseMax{5'000};
 
 }  // namespace
 
 TcpMesh::Connection::~Connection() {
   for (const Stream& stream : streams) {
-    if (stream.socket >= 0) close(stream.socket);
+    if (stream.socket >= 0) not_inherited::close(stream.socket);
   }
 }
 
@@ -65,9 +68,14 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   if (compared_sequence_ != call.sequence) {
     compared_sequence_ = call.sequence;
     compared_at_ = now;
+    compare_pause_ = kComparePauseMin;
   }
-  if (!options_.compare || now - compared_at_ < kComparePause) return false;
+  if (!options_.compare || now - compared_at_ < compare_pause_) return false;
   compared_at_ = now;
+  // What this rank has entered stands in the store, for those who come later to compare with.
+  const milliseconds pause =
+      std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
+  if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
   const std::optional<Failure> different = options_.compare();
   if (different) fail(*different);
   return different.has_value();
@@ -150,7 +158,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
                (alarm_ == nullptr || !alarm_->look(rank)) && may_wait_on(rank, call);
       });
   if (failure_ || is_interrupted() || (group != nullptr && group->is_broken())) {
-    if (dialled.ok()) close(dialled->socket);
+    if (dialled.ok()) not_inherited::close(dialled->socket);
     return false;
   }
   if (!dialled.ok()) return fail(lost(rank, call, dialled.error().message));
@@ -181,7 +189,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
     if (steady_clock::now() >= probe_at) {
-      if (!PeerListener::is_there(peer.address)) return fail(lost(rank, call, "it is gone"));
+      if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
       probe_at = steady_clock::now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;

@@ -72,6 +72,9 @@ struct TcpMeshOptions {
   // Asked now and then by a wait that lasts: has a rank of another host entered another operation
   // under the same number? Ranks that wait for different things may never send each other a header.
   std::function<std::optional<Failure>()> compare;
+  // Is it this rank that asks, of those of its host that wait in that operation, where one asks
+  // once in `pause`? Null: it is.
+  std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
   WaitWatch* watch = nullptr;                  // May be null; outlives the mesh.
   const EnteredOperations* entered = nullptr;  // What this rank has entered; the same.
 };
@@ -138,6 +141,7 @@ class TcpMesh {
   std::vector<std::uint8_t> parts_;  // Of messages that are taken part by part.
   std::optional<Failure> failure_;
   std::chrono::steady_clock::time_point compared_at_;
+  std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
   const int interruption_;  // An eventfd, readable for ever once interrupt() was called.
   const int bell_;          // An eventfd.

@@ -1,6 +1,9 @@
 // The greeting of two ranks that stand still at their first contact: it is given up by the side
 // that goes on, and begun anew by the other when that goes on too.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -14,6 +17,7 @@
 
 #include "comm/transports/background_dial.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/not_inherited.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {
@@ -22,12 +26,12 @@ namespace {
 constexpr milliseconds kGreeting{200};  // Instead of 10 s.
 constexpr milliseconds kLonger{500};
 
-std::unique_ptr<PeerListener> listener_of(std::uint32_t rank) {
+std::unique_ptr<PeerListener> listener_of(std::uint32_t rank, milliseconds greeting = kGreeting) {
   PeerCredentials credentials;
   credentials.job_id = std::string(32, '1');
   credentials.token = std::string(32, 't');
   credentials.rank = rank;
-  return PeerListener::listen("127.0.0.1", credentials, kGreeting).value();
+  return PeerListener::listen("127.0.0.1", credentials, greeting).value();
 }
 
 PeerChannel channel_to(std::uint32_t rank) {
@@ -67,8 +71,102 @@ TEST(GreetingTest, ADiallerThatStoodStillBeginsAnew) {
     ASSERT_GE(accepted.socket, 0) << "asked " << asked << " times";
     EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
     EXPECT_TRUE(give(accepted.socket) && take(dialled->socket));
-    close(dialled->socket);
-    close(accepted.socket);
+    not_inherited::close(dialled->socket);
+    not_inherited::close(accepted.socket);
+  }
+}
+
+// Strangers who connect and say nothing, more than are greeted at once.
+TEST(GreetingTest, SilentConnectionsKeepNoPeerOut) {
+  const std::unique_ptr<PeerListener> accepting = listener_of(1, seconds(60));
+  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(60));
+  const std::string& address = accepting->address();
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  std::vector<int> silent;
+  for (std::size_t i = 0; i < 2 * kGreetingsMax; ++i) {
+    silent.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(silent.back(), reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+  }
+  const Result<PeerSocket> dialled =
+      dialler->dial(address, channel_to(1), 1, stretched(seconds(10)), [] { return true; });
+  EXPECT_TRUE(dialled.ok()) << dialled.error().message;
+  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(2)));
+  EXPECT_GE(accepted.socket, 0);
+  if (dialled.ok() && accepted.socket >= 0) {
+    EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
+  }
+  for (const int socket : silent) close(socket);
+  if (dialled.ok()) not_inherited::close(dialled->socket);
+  if (accepted.socket >= 0) not_inherited::close(accepted.socket);
+}
+
+// "fe80::1%eth0" of an interface that is up; empty: there is none.
+std::string link_local_address() {
+  ifaddrs* entries = nullptr;
+  if (getifaddrs(&entries) != 0) return "";
+  std::string found;
+  for (const ifaddrs* entry = entries; entry != nullptr && found.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET6) continue;
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+    char text[INET6_ADDRSTRLEN] = {};
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    found = std::string(text) + "%" + entry->ifa_name;
+  }
+  freeifaddrs(entries);
+  return found;
+}
+
+// Another host has another name for the interface: what peers are told does not hold it.
+TEST(GreetingTest, ALinkLocalAddressIsDialledByTheDiallersInterface) {
+  const std::string host = link_local_address();
+  if (host.empty()) GTEST_SKIP() << "no interface has a link-local address";
+  PeerCredentials credentials;
+  credentials.job_id = std::string(32, '1');
+  credentials.token = std::string(32, 't');
+  const auto dialler = PeerListener::listen(host, credentials).value();
+  credentials.rank = 1;
+  const auto accepting = PeerListener::listen(host, credentials).value();
+  EXPECT_EQ(accepting->address().find('%'), std::string::npos) << accepting->address();
+  EXPECT_TRUE(dialler->is_peer_there(accepting->address()));
+  const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
+                                                   stretched(seconds(10)), [] { return true; });
+  ASSERT_TRUE(dialled.ok()) << dialled.error().message;
+  const PeerSocket accepted = accepting->take(channel_to(0), stretched(seconds(5)));
+  ASSERT_GE(accepted.socket, 0);
+  EXPECT_TRUE(give(dialled->socket) && take(accepted.socket));
+  not_inherited::close(dialled->socket);
+  not_inherited::close(accepted.socket);
+}
+
+// A stranger's connection that claims to be a rank's, with the job's token.
+TEST(GreetingTest, ARankIsGreetedOnlyFromItsOwnHost) {
+  PeerCredentials credentials;
+  credentials.job_id = std::string(32, '1');
+  credentials.token = std::string(32, 't');
+  credentials.rank = 1;
+  credentials.waits_for_places = true;
+  const auto accepting = PeerListener::listen("127.0.0.1", credentials).value();
+  const std::unique_ptr<PeerListener> dialler = listener_of(0, seconds(10));
+  // Nobody is greeted before it is known who comes from where.
+  const Result<PeerSocket> early =
+      dialler->dial(accepting->address(), channel_to(1), 1, milliseconds(300), [] { return true; });
+  EXPECT_FALSE(early.ok());
+  for (const bool is_there : {false, true}) {
+    SCOPED_TRACE(is_there);
+    accepting->expect({{is_there ? "127.0.0.1" : "127.0.0.2"}, {"127.0.0.1"}});
+    const Result<PeerSocket> dialled = dialler->dial(accepting->address(), channel_to(1), 1,
+                                                     stretched(seconds(10)), [] { return true; });
+    ASSERT_TRUE(dialled.ok()) << dialled.error().message;
+    const PeerSocket accepted =
+        accepting->take(channel_to(0), is_there ? stretched(seconds(5)) : milliseconds(300));
+    EXPECT_EQ(accepted.socket >= 0, is_there);
+    not_inherited::close(dialled->socket);
+    if (accepted.socket >= 0) not_inherited::close(accepted.socket);
   }
 }
 

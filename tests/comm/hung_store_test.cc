@@ -165,5 +165,43 @@ TEST(HungStoreTest, AnAbortWakesItsHostBeforeItAsksTheStore) {
   }
 }
 
+struct TwoFindings {
+  std::atomic<int> entered{0};
+  std::atomic<bool> is_over{false};
+};
+
+// A thread of rank 0 finds a timeout and asks a store that hangs whether others have found
+// something before; meanwhile another thread of it aborts.
+TEST(HungStoreTest, AnAbortDoesNotWaitForAnotherFindingsQuestion) {
+  Shared<TwoFindings> board;
+  expect_well(run_world(Hosts{2, 1}, [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+    if (rank == 2) {
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->is_over.load(); }, seconds(30)));
+      return;
+    }
+    float got = 0;
+    if (rank == 1) {
+      ++board->entered;
+      EXPECT_EQ(ivy_recv(world, &got, 1, IVY_F32, 2, 0, nullptr, nullptr), IVY_CANCELLED)
+          << ivy_last_error();
+      return;
+    }
+    EXPECT_TRUE(ivy::test::eventually([&] { return board->entered == 1; }, seconds(10)));
+    ASSERT_EQ(kill(store_process(), SIGSTOP), 0);
+    std::thread aborting([&] {
+      std::this_thread::sleep_for(milliseconds(60 + 60));
+      EXPECT_EQ(ivy_comm_abort(world, "now"), IVY_OK);
+    });
+    const ivy_call call = call_with_timeout(milliseconds(60));
+    EXPECT_NE(ivy_recv(world, &got, 1, IVY_F32, 2, 0, nullptr, &call), IVY_OK);
+    aborting.join();
+    kill(store_process(), SIGCONT);
+    board->is_over = true;
+  }));
+}
+
 }  // namespace
 }  // namespace ivy::comm::test

@@ -232,5 +232,98 @@ TEST(MeetTest, AnotherWorldSizeIsAnError) {
   EXPECT_NE(second.error().message.find("one of 3"), std::string::npos) << second.error().message;
 }
 
+// Of 12,000 ports that are derived from jobs' names two may be the same.
+TEST(MeetTest, TwoJobsAtOneDerivedPortDoNotMix) {
+  const std::string method = "tcp://" + free_address();
+  Identity first = identity_for(method, 0, 2).value();
+  Identity second = identity_for(method, 1, 2).value();
+  first.meeting_key = "slurm 17.0 0";
+  second.meeting_key = "slurm 18.0 0";
+  const Result<Meet> here = meet(first, 0, stretched(seconds(20)));
+  ASSERT_TRUE(here.ok()) << here.error().message;
+  const Result<Meet> there = meet(second, 0, stretched(seconds(5)));
+  ASSERT_FALSE(there.ok());
+  EXPECT_EQ(there.error().code, Code::kUnauthenticated) << there.error().message;
+  second.meeting_key = first.meeting_key;
+  EXPECT_TRUE(meet(second, 0, stretched(seconds(20))).ok());
+}
+
+// What all jobs without a secret begin with.
+constexpr const char* kNoSecret = "no secret was given to this job";
+constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
+
+TEST(MeetTest, RanksAreHandedATokenThatNobodyElseKnows) {
+  std::vector<std::string> tokens;
+  for (int job = 0; job < 2; ++job) {
+    const std::string method = "tcp://" + free_address();
+    Result<Meet> second = Error{Code::kInternal, "not met"};
+    std::thread other(
+        [&] { second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+    const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+    other.join();
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    EXPECT_EQ(first->token, second->token);
+    EXPECT_EQ(first->job_id, second->job_id);
+    EXPECT_EQ(first->job_id.size(), 32U);
+    EXPECT_NE(first->token, kNoSecret);
+    tokens.push_back(first->token + first->job_id);
+  }
+  EXPECT_NE(tokens[0], tokens[1]);
+}
+
+struct Complete {
+  std::atomic<int> met{0};
+  std::atomic<bool> is_over{false};
+};
+
+int run_rank_of(const std::string& method, int rank, Complete& board) {
+  ivy_options options = {};
+  options.struct_bytes = sizeof options;
+  options.init_method = method.c_str();
+  options.rank = rank;
+  options.world_size = 2;
+  options.timeout_ms = stretched(seconds(20)).count();
+  ivy_comm* world = nullptr;
+  if (ivy_init(&options, &world) != IVY_OK) return 2;
+  ++board.met;
+  const bool is_over = ivy::test::eventually([&] { return board.is_over.load(); }, seconds(20));
+  const int code = ivy_barrier(world, nullptr);
+  return ivy_finalize(world) == IVY_OK && code == IVY_OK && is_over ? 0 : 3;
+}
+
+TEST(MeetTest, NobodyJoinsAJobWhoseRanksHaveAllCome) {
+  const LeakGuard guard;
+  const std::string address = free_address();
+  Shared<Complete> board;
+  std::vector<pid_t> ranks;
+  for (const int rank : {0, 1}) {
+    ranks.push_back(fork());
+    if (ranks.back() == 0) _exit(run_rank_of("tcp://" + address, rank, *board));
+  }
+  EXPECT_TRUE(ivy::test::eventually([&] { return board->met == 2; }, seconds(20)));
+  store::ClientOptions outsider;
+  outsider.address = address;
+  outsider.job_id = kPublicJob;
+  outsider.token = kNoSecret;
+  outsider.rank = 1;
+  outsider.connect_timeout = stretched(seconds(2));
+  outsider.may_redial = false;
+  const auto client = store::Client::connect(outsider);
+  EXPECT_FALSE(client.ok());
+  // Whoever was told to come there is told why.
+  const Result<Meet> late =
+      meet(identity_for("tcp://" + address, 1, 2).value(), 0, stretched(seconds(2)));
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, Code::kAlreadyExists) << late.error().message;
+  EXPECT_NE(late.error().message.find("have come"), std::string::npos) << late.error().message;
+  board->is_over = true;
+  for (const pid_t rank : ranks) {
+    int status = 0;
+    ASSERT_EQ(waitpid(rank, &status, 0), rank);
+    EXPECT_EQ(status, 0);
+  }
+}
+
 }  // namespace
 }  // namespace ivy::comm::test

@@ -4,9 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/collectives/shared_parts.h"
 #include "comm/collectives/spanning_collectives.h"
@@ -20,6 +25,48 @@
 
 namespace ivy::comm {
 namespace {
+
+// ---- Registered memory --------------------------------------------------------------------------
+
+// Was a buffer asked for, and the answer there, in the middle half of the time in which a large one
+// was made?
+bool is_found_while_one_is_made(const void* buffer) {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<bool> is_made{false};
+  Clock::time_point begun;
+  Clock::time_point ended;
+  std::thread making([&] {
+    begun = Clock::now();
+    const Result<void*> large = registered_memory::allocate(std::size_t{512} << 20, &is_made);
+    ended = Clock::now();
+    is_made = true;
+    EXPECT_TRUE(large.ok() && registered_memory::release(*large));
+  });
+  std::vector<std::pair<Clock::time_point, Clock::time_point>> asked;
+  while (!is_made) {
+    const auto before = Clock::now();
+    EXPECT_TRUE(registered_memory::place_of(buffer, 1).is_registered());
+    asked.emplace_back(before, Clock::now());
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  making.join();
+  const auto quarter = (ended - begun) / 4;
+  return std::any_of(asked.begin(), asked.end(), [&](const auto& each) {
+    return each.first >= begun + quarter && each.second <= ended - quarter;
+  });
+}
+
+TEST(RegisteredMemoryTest, BuffersAreFoundWhileAnotherIsMade) {
+  int owner = 0;
+  const Result<void*> buffer = registered_memory::allocate(4096, &owner);
+  ASSERT_TRUE(buffer.ok()) << buffer.error().message;
+  bool is_found = false;
+  for (int attempt = 0; attempt < 3 && !is_found; ++attempt) {
+    is_found = is_found_while_one_is_made(*buffer);
+  }
+  EXPECT_TRUE(is_found);
+  EXPECT_TRUE(registered_memory::release(*buffer));
+}
 
 // ---- Identity ----------------------------------------------------------------------------------
 

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <thread>
 
 #include "comm/processors.h"
 
@@ -147,11 +152,99 @@ TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
 }
 
 TEST(ProcessorsTest, MoreThanTwoToAProcessorAreACrowd) {
-  EXPECT_FALSE(are_crowded({{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded({{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded({{0}, {0}, {0}}));
+  EXPECT_FALSE(are_crowded(std::vector<Processors>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded(std::vector<Processors>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded(std::vector<Processors>{{0}, {0}, {0}}));
   // Nothing is known of any.
-  EXPECT_FALSE(are_crowded({{}, {}, {}}));
+  EXPECT_FALSE(are_crowded(std::vector<Processors>{{}, {}, {}}));
+}
+
+// ---- Quotas
+// ---------------------------------------------------------------------------------------
+
+class QuotaTest : public ::testing::Test {
+ protected:
+  void write(const std::string& path, const std::string& text) const {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  std::vector<double> processors() const {
+    std::vector<double> found;
+    for (const Quota& quota : own_quotas(root_)) found.push_back(quota.processors);
+    return found;
+  }
+  ~QuotaTest() override { std::filesystem::remove_all(root_); }
+
+  std::string root_ = [] {
+    char name[] = "/tmp/ivy-comm-test-XXXXXX";
+    return std::string(mkdtemp(name));
+  }();
+};
+
+TEST_F(QuotaTest, OfVersionTwoIsReadUpThePath) {
+  write("/proc/self/mountinfo",
+        "22 20 0:21 / /proc rw - proc proc rw\n"
+        "36 25 0:31 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
+  write("/proc/self/cgroup", "0::/pods/one/rank\n");
+  write("/sys/fs/cgroup/cpu.stat", "");
+  EXPECT_TRUE(processors().empty());
+  write("/sys/fs/cgroup/pods/cpu.max", "max 100000\n");
+  write("/sys/fs/cgroup/pods/one/cpu.max", "30000 100000\n");
+  write("/sys/fs/cgroup/pods/one/rank/cpu.max", "250000 100000\n");
+  EXPECT_EQ(processors(), (std::vector<double>{2.5, 0.3}));
+}
+
+TEST_F(QuotaTest, OfVersionOneIsReadInAContainer) {
+  // What is mounted is the container's own part.
+  write("/proc/self/mountinfo",
+        "40 30 0:33 /docker/4711 /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n"
+        "41 30 0:34 /docker/4711 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n");
+  write("/proc/self/cgroup", "9:memory:/docker/4711\n4:cpu,cpuacct:/docker/4711/a\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "-1\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n");
+  write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(processors(), std::vector<double>{2.0});
+}
+
+TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {
+  const Quotas two = {{"25:1", 2}};
+  const Quotas half = {{"25:2", 0.5}, {"25:1", 2}};
+  EXPECT_TRUE(have_quota_each(std::vector<Quotas>{{}, {}, {}, {}}));
+  EXPECT_TRUE(have_quota_each({two, two}));
+  EXPECT_FALSE(have_quota_each({two, two, two}));
+  EXPECT_FALSE(have_quota_each({half}));
+  EXPECT_TRUE(have_quota_each({two, {{"25:3", 2}}, two, {{"25:3", 2}}}));
+  EXPECT_FALSE(are_crowded(std::vector<Quotas>{half, two, two, two}));
+  EXPECT_TRUE(are_crowded(std::vector<Quotas>{half, half}));
+  EXPECT_TRUE(are_crowded(std::vector<Quotas>{two, two, two, two, two}));
+  for (const Quotas& quotas : {Quotas(), two, half}) {
+    EXPECT_EQ(quotas_from(quotas_text(quotas)), quotas);
+  }
+  for (const char* const text : {"x", "1:2=", "1:2=0", "1:2=-1", "=3", "1:2=1x"}) {
+    EXPECT_TRUE(quotas_from(text).empty()) << text;
+  }
+}
+
+// ---- How often it is asked --------------------------------------------------------------------
+
+TEST(RollCallTest, ALongWaitGivesFewerSignsOfLife) {
+  EnteredOperations entered;
+  int written = 0;
+  RollCall::Store store;
+  store.write = [&](std::int32_t, const WaitRecord&) { return ++written > 0; };
+  store.read = [](std::int32_t) { return std::nullopt; };
+  RollCall roll_call(entered, {0, 1}, store, [] { return false; });
+  LongWait wait;
+  wait.sequence = 1;
+  wait.waits_for = 1;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2'500);
+  while (std::chrono::steady_clock::now() < end) {
+    wait.waited = std::chrono::minutes(10);
+    roll_call.waits(wait);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(written, 1);
 }
 
 }  // namespace

@@ -1,7 +1,13 @@
 // Members of one shared memory group as threads of one process, in one mapping: so that
 // ThreadSanitizer, which sees no other process and no second mapping, sees the data path.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -13,6 +19,18 @@
 namespace ivy::comm {
 namespace {
 
+SharedGroupOptions options_of(std::uint32_t self, std::uint32_t members) {
+  SharedGroupOptions options;
+  options.communicator = "threads";
+  options.host = "here";
+  options.self = self;
+  options.has_processor_each = false;
+  for (std::uint32_t i = 0; i < members; ++i) {
+    options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
+  }
+  return options;
+}
+
 std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members,
                                                       bool is_crowded = false) {
   std::vector<std::unique_ptr<SharedGroup>> groups;
@@ -20,15 +38,8 @@ std::vector<std::unique_ptr<SharedGroup>> make_groups(std::uint32_t members,
   EXPECT_TRUE(first.ok());
   const std::shared_ptr<SharedSegment> segment = std::move(first).value();
   for (std::uint32_t member = 0; member < members; ++member) {
-    SharedGroupOptions options;
-    options.communicator = "threads";
-    options.host = "here";
-    options.self = member;
-    options.has_processor_each = false;
+    SharedGroupOptions options = options_of(member, members);
     options.is_crowded = is_crowded;
-    for (std::uint32_t i = 0; i < members; ++i) {
-      options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
-    }
     groups.push_back(std::make_unique<SharedGroup>(segment, std::move(options), nullptr));
   }
   return groups;
@@ -145,24 +156,60 @@ TEST(SharedThreadsTest, AFailureIsSeenByAll) {
   EXPECT_STREQ(groups[0]->failure()->text, "enough");
 }
 
-// Whoever found it has lost the processor in the middle of writing it down.
-TEST(SharedThreadsTest, AFailureThatIsBeingWrittenIsWaitedFor) {
-  const std::shared_ptr<SharedSegment> segment = SharedSegment::create(1).value();
-  SharedGroupOptions options;
-  options.members.push_back({});
-  const SharedGroup group(segment, std::move(options), nullptr);
-  SegmentHeader& header = segment->header();
-  header.failure_state.store(static_cast<std::uint32_t>(FailureState::kBeingWritten));
-  std::thread writing([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    header.failure = make_failure(FailureKind::kAborted, "enough");
-    header.failure_state.store(static_cast<std::uint32_t>(FailureState::kPublished),
-                               std::memory_order_release);
-  });
-  const std::optional<Failure> found = group.failure();
-  writing.join();
-  ASSERT_TRUE(found);
-  EXPECT_STREQ(found->text, "enough");
+// Of members that wait long in one operation one asks the store for all.
+TEST(SharedThreadsTest, MembersTakeTurnsToAsk) {
+  const auto groups = make_groups(3);
+  const std::chrono::hours pause{1};
+  std::atomic<int> asked{0};
+  std::vector<std::thread> threads;
+  for (const auto& group : groups) {
+    threads.emplace_back([&] { asked += group->take_turn(5, pause) ? 1 : 0; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(asked, 1);
+  EXPECT_FALSE(groups[0]->take_turn(5, pause));
+  EXPECT_TRUE(groups[1]->take_turn(5, std::chrono::nanoseconds(0)));
+  EXPECT_TRUE(groups[2]->take_turn(6, pause));
+}
+
+// A failure whose second half cannot be read: whoever writes it down dies in the middle.
+class HalfAFailure {
+ public:
+  HalfAFailure()
+      : pages_(static_cast<char*>(
+            mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+        failure_(new (pages_ + kPage - sizeof(Failure) / 2) Failure) {
+    *failure_ = make_failure(FailureKind::kAborted, "half");
+    mprotect(pages_ + kPage, kPage, PROT_NONE);
+  }
+  ~HalfAFailure() { munmap(pages_, 2 * kPage); }
+  HalfAFailure(const HalfAFailure&) = delete;
+  HalfAFailure& operator=(const HalfAFailure&) = delete;
+
+  const Failure& failure() const { return *failure_; }
+
+ private:
+  static constexpr std::size_t kPage = 64 * 1024;
+  char* const pages_;
+  Failure* const failure_;
+};
+
+TEST(SharedThreadsTest, AMemberThatDiesWhileItWritesAFailureKeepsNobody) {
+  const std::shared_ptr<SharedSegment> segment = SharedSegment::create(2).value();
+  const HalfAFailure half;
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);
+    SharedGroup(segment, options_of(0, 2), nullptr).break_with(half.failure());
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  SharedGroup group(segment, options_of(1, 2), nullptr);
+  group.break_with(make_failure(FailureKind::kRankDied, "the other one died"));
+  ASSERT_TRUE(group.failure());
+  EXPECT_STREQ(group.failure()->text, "the other one died");
 }
 
 }  // namespace

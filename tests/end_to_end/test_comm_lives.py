@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from launching import WORKERS
+from launching import BIN, WORKERS
 
 ONE = ("-n", "2")
 HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "1")
@@ -35,3 +35,18 @@ def test_groups_of_a_world_that_is_gone_are_refused(local, flags):
     done = local.run(*flags, local.script("comm_stale_groups.py"), limit=LIMIT)
     assert done.code == 0, done
     assert done.texts_by_rank() == {0: ["all refused"], 1: ["all refused"]}, done
+
+
+OTHER_BUILD = os.path.join(os.path.dirname(BIN), "lib/doubles/libcomm_other_protocol.so")
+
+
+@places
+def test_ranks_that_load_two_builds_are_told_so(local, flags):
+    """Under ivyrun the memory of a host is the supervisor's, which knows of no build of the library."""
+    chosen = f'test "$IVY_RANK" = 0 || export IVY_LIBRARY={OTHER_BUILD}'
+    done = local.run(*flags, "sh", "-c", f'{chosen}; exec /usr/bin/python3 -B -c "import ivycomm; ivycomm.init()"',
+                     limit=LIMIT)
+    assert done.code not in (0, None), done
+    said = (done.out + done.err).decode()
+    assert "has another build of libivycomm" in said, done
+    assert "0123456789abcdef" in said and "rank 0" in said and "rank 1" in said, done

@@ -467,6 +467,20 @@ def test_a_killed_rank_is_named_on_other_hosts(installed, victim):
         assert error["at"] - killed["at"] < seconds(1), (error, killed)
 
 
+def test_a_killed_rank_that_has_forked_is_named_as_soon(installed):
+    """Its child, which goes on, has a copy of every connection."""
+    words = (PYTHON, installed.worker, "--method", "tcp://10.77.0.1:4000", "--size", "2", "--victim", "1",
+             "--forks", f"{installed.directory}/over")
+    said = told(*on_hosts(installed, {host: (*words, "--rank", str(host - 1)) for host in (1, 2)}))
+    with open(installed.outside(f"{installed.directory}/over"), "w"):
+        pass
+    assert any("forked" in one for one in said), said
+    killed, = (one for one in said if "killed" in one)
+    error, = (one for one in said if "error" in one)
+    assert error["blamed"] == 1 and "rank 1 (" in error["text"], error
+    assert error["at"] - killed["at"] < seconds(1), (error, killed)
+
+
 # No supervisor's page tells them, but rank 0's store, when it happens and not when it is asked the next time.
 WAKES_MS = 50
 

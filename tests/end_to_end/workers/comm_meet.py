@@ -1,7 +1,8 @@
 """Meets the other ranks as its arguments say, and tells as one line of JSON what came of it.
 
-comm_meet.py [--method M] [--rank R] [--size N] [--timeout S] [--worlds K] [--victim V]
---worlds: init and finalize so often. --victim: that rank is killed, the others tell what they hear.
+comm_meet.py [--method M] [--rank R] [--size N] [--timeout S] [--worlds K] [--victim V] [--forks PATH]
+--worlds: init and finalize so often. --victim: that rank is killed, the others tell what they hear. --forks: it has
+forked a child before, which goes on until that file is there.
 """
 
 import argparse
@@ -24,8 +25,22 @@ def use(world):
     say(rank=ic.rank(), size=n, local=ic.local_world_size(), hosts=ic.num_nodes(), source=ic.source(), world=world)
 
 
-def wait_for_death(victim):
+def fork_child(until):
+    """As a loader of data does: it has a copy of every descriptor."""
+    if os.fork() == 0:
+        for standard in range(3):
+            os.close(standard)
+        end = time.monotonic() + 60
+        while not os.path.exists(until) and time.monotonic() < end:
+            time.sleep(0.05)
+        os._exit(0)
+    say(forked=ic.rank())
+
+
+def wait_for_death(victim, forks):
     ic.barrier()
+    if forks and ic.rank() == victim:
+        fork_child(forks)
     until = time.monotonic() + 0.3
     while True:
         ic.barrier()
@@ -42,6 +57,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--worlds", type=int, default=1)
     parser.add_argument("--victim", type=int)
+    parser.add_argument("--forks")
     given = parser.parse_args()
     started = time.monotonic()
     try:
@@ -49,7 +65,7 @@ def main():
             ic.init(given.method, rank=given.rank, world_size=given.size, timeout=given.timeout)
             use(world)
             if given.victim is not None:
-                wait_for_death(given.victim)
+                wait_for_death(given.victim, given.forks)
             ic.finalize()
     except ic.IvyError as error:
         say(error=type(error).__name__, code=error.code, blamed=error.rank, text=str(error),

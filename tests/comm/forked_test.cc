@@ -1,0 +1,129 @@
+// A rank that has forked a child, which has a copy of every descriptor, is missed as soon as any
+// other when it dies. There is no supervisor here: what tells is the end of connections.
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+struct Board {
+  std::atomic<pid_t> child{0};
+  std::atomic<bool> is_told{false};
+};
+
+// As a loader of data does: it lives on when its parent is killed.
+pid_t fork_sleeper() {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  for (int fd = 0; fd < 3; ++fd) close(fd);  // The test waits for the end of its output.
+  alarm(60);
+  while (true) pause();
+}
+
+void end_sleeper(Board& board) {
+  EXPECT_TRUE(ivy::test::eventually([&] { return board.child.load() > 0; }, seconds(10)));
+  if (board.child.load() > 0) kill(board.child.load(), SIGKILL);
+}
+
+struct Wait {
+  const char* name;
+  int (*call)(ivy_comm* comm, const ivy_call* call);
+};
+
+const Wait kWaits[] = {
+    {"barrier", [](ivy_comm* comm, const ivy_call* call) { return ivy_barrier(comm, call); }},
+    {"recv",
+     [](ivy_comm* comm, const ivy_call* call) {
+       float got = 0;
+       return ivy_recv(comm, &got, 1, IVY_F32, 1, 7, nullptr, call);
+     }},
+};
+
+// Connections of both kinds, so that there is something to keep open.
+void connect_all(ivy_comm* world, int rank) {
+  ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  float value = 1;
+  if (rank == 0) {
+    ASSERT_EQ(ivy_send(world, &value, 1, IVY_F32, 1, 0, nullptr), IVY_OK) << ivy_last_error();
+    ASSERT_EQ(ivy_recv(world, &value, 1, IVY_F32, 1, 0, nullptr, nullptr), IVY_OK);
+  } else {
+    ASSERT_EQ(ivy_recv(world, &value, 1, IVY_F32, 0, 0, nullptr, nullptr), IVY_OK);
+    ASSERT_EQ(ivy_send(world, &value, 1, IVY_F32, 0, 0, nullptr), IVY_OK) << ivy_last_error();
+  }
+}
+
+TEST(ForkedChildTest, KeepsNoConnectionOfARankThatIsKilled) {
+  for (const Wait& wait : kWaits) {
+    SCOPED_TRACE(wait.name);
+    Shared<Board> board;
+    const auto ends = run_world(host_each(2), [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      connect_all(world, rank);
+      if (rank == 1) {
+        board->child = fork_sleeper();
+        kill(getpid(), SIGKILL);
+      }
+      const ivy_call call = call_with_timeout(stretched(seconds(5)));
+      EXPECT_EQ(wait.call(world, &call), IVY_UNAVAILABLE) << ivy_last_error();
+      EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+      end_sleeper(*board);
+    });
+    expect_well(ends, 1);
+  }
+}
+
+// The listening socket is one of them: a rank that was never dialled is asked for by dialling it.
+TEST(ForkedChildTest, KeepsNoListenerOfARankThatIsKilled) {
+  Shared<Board> board;
+  const auto ends = run_world(host_each(2), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    if (rank == 1) {
+      board->child = fork_sleeper();
+      kill(getpid(), SIGKILL);
+    }
+    EXPECT_TRUE(ivy::test::eventually([&] { return board->child.load() > 0; }, seconds(10)));
+    usleep(100'000);
+    const ivy_call call = call_with_timeout(stretched(seconds(5)));
+    EXPECT_EQ(ivy_barrier(world, &call), IVY_UNAVAILABLE) << ivy_last_error();
+    EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+    end_sleeper(*board);
+  });
+  expect_well(ends, 1);
+}
+
+// In init it is the store's connection that ends.
+TEST(ForkedChildTest, KeepsNoConnectionToTheStore) {
+  Shared<Board> board;
+  const auto ends = run_world(host_each(3), [&](int rank) {
+    if (rank == 1) {
+      std::thread([&] {
+        usleep(500'000);
+        board->child = fork_sleeper();
+        kill(getpid(), SIGKILL);
+      }).detach();
+    }
+    if (rank == 2) {  // It is who they wait for.
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->is_told.load(); }, seconds(20)));
+      end_sleeper(*board);
+      return;
+    }
+    ivy_options options = {};
+    options.struct_bytes = sizeof options;
+    options.rank = options.world_size = -1;
+    options.timeout_ms = stretched(seconds(8)).count();
+    ivy_comm* world = nullptr;
+    EXPECT_EQ(ivy_init(&options, &world), IVY_UNAVAILABLE) << ivy_last_error();
+    EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
+    board->is_told = true;
+  });
+  expect_well(ends, 1);
+}
+
+}  // namespace
+}  // namespace ivy::comm::test

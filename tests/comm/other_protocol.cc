@@ -1,0 +1,8 @@
+// In the place of comm/protocol.cc: a library that is the same but for this number.
+#include "comm/protocol.h"
+
+namespace ivy::comm {
+
+std::uint64_t protocol_identity() { return 0x0123456789abcdefU; }
+
+}  // namespace ivy::comm
