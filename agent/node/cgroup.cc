@@ -185,7 +185,12 @@ class Cgroup final : public Containment {
   void settle() override { trial_.reset(); }
 
   void kill_all() override {
-    if (write_file(directory_ + "/cgroup.kill", "1")) return;
+    kill_those_without_main_thread();
+    if (write_file(directory_ + "/cgroup.kill", "1")) {
+      // What they forked meanwhile was killed with all else, unless one of them was new.
+      if (kill_those_without_main_thread()) write_file(directory_ + "/cgroup.kill", "1");
+      return;
+    }
     // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
     write_file(directory_ + "/cgroup.freeze", "1");
     signal_all(SIGKILL);
@@ -209,10 +214,17 @@ class Cgroup final : public Containment {
     trial_.reset();
     std::vector<ProcessStat> found;
     collect_processes(directory_, 0, found);
-    std::erase_if(found, [](const ProcessStat& process) {
-      return process.state == 'Z' || process.state == 'X';
-    });
+    std::erase_if(found, has_ended);
     return found;
+  }
+
+  // cgroup.kill gives its signal to the main thread, which hears it no more (seen with Linux 6.18).
+  bool kill_those_without_main_thread() const {
+    bool is_any = false;
+    for (const ProcessStat& process : find())
+      if (process.thread != process.pid)
+        is_any |= signal_process(process.pid, process.start_time, SIGKILL);
+    return is_any;
   }
 
   const std::string directory_;
