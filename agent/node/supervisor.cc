@@ -63,6 +63,11 @@ constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
 
+// How long workers that have ended wait for a file system that takes nothing of their log files.
+// While they run it has all the time it wants.
+constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
+constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
+
 // Words about a failure that may wait for the launcher; later ones are left out. The other half of
 // what may wait is kept for the events themselves: 4096 starts and exits take 1 MiB of it.
 constexpr std::size_t kMaxDispensableBytes = link::kMaxUnacknowledgedBytes / 2;
@@ -394,8 +399,7 @@ void Supervisor::start_group() {
   count_out_of_memory_kills();
   context_.emplace(WorkerContext{
       loop_, *containment_, start_.directory, start_.job_id, start_.host, *output_, input_,
-      control_socket_, [this](const Event& event) { send(event); },
-      [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
+      control_socket_, [this](const Event& event) { send(event); }, [this] { schedule_check(); }});
   stores_.open_leaf(plan_, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   const ProcessorShare share =
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
@@ -703,9 +707,11 @@ void Supervisor::wait_tick() {
 
 void Supervisor::on_tick() {
   const std::uint64_t now_ns = monotonic_ns();
-  lease_.advance(now_ns - std::exchange(last_tick_ns_, now_ns));
+  const std::uint64_t elapsed_ns = now_ns - std::exchange(last_tick_ns_, now_ns);
+  lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
+  output_->tick(elapsed_ns, ending_.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
   if (++ticks_ % kTicksPerHeartbeat == 0) {
     channel_.session().send_heartbeat();
     channel_.flush();

@@ -202,17 +202,11 @@ void Worker::add_streams(const WorkerGroup& group, Pipes& pipes) {
 }
 
 void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
-  std::optional<RankLog> log;
-  if (!group.log_directory.empty()) {
-    Result<RankLog> opened =
-        RankLog::open({group.log_directory, context_.job_id, generation_, rank_, stream});
-    if (opened.ok())
-      log = std::move(opened).value();
-    else
-      context_.log_failed(opened.error().message);
-  }
-  streams_.push_back(context_.output.add(fd, {generation_, rank_, stream}, std::move(log),
-                                         [this] { output_ended(); }));
+  std::optional<RankLog::Name> log;
+  if (!group.log_directory.empty())
+    log = {group.log_directory, context_.job_id, generation_, rank_, stream};
+  streams_.push_back(
+      context_.output.add(fd, {generation_, rank_, stream}, log, [this] { output_ended(); }));
 }
 
 void Worker::enter(WorkerEvent event) {

@@ -39,7 +39,6 @@ struct WorkerContext {
   InputPipe& input;
   std::string control_socket;  // Empty: there is none.
   std::function<void(const Event&)> send;
-  std::function<void(const std::string&)> log_failed;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
 

@@ -16,6 +16,8 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string>
+#include <thread>
 
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
@@ -371,6 +373,93 @@ TEST_F(SupervisorTest, GoesOnWithOneWarningWhenLogFilesCannotBeWritten) {
                           [](const Event& event) { return event.has_note(); }),
             1);
   EXPECT_EQ(launcher.exited(0)->code(), 0);
+  finish(launcher);
+}
+
+// A pipe in the file's place stands for a file system that does not answer: opening it waits for a
+// reader, and so does writing what is more than it holds.
+class BlockedLog {
+ public:
+  explicit BlockedLog(const FakeLauncher& launcher) {
+    char directory[] = "/tmp/ivy-rank-log-XXXXXX";
+    EXPECT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+    path_ = directory_ + "/" + launcher.job_id() + "/0/rank00000.out";
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  }
+  ~BlockedLog() {
+    if (reader_.joinable()) reader_.join();
+    std::filesystem::remove_all(directory_);
+  }
+  const std::string& directory() const { return directory_; }
+  // From now on the file system answers.
+  void unblock() {
+    reader_ = std::thread([this] {
+      std::ifstream file(path_, std::ios::binary);
+      content_.assign(std::istreambuf_iterator<char>(file), {});
+    });
+  }
+  // What the file held when it was closed.
+  const std::string& content() {
+    reader_.join();
+    return content_;
+  }
+
+ private:
+  std::string directory_;
+  std::string path_;
+  std::string content_;
+  std::thread reader_;
+};
+
+TEST_F(SupervisorTest, ALogFileThatBlocksHoldsUpNobodyButItsWriter) {
+  FakeLauncher launcher;
+  BlockedLog log(launcher);
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(
+      3, "[ $RANK = 1 ] && exit 4; [ $RANK = 2 ] && exec cat; head -c 8000000 /dev/zero");
+  plan.set_log_directory(log.directory());
+  plan.mutable_workers(2)->set_standard_input(true);
+  launcher.start(plan);
+  // Exits, commands and input go on while nothing can be written.
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exited(1) != nullptr; }));
+  launcher.send_input("heard");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
+  launcher.send_signal(0);
+  // The writer has its bound: the worker waits, and the rest of what it printed with it.
+  launcher.serve(milliseconds(500));
+  EXPECT_EQ(launcher.exited(0), nullptr);
+  EXPECT_LT(launcher.output(0).size(), 8'000'000u);
+
+  log.unblock();
+  launcher.send_input("");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  EXPECT_EQ(log.content(), std::string(8'000'000, '\0')) << "whole before the report";
+  EXPECT_TRUE(all_streams_end(launcher, 3));
+  EXPECT_EQ(launcher.output(0).size(), 8'000'000u);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, AStopDoesNotWaitForALogFileForEver) {
+  FakeLauncher launcher;
+  BlockedLog log(launcher);
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(1, "while :; do echo on and on; done");
+  plan.set_log_directory(log.directory());
+  launcher.start(plan);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output_bytes() > 1'000'000; }));
+  launcher.stop(1000);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_TRUE(all_streams_end(launcher, 1));
+  const auto is_warning = [](const Event& event) {
+    return event.has_note() && event.note().warning() &&
+           event.note().text().find("rank00000.out: the file system has taken nothing for 5 s") !=
+               std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(launcher.events().begin(), launcher.events().end(), is_warning), 1);
   finish(launcher);
 }
 
