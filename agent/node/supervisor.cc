@@ -30,6 +30,7 @@
 #include "agent/node/containment.h"
 #include "agent/node/control_server.h"
 #include "agent/node/ending.h"
+#include "agent/node/event_budget.h"
 #include "agent/node/hello.h"
 #include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
@@ -68,22 +69,7 @@ constexpr int kMaxAddressChecks = 64;
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
 constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
 
-// Words about a failure that may wait for the launcher; later ones are left out. The other half of
-// what may wait is kept for the events themselves: 4096 starts and exits take 1 MiB of it.
-constexpr std::size_t kMaxDispensableBytes = link::kMaxUnacknowledgedBytes / 2;
-
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
-
-std::size_t dispensable_bytes(const Event& event) {
-  return event.exited().error_file().size() + event.start_failed().path().size();
-}
-
-// The event without them: an exit that is told without its reason is better than none.
-std::string bare_event(Event event) {
-  if (event.has_exited()) event.mutable_exited()->clear_error_file();
-  if (event.has_start_failed()) event.mutable_start_failed()->clear_path();
-  return event.SerializeAsString();
-}
 
 class Supervisor {
  public:
@@ -108,6 +94,9 @@ class Supervisor {
   void on_finish();
   void on_taken_over(const std::vector<link::OutputChunk>& waiting);
   void send(const Event& event);
+  void pass_on(const Event& event, const std::string& bytes);
+  void lose_events();
+  void tell_held_news();
   void warn_of_log(const std::string& text);
 
   // ---- workers ----
@@ -166,13 +155,13 @@ class Supervisor {
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
-  HostPlan plan_;                      // Of the last start, for StartAgain.
-  Environment environment_;            // That its workers share.
-  std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
+  HostPlan plan_;            // Of the last start, for StartAgain.
+  Environment environment_;  // That its workers share.
+  EventBudget events_;
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
   bool outlives_launcher_ = false;
-  std::vector<std::string> state_events_;  // For a launcher that takes over; bounded as above.
+  bool events_were_lost_ = false;  // Nobody can come to the right verdict any more.
 
   Ending ending_;
   std::string reason_;
@@ -210,7 +199,7 @@ int Supervisor::run() {
   reap_children();
   loop_.run();
   if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
-  return outcome_.exit_code(!workers_.empty(), lease_.ended());
+  return outcome_.exit_code(!workers_.empty(), lease_.ended() || events_were_lost_);
 }
 
 // ---- commands ------------------------------------------------------------------------------
@@ -279,6 +268,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   grace_ns_ = hello.grace_ms() * kNanosPerMilli;
   if (hello.outlives_launcher()) {
     outlives_launcher_ = true;
+    events_.keep_for_takeover();
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
@@ -446,7 +436,7 @@ void Supervisor::forget_generation() {
   // Kills of what was no worker were never put down to anybody; they must not be from now on.
   out_of_memory_seen_.reset();
   outcome_.forget();
-  state_events_.clear();
+  events_.forget_kept();
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
@@ -476,17 +466,40 @@ void Supervisor::on_finish() {
 
 void Supervisor::send(const Event& event) {
   outcome_.note(event);
-  // What has been acknowledged takes no room any more.
-  if (channel_.session().all_acknowledged()) dispensable_bytes_ = 0;
-  dispensable_bytes_ += dispensable_bytes(event);
-  const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
-  const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
-  const bool is_state = event.has_started() || event.has_start_failed() || event.has_exited() ||
-                        event.has_report() || event.has_store_lost() ||
-                        (event.has_news() && event.news().reports_size() == 0);
-  if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
-  // Fails only for a launcher that asks on and on and never acknowledges an answer.
-  if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();
+  // Whether an exit is a death is known only behind what the rank has come to before.
+  News news;
+  if (event.has_exited() && events_.holds_news() && control_.known(event.exited().rank(), news)) {
+    Event before;
+    *before.mutable_news() = std::move(news);
+    pass_on(before, before.SerializeAsString());
+  }
+  const std::uint64_t waiting_bytes = channel_.session().waiting_control_bytes();
+  if (const std::optional<std::string> bytes = events_.admit(event, waiting_bytes))
+    pass_on(event, *bytes);
+}
+
+// Fails only for a launcher that asks on and on and never acknowledges an answer.
+void Supervisor::pass_on(const Event& event, const std::string& bytes) {
+  const bool is_sent = channel_.session().send(link::FrameType::kEvent, bytes).ok();
+  if (is_sent) channel_.flush();
+  if (!is_sent && EventBudget::is_essential(event)) lose_events();
+}
+
+// Better a host that is lost, which every launcher understands, than an exit that never comes.
+void Supervisor::lose_events() {
+  if (std::exchange(events_were_lost_, true)) return;
+  boost::asio::post(loop_, [this] {
+    if (ending_.phase() == EndingPhase::kIdle || ending_.reported()) return finish();
+    order_stop(grace_ns_, "the launcher has not acknowledged " +
+                              std::to_string(link::kMaxUnacknowledgedBytes >> 20) +
+                              " MiB of what this host had to say");
+  });
+}
+
+void Supervisor::tell_held_news() {
+  if (!events_.take_held_news(channel_.session().waiting_control_bytes())) return;
+  Event event;
+  if (control_.known(*event.mutable_news())) send(event);
 }
 
 void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
@@ -496,14 +509,15 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
   // Before the exits: whose exit is no death must be known by then.
   Event news;
   const bool has_news = control_.known(*news.mutable_news());
-  taken.set_events(static_cast<std::uint32_t>(state_events_.size() + (has_news ? 1 : 0)));
+  taken.set_events(static_cast<std::uint32_t>(events_.kept().size() + (has_news ? 1 : 0)));
   *event.mutable_taken_over() = std::move(taken);
   link::Session& session = channel_.session();
   // What was just emptied has room for what it once held.
   bool sent = session.send(link::FrameType::kEvent, event.SerializeAsString()).ok();
   if (has_news) sent = sent && session.send(link::FrameType::kEvent, news.SerializeAsString()).ok();
-  for (const std::string& bytes : state_events_)
+  for (const std::string& bytes : events_.kept())
     sent = sent && session.send(link::FrameType::kEvent, bytes).ok();
+  if (!sent) lose_events();
   input_.close();
 }
 
@@ -683,7 +697,7 @@ void Supervisor::report(EndingAction action) {
   }
   send(event);
   const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
-  if (is_told || finish_when_reported_ || lease_.ended()) finish();
+  if (is_told || finish_when_reported_ || lease_.ended() || events_were_lost_) finish();
 }
 
 void Supervisor::finish() {
@@ -717,6 +731,7 @@ void Supervisor::on_tick() {
     channel_.flush();
     control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
   }
+  tell_held_news();
   if (!containment_ && now_ns - began_ns_ >= kHelloTimeoutNs) return finish();
   check_lease();
 }

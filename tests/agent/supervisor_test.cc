@@ -463,6 +463,28 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForALogFileForEver) {
   finish(launcher);
 }
 
+// An exit that cannot be told must not be forgotten: the launcher would wait for it for ever.
+TEST_F(SupervisorTest, EndsWhenTheLauncherHearsOfNoExitAnyMore) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(2, "[ $RANK = 0 ] || exec sleep 600; sleep 3; exit 5"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.started(1) != nullptr; }));
+  launcher.stop_reading();
+  // Every answer repeats the address: they nearly fill what may wait for an acknowledgement.
+  Command command;
+  command.mutable_check_address()->set_address(std::string(1'000'000, 'x'));
+  command.mutable_check_address()->set_timeout_ms(1);
+  for (int i = 0; i < 64; ++i) {
+    launcher.send(command);
+    launcher.serve(milliseconds(10));
+  }
+  // And of many workers that do not start each is told.
+  HostPlan refused;
+  for (int i = 0; i < 200'000; ++i) refused.add_workers();
+  launcher.start(refused);
+  EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value()) << "it lives on without a word";
+}
+
 TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
   FakeLauncher::Options options;
   options.window_bytes = 8u << 20;
