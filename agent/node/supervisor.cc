@@ -31,6 +31,7 @@
 #include "agent/node/control_server.h"
 #include "agent/node/ending.h"
 #include "agent/node/event_budget.h"
+#include "agent/node/exit_order.h"
 #include "agent/node/hello.h"
 #include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
@@ -103,6 +104,8 @@ class Supervisor {
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const HostPlan& plan, const ProcessorShare& share) const;
   void collect(Worker& worker);
+  void collect_in_order();
+  void collect_one(Worker& worker);
   void collect_all();
   void reap_children();
   Worker* worker_of(pid_t pid);
@@ -152,6 +155,8 @@ class Supervisor {
                           [this](pid_t pid) { containment_->spare(pid); }}};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();  // Of them.
+  std::uint64_t last_end_ns_ = 0;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
@@ -400,9 +405,13 @@ void Supervisor::start_group() {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
     workers_.back()->begin(group, spec);
   }
-  for (const std::unique_ptr<Worker>& started : workers_) {
-    started->finish_start(group, [this](Worker& worker) { collect(worker); });
-    if (!is_alive(started->state())) control_.worker_not_started(started->rank());
+  for (std::uint32_t index = 0; index < workers_.size(); ++index) {
+    Worker& started = *workers_[index];
+    started.finish_start(group, [this](Worker& worker) { collect(worker); });
+    if (is_alive(started.state()))
+      exits_->watch(started.pidfd(), index);
+    else
+      control_.worker_not_started(started.rank());
   }
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
   if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();
@@ -430,6 +439,7 @@ void Supervisor::forget_generation() {
   boost::asio::post(loop_,
                     [this, workers = std::exchange(workers_, {}),
                      output = std::exchange(output_, make_output())] { containment_->settle(); });
+  exits_ = std::make_unique<ExitOrder>();
   ending_.begin_again();
   ending_timer_.cancel();
   is_proved_empty_ = false;
@@ -539,6 +549,22 @@ std::unique_ptr<OutputPump> Supervisor::make_output() {
 }
 
 void Supervisor::collect(Worker& worker) {
+  collect_in_order();
+  collect_one(worker);
+}
+
+// Who failed first is judged by these times: all are taken before the first is looked at more
+// closely, which takes its time.
+void Supervisor::collect_in_order() {
+  const std::vector<std::uint32_t> ended = exits_->take();
+  for (const std::uint32_t index : ended) {
+    last_end_ns_ = std::max(last_end_ns_ + 1, monotonic_ns());
+    workers_[index]->stamp_end(last_end_ns_);
+  }
+  for (const std::uint32_t index : ended) collect_one(*workers_[index]);
+}
+
+void Supervisor::collect_one(Worker& worker) {
   if (!is_alive(worker.state())) return;
   ExitCircumstances circumstances;
   circumstances.stopping = ending_.stopping();
@@ -566,6 +592,7 @@ Worker* Supervisor::worker_of(pid_t pid) {
 // As a subreaper this process inherits every orphan of the job. A worker's status must not be taken
 // by the same sweep, so each child is looked at before it is reaped.
 void Supervisor::reap_children() {
+  collect_in_order();
   for (;;) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;

@@ -236,7 +236,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
         waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
   } while (result != 0 && errno == EINTR);
   if (result != 0 || info.si_pid != pid_) return false;
-  ended_at_ns_ = monotonic_ns();
+  if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   if (has_input_) context_.input.close();

@@ -485,6 +485,62 @@ TEST_F(SupervisorTest, EndsWhenTheLauncherHearsOfNoExitAnyMore) {
   EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value()) << "it lives on without a word";
 }
 
+// What holds the job's token leaves no core file; the workers have the user's own limit.
+TEST_F(SupervisorTest, LeavesNoCoreAndGivesWorkersTheUsersLimit) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_CORE, &before), 0);
+  if (before.rlim_max < 12'345) GTEST_SKIP() << "the hard limit allows no core";
+  const rlimit users{12'345, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_CORE, &users), 0);
+  {
+    FakeLauncher launcher;
+    run_to_report(launcher, launcher.shell_plan(1, "grep core /proc/self/limits"));
+    ASSERT_TRUE(all_streams_end(launcher, 1));
+    const auto soft_limit = [](const std::string& limits) {
+      const std::size_t at = limits.find("Max core file size");
+      return at == std::string::npos ? -1 : std::atoi(limits.c_str() + at + 18);
+    };
+    EXPECT_EQ(soft_limit(launcher.output(0)), 12'345);
+    for (const pid_t pid : {launcher.node_pid(), launcher.supervisor_pid()}) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/limits");
+      const std::string limits(std::istreambuf_iterator<char>(file), {});
+      EXPECT_EQ(soft_limit(limits), 0) << limits;
+    }
+    finish(launcher);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_CORE, &before), 0);
+}
+
+// Who failed first is the cause. The supervisor stands still while all of them end, the last born
+// first.
+TEST_F(SupervisorTest, TellsWhoEndedFirstThoughItLooksLate) {
+  constexpr int kWorkers = 10;
+  char directory[] = "/tmp/ivy-exit-order-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  FakeLauncher launcher;
+  launcher.say_hello();
+  const std::string folder = directory;
+  launcher.start(
+      launcher.shell_plan(kWorkers, "echo up; until [ -e " + folder +
+                                        "/$((RANK + 1)) ]; do sleep 0.01; done; sleep 0.1; >" +
+                                        folder + "/$RANK; exit 1"));
+  ASSERT_TRUE(launcher.wait([&] {
+    for (std::uint32_t rank = 0; rank < kWorkers; ++rank)
+      if (launcher.output(rank) != "up\n") return false;
+    return true;
+  }));
+  const pid_t supervisor = launcher.supervisor_pid();
+  ASSERT_EQ(kill(supervisor, SIGSTOP), 0);
+  std::ofstream(folder + "/" + std::to_string(kWorkers)) << "go";
+  EXPECT_TRUE(eventually([&] { return launcher.worker_state(0) == "Z"; }));
+  ASSERT_EQ(kill(supervisor, SIGCONT), 0);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exits() == kWorkers; }));
+  for (std::uint32_t rank = 1; rank < kWorkers; ++rank)
+    EXPECT_GT(launcher.exited(rank - 1)->at_ns(), launcher.exited(rank)->at_ns()) << rank;
+  finish(launcher);
+  std::filesystem::remove_all(directory);
+}
+
 TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {
   FakeLauncher::Options options;
   options.window_bytes = 8u << 20;
