@@ -169,7 +169,7 @@ StatusPage StatusPage::format(void* memory, const PageShape& shape) {
   IVY_ASSERT(bytes_of(shape).ok());
   const PageLayout layout = layout_of(shape);
   std::memcpy(memory, &layout, sizeof(PageLayout));
-  StatusPage page(static_cast<PageHeader*>(memory));
+  StatusPage page(static_cast<PageHeader*>(memory), layout);
   for (std::uint32_t i = 0; i < shape.local_size; ++i)
     page.at<Slot>(layout.slots_offset, i)->rank.store(kNobody, std::memory_order_relaxed);
   return page;
@@ -191,7 +191,7 @@ Result<StatusPage> StatusPage::open(void* memory, std::size_t bytes) {
   const PageLayout expected = layout_of(shape);
   if (std::memcmp(&found, &expected, sizeof(PageLayout)) != 0 || bytes < expected.total_bytes)
     return Error{Code::kDataLoss, "status page: its header contradicts itself"};
-  return StatusPage(static_cast<PageHeader*>(memory));
+  return StatusPage(static_cast<PageHeader*>(memory), expected);
 }
 
 template <class T>
@@ -200,19 +200,18 @@ T* StatusPage::at(std::uint64_t offset, std::size_t index) const {
 }
 
 PageShape StatusPage::shape() const {
-  return {header_->layout.world_size, header_->layout.local_size, header_->layout.hosts,
-          header_->layout.generation};
+  return {layout_.world_size, layout_.local_size, layout_.hosts, layout_.generation};
 }
 
 void StatusPage::name_host(std::uint32_t host, std::string_view name) {
-  IVY_ASSERT(host < header_->layout.hosts);
+  IVY_ASSERT(host < layout_.hosts);
   constexpr std::size_t kWords = kNameBytes / 8;
-  at<HostName>(header_->layout.hosts_offset, host)->name.store(words_of<kWords>(name));
+  at<HostName>(layout_.hosts_offset, host)->name.store(words_of<kWords>(name));
 }
 
 void StatusPage::set_rank(std::uint32_t rank, const RankStatus& status) {
-  IVY_ASSERT(rank < header_->layout.world_size);
-  DeathEntry& entry = *at<DeathEntry>(header_->layout.deaths_offset, rank);
+  IVY_ASSERT(rank < layout_.world_size);
+  DeathEntry& entry = *at<DeathEntry>(layout_.deaths_offset, rank);
   const auto before = static_cast<RankState>(entry.state.load(std::memory_order_relaxed));
   entry.code.store(status.code, std::memory_order_relaxed);
   entry.pid.store(status.pid, std::memory_order_relaxed);
@@ -225,21 +224,21 @@ void StatusPage::set_rank(std::uint32_t rank, const RankStatus& status) {
 }
 
 RankStatus StatusPage::rank(std::uint32_t rank) const {
-  IVY_ASSERT(rank < header_->layout.world_size);
-  const DeathEntry& entry = *at<DeathEntry>(header_->layout.deaths_offset, rank);
+  IVY_ASSERT(rank < layout_.world_size);
+  const DeathEntry& entry = *at<DeathEntry>(layout_.deaths_offset, rank);
   RankStatus status;
   status.state = static_cast<RankState>(entry.state.load(std::memory_order_acquire));
   status.code = entry.code.load(std::memory_order_relaxed);
   status.pid = entry.pid.load(std::memory_order_relaxed);
-  status.host = std::min(entry.host.load(std::memory_order_relaxed), header_->layout.hosts - 1);
+  status.host = std::min(entry.host.load(std::memory_order_relaxed), layout_.hosts - 1);
   status.when_ns = entry.when_ns.load(std::memory_order_relaxed);
   status.out_of_memory = (entry.flags.load(std::memory_order_relaxed) & kOutOfMemoryFlag) != 0;
   return status;
 }
 
 std::string StatusPage::host_name(std::uint32_t host) const {
-  IVY_ASSERT(host < header_->layout.hosts);
-  const auto words = at<HostName>(header_->layout.hosts_offset, host)->name.load();
+  IVY_ASSERT(host < layout_.hosts);
+  const auto words = at<HostName>(layout_.hosts_offset, host)->name.load();
   return words ? text_of(words->data(), words->size()) : std::string();
 }
 
@@ -254,7 +253,7 @@ std::uint64_t StatusPage::add_report(const PageReport& report) {
   const auto text = words_of<kTextBytes / 8>(report.text);
   std::copy(name.begin(), name.end(), words.begin() + 4);
   std::copy(text.begin(), text.end(), words.begin() + 4 + kNameBytes / 8);
-  at<ReportCell>(header_->layout.reports_offset, number % kReports)->store(words);
+  at<ReportCell>(layout_.reports_offset, number % kReports)->store(words);
   header_->reports.store(number, std::memory_order_release);
   return number;
 }
@@ -265,7 +264,7 @@ std::vector<PageReport> StatusPage::reports_after(std::uint64_t after) const {
   std::uint64_t number = after + 1;
   if (newest >= kReports) number = std::max(number, newest - kReports + 1);
   for (; number <= newest; ++number) {
-    const auto words = at<ReportCell>(header_->layout.reports_offset, number % kReports)->load();
+    const auto words = at<ReportCell>(layout_.reports_offset, number % kReports)->load();
     // Overwritten while we read.
     if (!words || (*words)[0] != number) continue;
     PageReport& report = reports.emplace_back();
@@ -281,8 +280,8 @@ std::vector<PageReport> StatusPage::reports_after(std::uint64_t after) const {
 }
 
 SlotView StatusPage::slot(std::uint32_t slot) const {
-  IVY_ASSERT(slot < header_->layout.local_size);
-  return SlotView(at<Slot>(header_->layout.slots_offset, slot));
+  IVY_ASSERT(slot < layout_.local_size);
+  return SlotView(at<Slot>(layout_.slots_offset, slot));
 }
 
 }  // namespace ivy::comm_status

@@ -234,10 +234,12 @@ class StatusPage {
   SlotView slot(std::uint32_t slot) const;
 
  private:
-  explicit StatusPage(PageHeader* header) : header_(header) {}
+  StatusPage(PageHeader* header, const PageLayout& layout) : header_(header), layout_(layout) {}
   template <class T>
   T* at(std::uint64_t offset, std::size_t index) const;
   PageHeader* header_;
+  PageLayout
+      layout_;  // Our own copy: every process that maps the page may write over the header's.
 };
 
 }  // namespace ivy::comm_status

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "agent/node/job_directory.h"
+#include "proto/core_limit.h"
 
 namespace ivy {
 namespace {
@@ -115,6 +116,7 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
     environment.push_back(variable.name + "=" + variable.value);
   const std::string program = request.directory + "/ivy-node";
   pid_t pid = -1;
+  const UsersCoreLimit inherited;  // By the job's workers.
   const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
                                 pointers_to(arguments).data(), pointers_to(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);

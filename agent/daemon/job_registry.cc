@@ -108,7 +108,7 @@ std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
 bool is_that_process(const WardenRecord& warden) {
   ProcessStat process;
   return read_process_stat(warden.pid, process) && process.start_time == warden.start_time &&
-         process.state != 'Z' && process.state != 'X';
+         !has_ended(process);
 }
 
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0u)); }
@@ -370,10 +370,10 @@ void JobRegistry::look_at(const JobPointer& job) {
   if (job->record.boot_id != boot_id()) return end(job, "host rebooted");
   const auto warden = read_warden(job->key);
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));
-  if (warden && is_that_process(*warden)) {
-    const int pidfd = open_pidfd(warden->pid);
-    if (pidfd >= 0) return watch(job, pidfd);
-  }
+  // The descriptor first: what has this number and start time now is what it stands for.
+  const int pidfd = warden ? open_pidfd(warden->pid) : -1;
+  if (pidfd >= 0 && is_that_process(*warden)) return watch(job, pidfd);
+  if (pidfd >= 0) close(pidfd);
   // No warden to be seen, or it was killed: then its supervisor ends what is left.
   if (is_directory_held(job->key)) return look_again(job, kLaterLooks);
   if (++job->looks < kLooksBeforeGivenUp) return look_again(job, kFirstLooks);

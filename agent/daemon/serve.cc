@@ -26,6 +26,7 @@
 #include "agent/daemon/systemd_notify.h"
 #include "agent/daemon/unit_cgroup.h"
 #include "proto/build.h"
+#include "proto/core_limit.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -226,6 +227,7 @@ void Serving::say_where() const {
 // ------------------------------------------------------------------------------------------
 
 int Serving::run() {
+  leave_no_core();
   std::signal(SIGPIPE, SIG_IGN);
   signals_.add(SIGTERM);
   signals_.add(SIGINT);

@@ -185,7 +185,12 @@ class Cgroup final : public Containment {
   void settle() override { trial_.reset(); }
 
   void kill_all() override {
-    if (write_file(directory_ + "/cgroup.kill", "1")) return;
+    kill_those_without_main_thread();
+    if (write_file(directory_ + "/cgroup.kill", "1")) {
+      // What they forked meanwhile was killed with all else, unless one of them was new.
+      if (kill_those_without_main_thread()) write_file(directory_ + "/cgroup.kill", "1");
+      return;
+    }
     // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
     write_file(directory_ + "/cgroup.freeze", "1");
     signal_all(SIGKILL);
@@ -209,10 +214,17 @@ class Cgroup final : public Containment {
     trial_.reset();
     std::vector<ProcessStat> found;
     collect_processes(directory_, 0, found);
-    std::erase_if(found, [](const ProcessStat& process) {
-      return process.state == 'Z' || process.state == 'X';
-    });
+    std::erase_if(found, has_ended);
     return found;
+  }
+
+  // cgroup.kill gives its signal to the main thread, which hears it no more (seen with Linux 6.18).
+  bool kill_those_without_main_thread() const {
+    bool is_any = false;
+    for (const ProcessStat& process : find())
+      if (process.thread != process.pid)
+        is_any |= signal_process(process.pid, process.start_time, SIGKILL);
+    return is_any;
   }
 
   const std::string directory_;
@@ -261,6 +273,54 @@ long surrounding_memory_kills() {
     if (kills) return *kills;
   }
   return read_cgroup_counter("/proc/vmstat", "oom_kill").value_or(-1);
+}
+
+namespace {
+
+// One number in a file; nothing: no such file, or "max".
+std::optional<std::uint64_t> read_number(const std::string& file) {
+  const std::string text = read_file(file);
+  std::uint64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::uint64_t left_in(const std::string& directory, const char* limit_file, const char* usage_file,
+                      const std::string& prefix) {
+  const auto limit = read_number(directory + limit_file);
+  const auto usage = read_number(directory + usage_file);
+  if (!limit || !usage) return ~std::uint64_t{0};
+  std::uint64_t reclaimable = 0;
+  for (const char* key : {"inactive_file", "active_file"}) {
+    const long bytes = read_cgroup_counter(directory + "/memory.stat", prefix + key).value_or(0);
+    reclaimable += static_cast<std::uint64_t>(std::max(bytes, 0L));
+  }
+  const std::uint64_t taken = *usage - std::min(*usage, reclaimable);
+  return *limit - std::min(*limit, taken);
+}
+
+}  // namespace
+
+std::uint64_t memory_left_below_limits(const std::string& directory) {
+  std::uint64_t left = ~std::uint64_t{0};
+  for (std::string at = directory; !at.empty(); at.resize(at.rfind('/'))) {
+    left = std::min(left, left_in(at, "/memory.max", "/memory.current", ""));
+    left =
+        std::min(left, left_in(at, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"));
+    if (at.find('/') == std::string::npos) break;
+  }
+  return left;
+}
+
+std::uint64_t surrounding_memory_left() {
+  const std::string mountinfo = read_file("/proc/self/mountinfo");
+  const std::string cgroup = read_file("/proc/self/cgroup");
+  std::uint64_t left = ~std::uint64_t{0};
+  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup))
+    left = std::min(left, memory_left_below_limits(*v1));
+  if (const auto v2 = cgroup_v2_directory(mountinfo, cgroup))
+    left = std::min(left, memory_left_below_limits(*v2));
+  return left;
 }
 
 Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request) {

@@ -3,6 +3,7 @@
 // to cgroup.kill ends it whole. Thread: the supervisor's (or the warden's) only thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,12 @@ std::optional<long> read_cgroup_counter(const std::string& file, std::string_vie
 // Out-of-memory kills where this process lives: its memory cgroup of version 1, else of version 2,
 // else the whole machine; -1 where the kernel counts none.
 long surrounding_memory_kills();
+
+// What the memory limits of a cgroup's directory and of those above it still allow, with what the
+// kernel could take back from files; ~0: there is no limit. Version 1 or 2.
+std::uint64_t memory_left_below_limits(const std::string& directory);
+// The same where this process lives.
+std::uint64_t surrounding_memory_left();
 
 // Makes or finds the job's cgroup and tries that a process can be born in it. The error says which
 // step is refused; the caller then takes the process tree.

@@ -38,6 +38,9 @@ constexpr int kLastTurns = 64;
 // Reports that had to wait are told in heaps.
 constexpr std::chrono::milliseconds kReportsPause{10};
 
+// Until descriptors may be free again.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
 // The kernel knows how a process ended once its parent, a shell, has reaped it. So long after the
 // end it is asked again; from the fourth time on the others have been told that it died.
 constexpr std::chrono::milliseconds kStatusDelays[] = {
@@ -105,6 +108,7 @@ ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
     : loop_(loop),
       handlers_(std::move(handlers)),
       listener_(loop),
+      accept_timer_(loop),
       segments_(loop),
       reports_timer_(loop) {}
 
@@ -152,29 +156,35 @@ void ControlServer::begin(RankLayout layout) {
 void ControlServer::accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
     if (error) return;
-    accept_one();
-    accept();
+    if (accept_one()) return accept();
+    // Without descriptors "readable" would spin.
+    accept_timer_.expires_after(kAcceptPause);
+    accept_timer_.async_wait([this](const error_code& cancelled) {
+      if (!cancelled) accept();
+    });
   });
 }
 
-void ControlServer::accept_one() {
+bool ControlServer::accept_one() {
   const int fd = accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
-    // Without descriptors "readable" would spin: a stranger's are worth less than a worker's.
-    if (errno == EMFILE || errno == ENFILE) forget_strangers();
-    return;
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;
+    // A stranger's descriptors are worth less than a worker's.
+    forget_strangers();
+    return false;
   }
   const Result<ControlPeer> peer = peer_of(fd);
   const bool is_ours = peer.ok() && peer->uid == geteuid();
   if (!is_ours) {
     if (peer.ok() && peer->pidfd >= 0) ::close(peer->pidfd);
     ::close(fd);
-    return;
+    return true;
   }
   forget_strangers();
   const auto connection = std::make_shared<Connection>(loop_, fd, *peer);
   connections_.push_back(connection);
   read(connection);
+  return true;
 }
 
 // Makes room for one.
@@ -486,12 +496,21 @@ bool ControlServer::known(News& news) const {
   if (!is_listening_to_news_) return false;
   news.set_generation(status_.layout().generation);
   news.set_listening(true);
-  for (const std::unique_ptr<Attachment>& attachment : attachments_) {
-    const bool is_told =
-        attachment && (!attachment->is_our_child || attachment->has_left || attachment->has_ended);
-    if (is_told) add_rank(attachment->rank, news);
-  }
+  for (const std::unique_ptr<Attachment>& attachment : attachments_)
+    add_known(attachment.get(), news);
   return true;
+}
+
+bool ControlServer::known(std::uint32_t rank, News& news) const {
+  news.set_generation(status_.layout().generation);
+  return add_known(attachment_of(rank), news);
+}
+
+bool ControlServer::add_known(const Attachment* attachment, News& news) const {
+  const bool is_told = attachment != nullptr &&
+                       (!attachment->is_our_child || attachment->has_left || attachment->has_ended);
+  if (is_told) add_rank(attachment->rank, news);
+  return is_told;
 }
 
 void ControlServer::add_rank(std::uint32_t rank, News& news) const {

@@ -63,6 +63,8 @@ class ControlServer {
   // For a launcher that takes the job over: that somebody listens here, and what this host's ranks
   // have come to as far as Exited does not say it. False: nothing.
   bool known(News& news) const;
+  // The same of one rank.
+  bool known(std::uint32_t rank, News& news) const;
 
   // Some process of the rank's worker is attached and has neither left nor ended.
   bool is_attached(std::uint32_t rank) const;
@@ -82,7 +84,7 @@ class ControlServer {
   using ConnectionPointer = std::shared_ptr<Connection>;
 
   void accept();
-  void accept_one();
+  bool accept_one();  // False: no descriptor is left.
   void read(const ConnectionPointer& connection);
   void read_packets(const ConnectionPointer& connection);
   bool take_packets(const ConnectionPointer& connection);
@@ -105,6 +107,7 @@ class ControlServer {
   void attached_ended(std::uint32_t slot, const comm_status::RankStatus& status);
   void tell_rank(std::uint32_t rank);
   void add_rank(std::uint32_t rank, News& news) const;
+  bool add_known(const Attachment* attachment, News& news) const;
   void tell(const News& news);
   Attachment* attachment_of(std::uint32_t rank);
   const Attachment* attachment_of(std::uint32_t rank) const;
@@ -112,6 +115,7 @@ class ControlServer {
   boost::asio::io_context& loop_;
   Handlers handlers_;
   boost::asio::posix::stream_descriptor listener_;
+  boost::asio::steady_timer accept_timer_;
   JobStatus status_;
   SegmentTable segments_;
   std::vector<ConnectionPointer> connections_;            // In the order of their arrival.

@@ -11,6 +11,7 @@
 #include "agent/node/user_scope.h"
 #include "agent/node/warden.h"
 #include "proto/build.h"
+#include "proto/core_limit.h"
 #include "proto/exit_code.h"
 #include "proto/short_slice.h"
 #include "rendezvous/serve.h"
@@ -46,14 +47,17 @@ int warden_role(int argc, char** argv) {
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
   const bool has_place = start->step_task != 0 || !start->cgroup.empty();
   if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
+  // Not before: what the user's systemd may start instead inherits the limit.
+  leave_no_core();
   return run_warden(*start, run_supervisor);
 }
 
 int run(int argc, char** argv) {
+  const std::string_view role = argc > 1 ? argv[1] : "";
+  if (role != "warden") leave_no_core();
   const std::string_view name = argc > 0 ? argv[0] : "";
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
     return store::run_rendezvous(argc - 1, argv + 1);
-  const std::string_view role = argc > 1 ? argv[1] : "";
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();

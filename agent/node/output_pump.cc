@@ -9,11 +9,15 @@
 #include <cerrno>
 #include <utility>
 
+#include "agent/node/lease.h"
+
 namespace ivy {
 namespace {
 
 // Chunks per turn of the loop, so that exits and commands are served between them.
 constexpr int kChunksPerTurn = 16;
+// A longer tick says that this process stood still itself.
+constexpr std::uint64_t kLongestTickNs = kNanosPerSecond / 2;
 
 }  // namespace
 
@@ -23,11 +27,13 @@ struct OutputPump::Stream {
   boost::asio::posix::stream_descriptor pipe;
   StreamName name;
   std::uint64_t queued_bytes = 0;  // Given to the session.
-  std::optional<RankLog> log;
+  std::optional<RankLog> log;      // Until it is closed or given up.
+  bool log_failed = false;
   std::function<void()> ended;
   std::optional<std::size_t> bytes_left;  // After cut(): what is still read.
-  bool is_ready = false;                  // Stands in ready_.
+  bool is_ready = false;                  // Stands in ready_ or held_.
   bool is_over = false;
+  bool is_cut = false;
 };
 
 OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers)
@@ -38,11 +44,12 @@ OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session, Ha
 
 OutputPump::~OutputPump() = default;
 
-OutputPump::StreamId OutputPump::add(int fd, const StreamName& name, std::optional<RankLog> log,
+OutputPump::StreamId OutputPump::add(int fd, const StreamName& name,
+                                     const std::optional<RankLog::Name>& log,
                                      std::function<void()> ended) {
   auto stream = std::make_unique<Stream>(loop_, fd);
   stream->name = name;
-  stream->log = std::move(log);
+  if (log) open_log(*stream, *log);
   stream->ended = std::move(ended);
   wait(*stream);
   streams_.push_back(std::move(stream));
@@ -67,6 +74,10 @@ void OutputPump::pump() {
   for (int chunk = 0; chunk < kChunksPerTurn && !ready_.empty() && has_room(); ++chunk) {
     Stream& stream = *ready_.front();
     ready_.pop_front();
+    if (stream.log && !writer_->has_room()) {
+      held_.push_back(&stream);
+      continue;
+    }
     stream.is_ready = false;
     read_once(stream);
   }
@@ -101,10 +112,7 @@ void OutputPump::read_once(Stream& stream) {
 }
 
 void OutputPump::forward(Stream& stream, std::string_view bytes) {
-  if (stream.log) {
-    const Result<void> written = stream.log->write(bytes);
-    if (!written.ok()) handlers_.log_failed(written.error().message);
-  }
+  if (stream.log) stream.log->write(bytes);
   if (discarding_) return;
   const link::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream, false,
                                 bytes};
@@ -115,18 +123,78 @@ void OutputPump::forward(Stream& stream, std::string_view bytes) {
 
 void OutputPump::end(Stream& stream) {
   stream.is_over = true;
-  stream.log.reset();
   boost::system::error_code ignored;
   stream.pipe.close(ignored);
   const link::OutputChunk chunk{
       stream.name.generation, stream.name.rank, stream.name.stream, true, {}};
   session_.send_flow(link::FrameType::kOutput, link::encode_output(chunk));
   handlers_.queued();
-  stream.ended();
+  if (stream.log)
+    stream.log->close();
+  else
+    stream.ended();
+}
+
+void OutputPump::open_log(Stream& stream, const RankLog::Name& name) {
+  if (!writer_) {
+    writer_ = std::make_unique<FileWriter>(
+        kLogRoomBytes, [this, alive = std::weak_ptr<bool>(alive_), &loop = loop_] {
+          boost::asio::post(loop, [this, alive] {
+            if (!alive.expired()) logs_moved();
+          });
+        });
+  }
+  stream.log.emplace(*writer_, name);
+  logs_[stream.log->file()] = &stream;
+}
+
+void OutputPump::logs_moved() {
+  for (const FileWriter::Done& done : writer_->take_done()) {
+    logs_have_moved_ = true;
+    const auto found = logs_.find(done.file);
+    if (found == logs_.end()) continue;  // It was given up.
+    Stream& stream = *found->second;
+    if (done.errno_value != 0 && !std::exchange(stream.log_failed, true))
+      handlers_.log_failed(
+          errno_error(Code::kUnavailable, "log file " + stream.log->path(), done.errno_value)
+              .message);
+    if (done.step != FileWriter::Step::kClose) continue;
+    logs_.erase(found);
+    stream.log.reset();
+    stream.ended();
+  }
+  if (writer_->has_room()) {
+    ready_.insert(ready_.end(), held_.begin(), held_.end());
+    held_.clear();
+  }
+  pump();
+}
+
+void OutputPump::tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns) {
+  if (logs_.empty()) return;
+  const bool is_stalled = !std::exchange(logs_have_moved_, false) && !writer_->is_idle();
+  logs_stalled_ns_ = is_stalled ? logs_stalled_ns_ + std::min(elapsed_ns, kLongestTickNs) : 0;
+  if (logs_stalled_ns_ < patience_ns) return;
+  for (const std::unique_ptr<Stream>& stream : streams_)
+    if (stream->is_cut && stream->log) give_up_log(*stream, patience_ns);
+  pump();
+}
+
+void OutputPump::give_up_log(Stream& stream, std::uint64_t patience_ns) {
+  if (!std::exchange(stream.log_failed, true))
+    handlers_.log_failed("log file " + stream.log->path() +
+                         ": the file system has taken nothing for " +
+                         std::to_string(patience_ns / kNanosPerSecond) + " s");
+  logs_.erase(stream.log->file());
+  if (!stream.is_over) stream.log->close();
+  stream.log.reset();
+  if (stream.is_over) return stream.ended();
+  if (std::erase(held_, &stream) > 0) ready_.push_back(&stream);
 }
 
 void OutputPump::cut(StreamId id) {
   Stream& stream = *streams_[id];
+  stream.is_cut = true;
   if (stream.is_over || stream.bytes_left) return;
   int held_bytes = 0;
   if (ioctl(stream.pipe.native_handle(), FIONREAD, &held_bytes) != 0) held_bytes = 0;

@@ -25,6 +25,7 @@ namespace {
 constexpr std::size_t kMaxMembers = 4096;
 // An environment may be 2 MiB long; our variables stand within what the supervisor put in front.
 constexpr std::size_t kMaxEnvironmentBytes = 2u << 20;
+constexpr std::size_t kMaxStatBytes = 4096;
 // Rounds of SIGSTOP before SIGKILL: each finds what was forked during the one before.
 constexpr int kMaxStopRounds = 20;
 
@@ -55,11 +56,24 @@ bool has_variable(std::string_view environment, std::string_view variable) {
   return false;
 }
 
-bool is_dead(const ProcessStat& process) { return process.state == 'Z' || process.state == 'X'; }
-
 struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
+
+// The main thread has left: whatever other thread lives speaks for the process.
+void look_at_other_threads(ProcessStat& process) {
+  const std::string tasks = proc_path(process.pid, "task");
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(tasks.c_str()));
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    ProcessStat thread;
+    const std::string stat = read_whole(tasks + "/" + entry->d_name + "/stat", kMaxStatBytes);
+    if (!parse_process_stat(stat, thread) || has_ended(thread)) continue;
+    process.thread = thread.pid;
+    process.state = thread.state;
+    return;
+  }
+}
 
 }  // namespace
 
@@ -72,21 +86,29 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
   out.name = text.substr(open_at + 1, close_at - open_at - 1);
   unsigned long long start_time = 0;
   int parent = 0;
-  // state ppid, then 17 fields of no interest, then starttime (field 22 of proc(5)).
+  // state ppid, 15 fields of no interest, num_threads (field 20 of proc(5)), another, starttime.
   const int fields =
       std::sscanf(text.c_str() + close_at + 1,
-                  " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                  &out.state, &parent, &start_time);
-  if (fields != 3) return false;
+                  " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %llu",
+                  &out.state, &parent, &out.threads, &start_time);
+  if (fields != 4) return false;
   out.pid = static_cast<pid_t>(std::atoi(text.c_str()));
+  out.thread = out.pid;
   out.parent = parent;
   out.start_time = start_time;
   return out.pid > 0;
 }
 
+bool has_ended(const ProcessStat& process) { return process.state == 'Z' || process.state == 'X'; }
+
+std::string living_path(const ProcessStat& process, const std::string& file) {
+  return proc_path(process.pid, "task/") + std::to_string(process.thread) + "/" + file;
+}
+
 bool read_process_stat(pid_t pid, ProcessStat& out) {
-  constexpr std::size_t kMaxStatBytes = 4096;
-  return parse_process_stat(read_whole(proc_path(pid, "stat"), kMaxStatBytes), out);
+  if (!parse_process_stat(read_whole(proc_path(pid, "stat"), kMaxStatBytes), out)) return false;
+  if (has_ended(out) && out.threads > 1) look_at_other_threads(out);
+  return true;
 }
 
 std::vector<ProcessStat> read_all_processes() {
@@ -160,7 +182,7 @@ std::vector<ProcessStat> ProcessTree::find() const {
   const auto add = [&](const ProcessStat& process) {
     if (process.pid <= 1 || !seen.insert(process.pid).second) return;
     to_visit.push_back(&process);
-    if (!is_dead(process) && !is_keeper(process)) found.push_back(process);
+    if (!has_ended(process) && !is_keeper(process)) found.push_back(process);
   };
   const auto descend = [&] {
     while (!to_visit.empty()) {
@@ -171,9 +193,9 @@ std::vector<ProcessStat> ProcessTree::find() const {
   };
   descend();
   for (const ProcessStat& process : all) {
-    if (seen.contains(process.pid) || is_keeper(process) || is_dead(process)) continue;
+    if (seen.contains(process.pid) || is_keeper(process) || has_ended(process)) continue;
     const std::string environment =
-        read_whole(proc_path(process.pid, "environ"), kMaxEnvironmentBytes);
+        read_whole(living_path(process, "environ"), kMaxEnvironmentBytes);
     if (!has_variable(environment, job_variable_)) continue;
     if (has_variable(environment, host_variable_)) add(process);
   }
@@ -231,7 +253,7 @@ JobProcess describe_process(const ProcessStat& process) {
   member.name = process.name;
   member.state = process.state;
   if (process.state == 'D') {
-    member.waiting_in = read_whole(proc_path(process.pid, "wchan"), kMaxFunctionBytes);
+    member.waiting_in = read_whole(living_path(process, "wchan"), kMaxFunctionBytes);
   }
   return member;
 }

@@ -18,13 +18,23 @@ namespace ivy {
 struct ProcessStat {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';
+  char state = '?';  // Of `thread`.
+  int threads = 0;
   std::uint64_t start_time = 0;  // Clock ticks since boot.
   std::string name;
+  // The main thread, or another one where that has left. The kernel calls such a process a zombie
+  // although it computes, holds memory and hears signals, and tells what it has open, waits for and
+  // carries in its environment for its other threads only.
+  pid_t thread = 0;
 };
 
-// Parses the text of /proc/PID/stat; a name may hold spaces and parentheses. Pure.
+// Parses the text of /proc/PID/stat; a name may hold spaces and parentheses. Pure: `state` and
+// `thread` are those of the main thread.
 bool parse_process_stat(const std::string& text, ProcessStat& out);
+// None of its threads runs any more.
+bool has_ended(const ProcessStat& process);
+// "/proc/PID/task/THREAD/FILE" of a thread that lives.
+std::string living_path(const ProcessStat& process, const std::string& file);
 // False when there is no such process.
 bool read_process_stat(pid_t pid, ProcessStat& out);
 // Every process of this pid namespace.

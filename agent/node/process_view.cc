@@ -111,14 +111,13 @@ bool is_shell(const ProcessStat& process) {
 }  // namespace
 
 bool read_process_view(pid_t pid, ProcessView& out) {
-  if (!read_process_stat(pid, out.stat) || out.stat.state == 'Z' || out.stat.state == 'X')
-    return false;
+  if (!read_process_stat(pid, out.stat) || has_ended(out.stat)) return false;
   read_status(pid, out);
   out.cpu_ticks = read_cpu_ticks(pid);
-  out.waiting_in = waiting_place(proc_path(pid, "wchan"));
-  out.system_call = first_line(read_text(proc_path(pid, "syscall")));
+  out.waiting_in = waiting_place(living_path(out.stat, "wchan"));
+  out.system_call = first_line(read_text(living_path(out.stat, "syscall")));
   if (out.system_call == "running") out.system_call.clear();
-  out.kernel_stack = read_text(proc_path(pid, "stack"));
+  out.kernel_stack = read_text(living_path(out.stat, "stack"));
   if (out.threads > 1) out.threads_in = places_of_threads(pid);
   return true;
 }
@@ -130,7 +129,7 @@ pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all) {
     if (self == all.end() || !is_shell(*self)) return pid;
     const ProcessStat* oldest = nullptr;
     for (const ProcessStat& other : all) {
-      if (other.parent != pid || other.state == 'Z') continue;
+      if (other.parent != pid || has_ended(other)) continue;
       if (oldest == nullptr || other.start_time < oldest->start_time) oldest = &other;
     }
     if (oldest == nullptr) return pid;
@@ -140,7 +139,9 @@ pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all) {
 }
 
 bool holds_open(pid_t pid, const std::string& path) {
-  const std::string folder = proc_path(pid, "fd");
+  ProcessStat process;
+  if (!read_process_stat(pid, process)) return false;
+  const std::string folder = living_path(process, "fd");
   const OpenDirectory directory(opendir(folder.c_str()));
   if (!directory) return false;
   while (const dirent* entry = readdir(directory.get()))
@@ -149,7 +150,9 @@ bool holds_open(pid_t pid, const std::string& path) {
 }
 
 bool runs_python(pid_t pid) {
-  const std::string program = link_target(proc_path(pid, "exe"));
+  ProcessStat process;
+  if (!read_process_stat(pid, process)) return false;
+  const std::string program = link_target(living_path(process, "exe"));
   const std::size_t slash = program.rfind('/');
   const std::string name = slash == std::string::npos ? program : program.substr(slash + 1);
   return name.starts_with("python") || name.starts_with("pypy");

@@ -1,13 +1,13 @@
 // The raw output of one worker's stream in a file on its own host (--log-to node):
-// DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists.
-// Thread: the supervisor's only thread. Writes block as long as the file system does.
+// DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists. The writer's thread
+// makes it, fills it and closes it, in that order. Thread: the writer's user.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "proto/status.h"
+#include "proto/file_writer.h"
 
 namespace ivy {
 
@@ -21,22 +21,18 @@ class RankLog {
     int stream = 1;  // 1 standard output, 2 standard error.
   };
 
-  // Makes missing directories (0755 less umask) and the file.
-  static Result<RankLog> open(const Name& name);
+  // Missing directories (0755 less umask) are made too. What fails is told by the writer's Done.
+  RankLog(FileWriter& writer, const Name& name);
 
-  RankLog(RankLog&& other) noexcept;
-  RankLog& operator=(RankLog&& other) noexcept;
-  ~RankLog();
-
-  // An error (a full disk) closes the file; later calls do nothing. The job goes on without it.
-  Result<void> write(std::string_view bytes);
+  void write(std::string_view bytes) { writer_->write(file_, bytes); }
+  void close() { writer_->close(file_); }
+  FileWriter::File file() const { return file_; }
   const std::string& path() const { return path_; }
 
  private:
-  RankLog(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-
-  int fd_ = -1;
+  FileWriter* writer_;
   std::string path_;
+  FileWriter::File file_ = 0;
 };
 
 }  // namespace ivy

@@ -15,6 +15,7 @@
 
 #include "agent/node/job_directory.h"
 #include "agent/node/warden.h"
+#include "proto/core_limit.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -202,6 +203,7 @@ Result<FirstLine> read_first_line(int fd) {
       "3", "--carrier", "relay",
       // Where nothing follows the list ends.
       request.step_task != 0 ? "--step" : nullptr, task.c_str(), nullptr};
+  const UsersCoreLimit inherited;
   execv("/proc/self/exe", const_cast<char* const*>(arguments.data()));
   const Error error = errno_error(Code::kInternal, "start the warden (/proc/self/exe)", errno);
   const std::string line = kFailurePrefix + error.message + "\n";

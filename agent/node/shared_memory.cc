@@ -6,9 +6,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <fstream>
+
+#include "agent/node/cgroup.h"
 
 namespace ivy {
 namespace {
@@ -51,10 +54,10 @@ std::uint64_t available_memory_bytes() {
   std::uint64_t kibibytes = 0;
   std::string unit;
   while (file >> name >> kibibytes) {
-    if (name == "MemAvailable:") return kibibytes << 10;
+    if (name == "MemAvailable:") return std::min(kibibytes << 10, surrounding_memory_left());
     std::getline(file, unit);
   }
-  return ~std::uint64_t{0};
+  return surrounding_memory_left();
 }
 
 void wake_futex(void* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }

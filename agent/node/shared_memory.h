@@ -16,8 +16,9 @@ Result<int> make_shared_memory(const std::string& name, std::uint64_t bytes);
 // Takes the pages of a part now. 0, or errno: ENOSPC or ENOMEM when there are none left.
 int reserve_shared_memory(int fd, std::uint64_t from, std::uint64_t bytes);
 
-// What the machine could still give without swapping (MemAvailable); ~0 when nobody says. Reserving
-// more would not fail but wake the kernel's out-of-memory killer.
+// What this process could still take without swapping: of the machine (MemAvailable), and below the
+// memory limits of its cgroups; ~0 when nobody says. Reserving more would not fail but wake the
+// kernel's out-of-memory killer.
 std::uint64_t available_memory_bytes();
 
 // Wakes whoever waits for this futex word, in any process that maps it.

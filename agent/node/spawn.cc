@@ -13,6 +13,7 @@
 
 #include "agent/node/birth.h"
 #include "agent/node/spawn_child.h"
+#include "proto/core_limit.h"
 
 namespace ivy {
 
@@ -176,7 +177,8 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
            .working_directory = working_directory.c_str(),
            .standard_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
            .own_session = request.own_session,
-           .cgroup_fd = request.cgroup_fd} {
+           .cgroup_fd = request.cgroup_fd,
+           .core_limit = users_core_limit()} {
   if (processors.empty()) return;
   plan.processors = processors.data();
   plan.processors_bytes = static_cast<long>(processors.size() * sizeof(unsigned long));

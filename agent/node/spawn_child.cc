@@ -135,6 +135,14 @@ void raise_limit(int resource) {
   call(SYS_prlimit64, 0, resource, &limit, 0);
 }
 
+// The user's own, which was ours before leave_no_core().
+void set_core_limit(std::uint64_t soft) {
+  rlimit limit{};
+  if (call(SYS_prlimit64, 0, RLIMIT_CORE, 0, &limit) != 0) return;
+  limit.rlim_cur = soft;
+  call(SYS_prlimit64, 0, RLIMIT_CORE, &limit, 0);
+}
+
 // The memory is only a wish: many containers forbid to say it, and a process that runs beside its
 // memory gets that memory anyway.
 long bind_to_processors(const ChildPlan& plan) {
@@ -173,6 +181,7 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   close_others_on_exec();
   raise_limit(RLIMIT_MEMLOCK);
   raise_limit(RLIMIT_NOFILE);
+  if (plan.core_limit) set_core_limit(*plan.core_limit);
   // Yama's ptrace_scope 1 lets parents alone attach: so may now whom our parent starts, which are
   // the debuggers that are asked where this process hangs. Kernels without Yama refuse; no harm.
   call(SYS_prctl, PR_SET_PTRACER, call(SYS_getppid));

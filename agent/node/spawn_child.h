@@ -4,6 +4,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
 
 namespace ivy {
 
@@ -39,8 +41,9 @@ struct ChildPlan {
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
   long memory_node_bits = 0;
-  int report_fd = -1;                    // -1: the child shares our memory and writes into...
-  ChildReport* shared_report = nullptr;  // ...this.
+  std::optional<std::uint64_t> core_limit;  // Soft; nothing: as ours.
+  int report_fd = -1;                       // -1: the child shares our memory and writes into...
+  ChildReport* shared_report = nullptr;     // ...this.
 };
 
 // Becomes the worker of this plan. must_join_cgroup: it was not born in its cgroup.

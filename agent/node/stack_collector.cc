@@ -267,7 +267,7 @@ class Look {
   void end(const std::string& note) {
     is_over_ = true;
     ProcessStat now;
-    const bool lives = pid_ > 0 && read_process_stat(pid_, now) && now.state != 'Z' &&
+    const bool lives = pid_ > 0 && read_process_stat(pid_, now) && !has_ended(now) &&
                        now.start_time == view_.stat.start_time;
     if (!lives && subject_.lives && !evidence_.state().empty()) {
       evidence_.clear_state();

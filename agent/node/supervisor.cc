@@ -30,6 +30,8 @@
 #include "agent/node/containment.h"
 #include "agent/node/control_server.h"
 #include "agent/node/ending.h"
+#include "agent/node/event_budget.h"
+#include "agent/node/exit_order.h"
 #include "agent/node/hello.h"
 #include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
@@ -63,22 +65,12 @@ constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
 
-// Words about a failure that may wait for the launcher; later ones are left out. The other half of
-// what may wait is kept for the events themselves: 4096 starts and exits take 1 MiB of it.
-constexpr std::size_t kMaxDispensableBytes = link::kMaxUnacknowledgedBytes / 2;
+// How long workers that have ended wait for a file system that takes nothing of their log files.
+// While they run it has all the time it wants.
+constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
+constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
-
-std::size_t dispensable_bytes(const Event& event) {
-  return event.exited().error_file().size() + event.start_failed().path().size();
-}
-
-// The event without them: an exit that is told without its reason is better than none.
-std::string bare_event(Event event) {
-  if (event.has_exited()) event.mutable_exited()->clear_error_file();
-  if (event.has_start_failed()) event.mutable_start_failed()->clear_path();
-  return event.SerializeAsString();
-}
 
 class Supervisor {
  public:
@@ -103,12 +95,17 @@ class Supervisor {
   void on_finish();
   void on_taken_over(const std::vector<link::OutputChunk>& waiting);
   void send(const Event& event);
+  void pass_on(const Event& event, const std::string& bytes);
+  void lose_events();
+  void tell_held_news();
   void warn_of_log(const std::string& text);
 
   // ---- workers ----
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const HostPlan& plan, const ProcessorShare& share) const;
   void collect(Worker& worker);
+  void collect_in_order();
+  void collect_one(Worker& worker);
   void collect_all();
   void reap_children();
   Worker* worker_of(pid_t pid);
@@ -159,16 +156,18 @@ class Supervisor {
                           [this](pid_t pid) { containment_->spare(pid); }}};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();  // Of them.
+  std::uint64_t last_end_ns_ = 0;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
-  HostPlan plan_;                      // Of the last start, for StartAgain.
-  Environment environment_;            // That its workers share.
-  std::size_t dispensable_bytes_ = 0;  // Sent since nothing waited for an acknowledgement.
+  HostPlan plan_;            // Of the last start, for StartAgain.
+  Environment environment_;  // That its workers share.
+  EventBudget events_;
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
   bool outlives_launcher_ = false;
-  std::vector<std::string> state_events_;  // For a launcher that takes over; bounded as above.
+  bool events_were_lost_ = false;  // Nobody can come to the right verdict any more.
 
   Ending ending_;
   std::string reason_;
@@ -207,7 +206,7 @@ int Supervisor::run() {
   reap_children();
   loop_.run();
   if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
-  return outcome_.exit_code(!workers_.empty(), lease_.ended());
+  return outcome_.exit_code(!workers_.empty(), lease_.ended() || events_were_lost_);
 }
 
 // ---- commands ------------------------------------------------------------------------------
@@ -276,6 +275,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   grace_ns_ = hello.grace_ms() * kNanosPerMilli;
   if (hello.outlives_launcher()) {
     outlives_launcher_ = true;
+    events_.keep_for_takeover();
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
@@ -396,8 +396,7 @@ void Supervisor::start_group() {
   count_out_of_memory_kills();
   context_.emplace(WorkerContext{
       loop_, *containment_, start_.directory, start_.job_id, start_.host, *output_, input_,
-      control_socket_, [this](const Event& event) { send(event); },
-      [this](const std::string& text) { warn_of_log(text); }, [this] { schedule_check(); }});
+      control_socket_, [this](const Event& event) { send(event); }, [this] { schedule_check(); }});
   stores_.open_leaf(plan_, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   const ProcessorShare share =
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
@@ -408,9 +407,13 @@ void Supervisor::start_group() {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
     workers_.back()->begin(group, spec);
   }
-  for (const std::unique_ptr<Worker>& started : workers_) {
-    started->finish_start(group, [this](Worker& worker) { collect(worker); });
-    if (!is_alive(started->state())) control_.worker_not_started(started->rank());
+  for (std::uint32_t index = 0; index < workers_.size(); ++index) {
+    Worker& started = *workers_[index];
+    started.finish_start(group, [this](Worker& worker) { collect(worker); });
+    if (is_alive(started.state()))
+      exits_->watch(started.pidfd(), index);
+    else
+      control_.worker_not_started(started.rank());
   }
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
   if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();
@@ -438,13 +441,14 @@ void Supervisor::forget_generation() {
   boost::asio::post(loop_,
                     [this, workers = std::exchange(workers_, {}),
                      output = std::exchange(output_, make_output())] { containment_->settle(); });
+  exits_ = std::make_unique<ExitOrder>();
   ending_.begin_again();
   ending_timer_.cancel();
   is_proved_empty_ = false;
   // Kills of what was no worker were never put down to anybody; they must not be from now on.
   out_of_memory_seen_.reset();
   outcome_.forget();
-  state_events_.clear();
+  events_.forget_kept();
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
@@ -474,17 +478,40 @@ void Supervisor::on_finish() {
 
 void Supervisor::send(const Event& event) {
   outcome_.note(event);
-  // What has been acknowledged takes no room any more.
-  if (channel_.session().all_acknowledged()) dispensable_bytes_ = 0;
-  dispensable_bytes_ += dispensable_bytes(event);
-  const bool has_room = dispensable_bytes_ <= kMaxDispensableBytes;
-  const std::string bytes = has_room ? event.SerializeAsString() : bare_event(event);
-  const bool is_state = event.has_started() || event.has_start_failed() || event.has_exited() ||
-                        event.has_report() || event.has_store_lost() ||
-                        (event.has_news() && event.news().reports_size() == 0);
-  if (outlives_launcher_ && is_state) state_events_.push_back(bytes);
-  // Fails only for a launcher that asks on and on and never acknowledges an answer.
-  if (channel_.session().send(link::FrameType::kEvent, bytes).ok()) channel_.flush();
+  // Whether an exit is a death is known only behind what the rank has come to before.
+  News news;
+  if (event.has_exited() && events_.holds_news() && control_.known(event.exited().rank(), news)) {
+    Event before;
+    *before.mutable_news() = std::move(news);
+    pass_on(before, before.SerializeAsString());
+  }
+  const std::uint64_t waiting_bytes = channel_.session().waiting_control_bytes();
+  if (const std::optional<std::string> bytes = events_.admit(event, waiting_bytes))
+    pass_on(event, *bytes);
+}
+
+// Fails only for a launcher that asks on and on and never acknowledges an answer.
+void Supervisor::pass_on(const Event& event, const std::string& bytes) {
+  const bool is_sent = channel_.session().send(link::FrameType::kEvent, bytes).ok();
+  if (is_sent) channel_.flush();
+  if (!is_sent && EventBudget::is_essential(event)) lose_events();
+}
+
+// Better a host that is lost, which every launcher understands, than an exit that never comes.
+void Supervisor::lose_events() {
+  if (std::exchange(events_were_lost_, true)) return;
+  boost::asio::post(loop_, [this] {
+    if (ending_.phase() == EndingPhase::kIdle || ending_.reported()) return finish();
+    order_stop(grace_ns_, "the launcher has not acknowledged " +
+                              std::to_string(link::kMaxUnacknowledgedBytes >> 20) +
+                              " MiB of what this host had to say");
+  });
+}
+
+void Supervisor::tell_held_news() {
+  if (!events_.take_held_news(channel_.session().waiting_control_bytes())) return;
+  Event event;
+  if (control_.known(*event.mutable_news())) send(event);
 }
 
 void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
@@ -494,14 +521,15 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
   // Before the exits: whose exit is no death must be known by then.
   Event news;
   const bool has_news = control_.known(*news.mutable_news());
-  taken.set_events(static_cast<std::uint32_t>(state_events_.size() + (has_news ? 1 : 0)));
+  taken.set_events(static_cast<std::uint32_t>(events_.kept().size() + (has_news ? 1 : 0)));
   *event.mutable_taken_over() = std::move(taken);
   link::Session& session = channel_.session();
   // What was just emptied has room for what it once held.
   bool sent = session.send(link::FrameType::kEvent, event.SerializeAsString()).ok();
   if (has_news) sent = sent && session.send(link::FrameType::kEvent, news.SerializeAsString()).ok();
-  for (const std::string& bytes : state_events_)
+  for (const std::string& bytes : events_.kept())
     sent = sent && session.send(link::FrameType::kEvent, bytes).ok();
+  if (!sent) lose_events();
   input_.close();
 }
 
@@ -523,6 +551,22 @@ std::unique_ptr<OutputPump> Supervisor::make_output() {
 }
 
 void Supervisor::collect(Worker& worker) {
+  collect_in_order();
+  collect_one(worker);
+}
+
+// Who failed first is judged by these times: all are taken before the first is looked at more
+// closely, which takes its time.
+void Supervisor::collect_in_order() {
+  const std::vector<std::uint32_t> ended = exits_->take();
+  for (const std::uint32_t index : ended) {
+    last_end_ns_ = std::max(last_end_ns_ + 1, monotonic_ns());
+    workers_[index]->stamp_end(last_end_ns_);
+  }
+  for (const std::uint32_t index : ended) collect_one(*workers_[index]);
+}
+
+void Supervisor::collect_one(Worker& worker) {
   if (!is_alive(worker.state())) return;
   ExitCircumstances circumstances;
   circumstances.stopping = ending_.stopping();
@@ -550,6 +594,7 @@ Worker* Supervisor::worker_of(pid_t pid) {
 // As a subreaper this process inherits every orphan of the job. A worker's status must not be taken
 // by the same sweep, so each child is looked at before it is reaped.
 void Supervisor::reap_children() {
+  collect_in_order();
   for (;;) {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
@@ -695,7 +740,7 @@ void Supervisor::report(EndingAction action) {
   // Who asked for the end by a signal waits for it, and a launcher that is suspended or gone does
   // not come for the report.
   const bool is_alone = asked_to_end_ && lease_.state() != LeaseState::kAttached;
-  if (is_told || finish_when_reported_ || is_alone || lease_.ended()) finish();
+  if (is_told || finish_when_reported_ || is_alone || lease_.ended() || events_were_lost_) finish();
 }
 
 void Supervisor::finish() {
@@ -719,15 +764,18 @@ void Supervisor::wait_tick() {
 
 void Supervisor::on_tick() {
   const std::uint64_t now_ns = monotonic_ns();
-  lease_.advance(now_ns - std::exchange(last_tick_ns_, now_ns));
+  const std::uint64_t elapsed_ns = now_ns - std::exchange(last_tick_ns_, now_ns);
+  lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
+  output_->tick(elapsed_ns, ending_.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
   if (++ticks_ % kTicksPerHeartbeat == 0) {
     // A suspended launcher does not read: what nobody needs to hear would fill the way to it.
     if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();
     channel_.flush();
     control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
   }
+  tell_held_news();
   if (!containment_ && now_ns - began_ns_ >= kHelloTimeoutNs) return finish();
   check_lease();
 }

@@ -202,17 +202,11 @@ void Worker::add_streams(const WorkerGroup& group, Pipes& pipes) {
 }
 
 void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
-  std::optional<RankLog> log;
-  if (!group.log_directory.empty()) {
-    Result<RankLog> opened =
-        RankLog::open({group.log_directory, context_.job_id, generation_, rank_, stream});
-    if (opened.ok())
-      log = std::move(opened).value();
-    else
-      context_.log_failed(opened.error().message);
-  }
-  streams_.push_back(context_.output.add(fd, {generation_, rank_, stream}, std::move(log),
-                                         [this] { output_ended(); }));
+  std::optional<RankLog::Name> log;
+  if (!group.log_directory.empty())
+    log = {group.log_directory, context_.job_id, generation_, rank_, stream};
+  streams_.push_back(
+      context_.output.add(fd, {generation_, rank_, stream}, log, [this] { output_ended(); }));
 }
 
 void Worker::enter(WorkerEvent event) {
@@ -242,7 +236,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
         waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
   } while (result != 0 && errno == EINTR);
   if (result != 0 || info.si_pid != pid_) return false;
-  ended_at_ns_ = monotonic_ns();
+  if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
   pidfd_.close(ignored);
   if (has_input_) context_.input.close();

@@ -39,7 +39,6 @@ struct WorkerContext {
   InputPipe& input;
   std::string control_socket;  // Empty: there is none.
   std::function<void(const Event&)> send;
-  std::function<void(const std::string&)> log_failed;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
 
@@ -80,6 +79,10 @@ class Worker {
   void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
   // Its process has ended, and may not have been collected yet.
   bool has_ended();
+  // When it ended, as far as somebody knows better than the time of collect().
+  void stamp_end(std::uint64_t at_ns) { ended_at_ns_ = at_ns; }
+  // For ExitOrder; -1 when no process of it is watched.
+  int pidfd() { return pidfd_.is_open() ? pidfd_.native_handle() : -1; }
   // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.

@@ -2,6 +2,12 @@
 #include "agent/node/cgroup.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 namespace ivy::test {
 namespace {
@@ -52,6 +58,50 @@ INSTANTIATE_TEST_SUITE_P(
                   "0::/x\n", "/mnt/my cgroups/x"},
         PlaceCase{"junk", "no dash\n1 2 - cgroup2\n\n", "::\n0\n", nullptr}),
     [](const auto& named) { return std::string(named.param.name); });
+
+class MemoryLimitTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ivy-cgroup-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    root_ = name;
+    std::filesystem::create_directories(root_ + "/slice/job");
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& file, const std::string& text) const {
+    std::ofstream(root_ + "/" + file) << text;
+  }
+  std::uint64_t left() const { return memory_left_below_limits(root_ + "/slice/job"); }
+  std::string root_;
+};
+
+TEST_F(MemoryLimitTest, NoLimitLeavesEverything) {
+  EXPECT_EQ(left(), ~std::uint64_t{0});
+  write("slice/job/memory.max", "max\n");
+  write("slice/job/memory.current", "4096\n");
+  EXPECT_EQ(left(), ~std::uint64_t{0});
+}
+
+TEST_F(MemoryLimitTest, TheNarrowestLimitCountsAndFilesCanBeTakenBack) {
+  write("slice/job/memory.max", "8000000\n");
+  write("slice/job/memory.current", "1000000\n");
+  EXPECT_EQ(left(), 7'000'000u);
+  write("slice/memory.max", "5000000\n");
+  write("slice/memory.current", "4500000\n");
+  write("slice/memory.stat", "anon 1\ninactive_file 1000000\nactive_file 500000\nshmem 7\n");
+  EXPECT_EQ(left(), 2'000'000u);
+  write("slice/memory.current", "9000000\n");
+  EXPECT_EQ(left(), 0u);
+}
+
+TEST_F(MemoryLimitTest, OfVersionOne) {
+  write("slice/job/memory.limit_in_bytes", "9223372036854771712\n");
+  write("slice/job/memory.usage_in_bytes", "1000000\n");
+  write("slice/memory.limit_in_bytes", "3000000\n");
+  write("slice/memory.usage_in_bytes", "1000000\n");
+  write("slice/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n");
+  EXPECT_EQ(left(), 2'200'000u);
+}
 
 TEST(MemoryCgroupTest, IsFoundByItsController) {
   const char* mountinfo =

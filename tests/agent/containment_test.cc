@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 #include "agent/node/cgroup.h"
 #include "agent/node/process_tree.h"
+#include "agent/node/process_view.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 
@@ -198,6 +201,102 @@ TEST_F(ContainmentTest, ProcessTreeWakesWhatIsStoppedBeforeAskingItToEnd) {
   }));
 }
 
+// Where the main thread has left, /proc calls the process a zombie; its other threads go on.
+struct WithoutMainThread {
+  SpawnedProcess process;
+  pid_t pid = 0;  // Of the process that goes on.
+};
+
+char main_thread_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  ProcessStat process;
+  return parse_process_stat(text, process) ? process.state : '?';
+}
+
+WithoutMainThread start_without_main_thread(std::vector<std::string> arguments,
+                                            const Environment& environment, int cgroup_fd) {
+  SpawnRequest request = request_for("leave_main_thread", std::move(arguments));
+  request.environment = environment;
+  request.cgroup_fd = cgroup_fd;
+  const Running running = start(request);
+  const pid_t pid = static_cast<pid_t>(std::atoi(running.line.c_str()));
+  EXPECT_TRUE(eventually([&] { return main_thread_state(pid) == 'Z'; }));
+  return {running.process, pid};
+}
+
+void end_one_without_main_thread(Containment& job, const Environment& environment) {
+  const WithoutMainThread polite = start_without_main_thread({}, environment, job.cgroup_fd());
+  ASSERT_EQ(job.members().size(), 1u);
+  EXPECT_EQ(job.members()[0].pid, polite.pid);
+  EXPECT_NE(job.members()[0].state, 'Z');
+  EXPECT_FALSE(job.empty());
+  job.signal_all(SIGTERM);
+  EXPECT_TRUE(eventually([&] { return job.empty(); }));
+  EXPECT_EQ(wait_exit(polite.process).signal, SIGTERM);
+
+  const WithoutMainThread immune =
+      start_without_main_thread({"ignore"}, environment, job.cgroup_fd());
+  job.signal_all(SIGTERM);
+  EXPECT_EQ(job.members().size(), 1u);
+  job.kill_all();
+  EXPECT_TRUE(eventually([&] { return job.empty(); }));
+  EXPECT_EQ(wait_exit(immune.process).signal, SIGKILL);
+}
+
+TEST_F(ContainmentTest, ProcessTreeEndsAProcessWhoseMainThreadHasLeft) {
+  ProcessTree job(request());
+  end_one_without_main_thread(job, {});
+}
+
+TEST_F(ContainmentTest, CgroupEndsAProcessWhoseMainThreadHasLeft) {
+  Result<std::unique_ptr<Containment>> job = make_cgroup(request());
+  if (!job.ok()) GTEST_SKIP() << job.error().message;
+  end_one_without_main_thread(**job, {});
+  (*job)->remove();
+}
+
+TEST_F(ContainmentTest, ProcessTreeEndsAnOrphanWhoseMainThreadHasLeft) {
+  const WithoutMainThread worker = start_without_main_thread({"ignore", "grandchild"}, {}, -1);
+  EXPECT_EQ(wait_exit(worker.process).code, 0);
+  ProcessTree job(request());
+  EXPECT_FALSE(job.empty());
+  ASSERT_EQ(job.members().size(), 1u);
+  EXPECT_EQ(job.members()[0].pid, worker.pid);
+  job.kill_all();
+  EXPECT_TRUE(eventually([&] {
+    reap();
+    return job.empty() && ::kill(worker.pid, 0) != 0;
+  }));
+}
+
+// The environment of such a process is told by its other threads only.
+TEST_F(ContainmentTest, ProcessTreeFindsByTheEnvironmentOfAnotherThread) {
+  const Running keeper = start(request_for("ignore_term"));
+  const WithoutMainThread ours = start_without_main_thread({}, job_environment(job_id_, 0), -1);
+  ProcessTree job({.job_id = job_id_, .host = 0, .supervisor = keeper.process.pid, .warden = 0});
+  EXPECT_FALSE(job.empty());
+  job.signal_all(SIGTERM);
+  EXPECT_EQ(wait_exit(ours.process).signal, SIGTERM);
+  kill(keeper.process.pid, SIGKILL);
+  wait_exit(keeper.process);
+}
+
+TEST_F(ContainmentTest, LooksAtAProcessWhoseMainThreadHasLeft) {
+  const WithoutMainThread worker = start_without_main_thread({}, {}, -1);
+  ProcessView view;
+  EXPECT_TRUE(eventually([&] {  // That it has printed its line does not say that it sleeps yet.
+    return read_process_view(worker.pid, view) && view.stat.state == 'S';
+  }));
+  EXPECT_FALSE(view.system_call.empty());
+  EXPECT_EQ(view.threads, 2u);
+  EXPECT_TRUE(holds_open(worker.pid, "/dev/null"));
+  kill(worker.pid, SIGKILL);
+  wait_exit(worker.process);
+  EXPECT_FALSE(read_process_view(worker.pid, view));
+}
+
 TEST_F(ContainmentTest, SignalsNobodyWhoGotThePidLater) {
   const Running running = start(request_for("ignore_term"));
   ProcessStat stat_now;
@@ -218,11 +317,12 @@ TEST_F(ContainmentTest, KnowsACounterOfOutOfMemoryKills) {
 TEST(ProcessStatTest, ReadsANameWithBlanksAndParentheses) {
   ProcessStat out;
   ASSERT_TRUE(parse_process_stat(
-      "77 (a) (b c)) S 5 77 77 0 -1 1 2 3 4 5 6 7 8 9 20 0 1 0 123456 99 1\n", out));
+      "77 (a) (b c)) S 5 77 77 0 -1 1 2 3 4 5 6 7 8 9 20 0 3 0 123456 99 1\n", out));
   EXPECT_EQ(out.pid, 77);
   EXPECT_EQ(out.name, "a) (b c)");
   EXPECT_EQ(out.state, 'S');
   EXPECT_EQ(out.parent, 5);
+  EXPECT_EQ(out.threads, 3);
   EXPECT_EQ(out.start_time, 123456u);
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -484,6 +485,27 @@ TEST_F(ControlServerTest, GarbageAndSilenceCostOnlyThemselves) {
   EXPECT_TRUE(beside([&] { return silent.front().wait_for_end(); }));
   EXPECT_FALSE(beside([&] { return silent.back().wait_for_end(milliseconds(20)); }));
   EXPECT_TRUE(beside([&] { return worker.leave(); }).ok());
+}
+
+// No descriptor is left: the server waits, it does not spin, and goes on when there is one.
+TEST_F(ControlServerTest, WithoutDescriptorsItWaits) {
+  Result<ControlClient> first = ControlClient::connect(path_);
+  ASSERT_TRUE(first.ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;  // Below what is open already.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::size_t handlers = 0;
+  const auto end = std::chrono::steady_clock::now() + milliseconds(300);
+  while (std::chrono::steady_clock::now() < end) {
+    loop_.restart();
+    handlers += loop_.poll_one();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LE(handlers, 20u) << "it spins";
+  const Result<control::Attached> attached = beside([&] { return first->attach(0, 0); });
+  EXPECT_TRUE(attached.ok());
 }
 
 TEST_F(ControlServerTest, AWorkerThatNeverTakesItsAnswersIsCutOff) {

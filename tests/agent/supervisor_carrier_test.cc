@@ -375,7 +375,9 @@ TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
     EXPECT_EQ(exited->error_file().size(), kFileBytes);
     ++files;
   }
-  EXPECT_EQ(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes);
+  // Half of what may wait is for files, and the starts and exits before them wait as well.
+  EXPECT_LE(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes);
+  EXPECT_GE(files, link::kMaxUnacknowledgedBytes / 2 / kFileBytes - 4);
   launcher.finish();
   EXPECT_EQ(launcher.wait_for_node(), 0);
   ::close(opened_gate);

@@ -16,6 +16,8 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string>
+#include <thread>
 
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
@@ -372,6 +374,171 @@ TEST_F(SupervisorTest, GoesOnWithOneWarningWhenLogFilesCannotBeWritten) {
             1);
   EXPECT_EQ(launcher.exited(0)->code(), 0);
   finish(launcher);
+}
+
+// A pipe in the file's place stands for a file system that does not answer: opening it waits for a
+// reader, and so does writing what is more than it holds.
+class BlockedLog {
+ public:
+  explicit BlockedLog(const FakeLauncher& launcher) {
+    char directory[] = "/tmp/ivy-rank-log-XXXXXX";
+    EXPECT_NE(mkdtemp(directory), nullptr);
+    directory_ = directory;
+    path_ = directory_ + "/" + launcher.job_id() + "/0/rank00000.out";
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  }
+  ~BlockedLog() {
+    if (reader_.joinable()) reader_.join();
+    std::filesystem::remove_all(directory_);
+  }
+  const std::string& directory() const { return directory_; }
+  // From now on the file system answers.
+  void unblock() {
+    reader_ = std::thread([this] {
+      std::ifstream file(path_, std::ios::binary);
+      content_.assign(std::istreambuf_iterator<char>(file), {});
+    });
+  }
+  // What the file held when it was closed.
+  const std::string& content() {
+    reader_.join();
+    return content_;
+  }
+
+ private:
+  std::string directory_;
+  std::string path_;
+  std::string content_;
+  std::thread reader_;
+};
+
+TEST_F(SupervisorTest, ALogFileThatBlocksHoldsUpNobodyButItsWriter) {
+  FakeLauncher launcher;
+  BlockedLog log(launcher);
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(
+      3, "[ $RANK = 1 ] && exit 4; [ $RANK = 2 ] && exec cat; head -c 8000000 /dev/zero");
+  plan.set_log_directory(log.directory());
+  plan.mutable_workers(2)->set_standard_input(true);
+  launcher.start(plan);
+  // Exits, commands and input go on while nothing can be written.
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exited(1) != nullptr; }));
+  launcher.send_input("heard");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.everything_acknowledged(); }));
+  launcher.send_signal(0);
+  // The writer has its bound: the worker waits, and the rest of what it printed with it.
+  launcher.serve(milliseconds(500));
+  EXPECT_EQ(launcher.exited(0), nullptr);
+  EXPECT_LT(launcher.output(0).size(), 8'000'000u);
+
+  log.unblock();
+  launcher.send_input("");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  EXPECT_EQ(launcher.exited(0)->code(), 0);
+  EXPECT_EQ(log.content(), std::string(8'000'000, '\0')) << "whole before the report";
+  EXPECT_TRUE(all_streams_end(launcher, 3));
+  EXPECT_EQ(launcher.output(0).size(), 8'000'000u);
+  finish(launcher);
+}
+
+TEST_F(SupervisorTest, AStopDoesNotWaitForALogFileForEver) {
+  FakeLauncher launcher;
+  BlockedLog log(launcher);
+  launcher.say_hello();
+  HostPlan plan = launcher.shell_plan(1, "while :; do echo on and on; done");
+  plan.set_log_directory(log.directory());
+  launcher.start(plan);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output_bytes() > 1'000'000; }));
+  launcher.stop(1000);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(30)));
+  EXPECT_TRUE(launcher.report()->clean());
+  EXPECT_TRUE(all_streams_end(launcher, 1));
+  const auto is_warning = [](const Event& event) {
+    return event.has_note() && event.note().warning() &&
+           event.note().text().find("rank00000.out: the file system has taken nothing for 5 s") !=
+               std::string::npos;
+  };
+  EXPECT_EQ(std::count_if(launcher.events().begin(), launcher.events().end(), is_warning), 1);
+  finish(launcher);
+}
+
+// An exit that cannot be told must not be forgotten: the launcher would wait for it for ever.
+TEST_F(SupervisorTest, EndsWhenTheLauncherHearsOfNoExitAnyMore) {
+  FakeLauncher launcher;
+  launcher.say_hello();
+  launcher.start(launcher.shell_plan(2, "[ $RANK = 0 ] || exec sleep 600; sleep 3; exit 5"));
+  ASSERT_TRUE(launcher.wait([&] { return launcher.started(1) != nullptr; }));
+  launcher.stop_reading();
+  // Every answer repeats the address: they nearly fill what may wait for an acknowledgement.
+  Command command;
+  command.mutable_check_address()->set_address(std::string(1'000'000, 'x'));
+  command.mutable_check_address()->set_timeout_ms(1);
+  for (int i = 0; i < 64; ++i) {
+    launcher.send(command);
+    launcher.serve(milliseconds(10));
+  }
+  // And of many workers that do not start each is told.
+  HostPlan refused;
+  for (int i = 0; i < 200'000; ++i) refused.add_workers();
+  launcher.start(refused);
+  EXPECT_TRUE(launcher.wait_for_node(seconds(30)).has_value()) << "it lives on without a word";
+}
+
+// What holds the job's token leaves no core file; the workers have the user's own limit.
+TEST_F(SupervisorTest, LeavesNoCoreAndGivesWorkersTheUsersLimit) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_CORE, &before), 0);
+  if (before.rlim_max < 12'345) GTEST_SKIP() << "the hard limit allows no core";
+  const rlimit users{12'345, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_CORE, &users), 0);
+  {
+    FakeLauncher launcher;
+    run_to_report(launcher, launcher.shell_plan(1, "grep core /proc/self/limits"));
+    ASSERT_TRUE(all_streams_end(launcher, 1));
+    const auto soft_limit = [](const std::string& limits) {
+      const std::size_t at = limits.find("Max core file size");
+      return at == std::string::npos ? -1 : std::atoi(limits.c_str() + at + 18);
+    };
+    EXPECT_EQ(soft_limit(launcher.output(0)), 12'345);
+    for (const pid_t pid : {launcher.node_pid(), launcher.supervisor_pid()}) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/limits");
+      const std::string limits(std::istreambuf_iterator<char>(file), {});
+      EXPECT_EQ(soft_limit(limits), 0) << limits;
+    }
+    finish(launcher);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_CORE, &before), 0);
+}
+
+// Who failed first is the cause. The supervisor stands still while all of them end, the last born
+// first.
+TEST_F(SupervisorTest, TellsWhoEndedFirstThoughItLooksLate) {
+  constexpr int kWorkers = 10;
+  char directory[] = "/tmp/ivy-exit-order-XXXXXX";
+  ASSERT_NE(mkdtemp(directory), nullptr);
+  FakeLauncher launcher;
+  launcher.say_hello();
+  const std::string folder = directory;
+  launcher.start(
+      launcher.shell_plan(kWorkers, "echo up; until [ -e " + folder +
+                                        "/$((RANK + 1)) ]; do sleep 0.01; done; sleep 0.1; >" +
+                                        folder + "/$RANK; exit 1"));
+  ASSERT_TRUE(launcher.wait([&] {
+    for (std::uint32_t rank = 0; rank < kWorkers; ++rank)
+      if (launcher.output(rank) != "up\n") return false;
+    return true;
+  }));
+  const pid_t supervisor = launcher.supervisor_pid();
+  ASSERT_EQ(kill(supervisor, SIGSTOP), 0);
+  std::ofstream(folder + "/" + std::to_string(kWorkers)) << "go";
+  EXPECT_TRUE(eventually([&] { return launcher.worker_state(0) == "Z"; }));
+  ASSERT_EQ(kill(supervisor, SIGCONT), 0);
+  ASSERT_TRUE(launcher.wait([&] { return launcher.exits() == kWorkers; }));
+  for (std::uint32_t rank = 1; rank < kWorkers; ++rank)
+    EXPECT_GT(launcher.exited(rank - 1)->at_ns(), launcher.exited(rank)->at_ns()) << rank;
+  finish(launcher);
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(SupervisorTest, StaysSmallWhileMuchIsPrinted) {

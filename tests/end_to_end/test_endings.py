@@ -108,6 +108,23 @@ def test_a_worker_ends_though_its_daemon_holds_the_pipes(anyone):
     anyone.wait_clean(1)
 
 
+def test_a_worker_whose_main_thread_has_left(anyone):
+    """The kernel calls such a process a zombie; it lives, and is ended as every other."""
+    worker = ("sh", "-c", "[ $RANK = 1 ] || exec /usr/bin/python3 "
+              f"{anyone.script('leave_main_thread.py')}; sleep 1.5; exit 4")
+    done = anyone.run("-H", "node1,node2", *worker)
+    assert done.code == 4, done
+    assert b"without main thread" in done.out, done
+    assert done.took < seconds(1.5 + GRACE + 3), done.took
+    anyone.wait_clean(1)
+
+
+def test_an_orphan_whose_main_thread_has_left(anyone):
+    done = anyone.run("-H", "node1,node2", anyone.script("leave_main_thread.py"), "grandchild")
+    assert done.code == 0, done
+    anyone.wait_clean(1)
+
+
 def test_out_of_memory(anyone):
     """The kernel ends rank 1; the summary says why, not only SIGKILL."""
     if anyone.bed.memory_v1 is None:

@@ -123,6 +123,28 @@ def test_log_files_on_the_nodes(hosts):
         hosts.run_on(number, "rm", "-rf", "/tmp/logs")
 
 
+def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
+    """Longer than a host may be silent. A pipe that nobody reads yet stands in the place of a file:
+    the first attempt puts it there for the second."""
+    lines = 1_000_000
+    script = (f"echo attempt $IVY_GENERATION; [ $IVY_GENERATION.$RANK = 1.1 ] && exec seq {lines}; "
+              "[ $RANK = 0 ] && exec sleep $IVY_GENERATION; folder=/tmp/logs/$IVY_JOB_ID/1; "
+              "mkdir -p $folder; mkfifo $folder/rank00001.out; exit 3")
+    with hosts.start("-H", "node1,node2", "--log-dir", "/tmp/logs", "--log-to", "node", "--max-restarts", "1",
+                     "sh", "-c", script, env={"IVY_TEST_RESTART_PAUSE": "200ms"}) as run:
+        run.wait_for("attempt 1", count=2)
+        time.sleep(14)
+        assert run.process.poll() is None, run.finish()
+        found = hosts.run_on(2, "sh", "-c", "cat /tmp/logs/*/1/rank00001.out", limit=60)
+        done = run.finish()
+    assert done.code == 0, done
+    assert found.out == b"attempt 1\n" + b"".join(b"%d\n" % number for number in range(1, lines + 1))
+    assert done.out.endswith(b"] %d\n" % lines) and done.out.count(b"\n") >= lines, done
+    assert "lost" not in done.own_text() and "incomplete" not in done.own_text(), done
+    for number in (1, 2):
+        hosts.run_on(number, "rm", "-rf", "/tmp/logs")
+
+
 def test_log_directory_that_cannot_be_made(local):
     done = local.run("-n", "1", "--log-dir", "/proc/nowhere", "sh", "-c", "echo started")
     assert done.code in (2, 122), done

@@ -38,6 +38,27 @@ OperationRecord record(std::uint64_t sequence, std::uint16_t row = 0) {
   return made;
 }
 
+// A worker that writes past the end of its own memory must not lead the supervisor astray.
+TEST(StatusPage, AHeaderThatWasOverwrittenLeadsNobodyAstray) {
+  Memory memory(kShape);
+  StatusPage writer = StatusPage::format(memory.data, kShape);
+  const Result<StatusPage> reader = StatusPage::open(memory.data, memory.bytes);
+  ASSERT_TRUE(reader.ok()) << reader.error().message;
+  for (const int garbage : {0x00, 0xff}) {
+    std::memset(memory.data, garbage, sizeof(PageLayout));
+    const RankStatus dead{RankState::kSignalled, 9, 4711, 2, true, 12345};
+    writer.set_rank(5, dead);
+    EXPECT_EQ(reader->rank(5), dead);
+    writer.name_host(2, "node7");
+    EXPECT_EQ(reader->host_name(2), "node7");
+    writer.add_report({.communicator = "world", .text = "broken"});
+    EXPECT_EQ(reader->reports_after(0).back().text, "broken");
+    EXPECT_EQ(reader->shape(), kShape);
+    EXPECT_EQ(reader->slot(1).rank(), kNobody);
+    EXPECT_FALSE(StatusPage::open(memory.data, memory.bytes).ok());
+  }
+}
+
 TEST(StatusPage, WhatOneSideWritesTheOtherReads) {
   Memory memory(kShape);
   StatusPage writer = StatusPage::format(memory.data, kShape);

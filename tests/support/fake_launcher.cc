@@ -271,9 +271,10 @@ void FakeLauncher::serve_once(std::chrono::milliseconds longest) {
     session_.send_heartbeat();
   }
   write_some();
-  pollfd poller{fd_, static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT), 0};
+  const int reads = is_reading_ ? POLLIN : 0;
+  pollfd poller{fd_, static_cast<short>(out_.empty() ? reads : reads | POLLOUT), 0};
   poll(&poller, 1, static_cast<int>(longest.count()));
-  if (fd_ >= 0) read_some();
+  if (fd_ >= 0 && is_reading_) read_some();
 }
 
 void FakeLauncher::write_some() {

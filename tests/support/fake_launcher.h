@@ -76,6 +76,9 @@ class FakeLauncher {
   // Heartbeats stop; bytes are still read.
   void fall_silent() { is_silent_ = true; }
   void speak_again() { is_silent_ = false; }
+  // From now on nothing is read, so nothing is acknowledged either.
+  void stop_reading() { is_reading_ = false; }
+  void read_again() { is_reading_ = true; }
   // From now on nothing is read and no credit is granted, until resume().
   void stop_granting() { is_granting_ = false; }
   void resume_granting();
@@ -134,6 +137,7 @@ class FakeLauncher {
   std::string out_;
   std::chrono::steady_clock::time_point next_heartbeat_;
   bool is_silent_ = false;
+  bool is_reading_ = true;
   bool is_granting_ = true;
   bool is_keeping_output_ = true;
   std::uint64_t ungranted_bytes_ = 0;
