@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "proto/remote_text.h"
+
 namespace ivy {
 namespace {
 
@@ -130,8 +132,10 @@ void DetachedOutput::consumed(int host_index, std::uint64_t bytes) {
   });
 }
 
-void DetachedOutput::say(std::string_view text) {
-  if (foreground_) foreground_->say(text);
+void DetachedOutput::say(std::string_view raw) {
+  if (foreground_) foreground_->say(raw);
+  // The log is read on terminals too.
+  const std::string text = escape_control(raw);
   if (log_fd_ >= 0) {
     write_log(text);
   } else if (unlogged_.size() < kMaxUnloggedBytes) {

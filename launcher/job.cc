@@ -119,8 +119,8 @@ void Job::start(std::function<void(int, int)> over) {
   for (const std::string& note : options_.notes)
     if (!options_.quiet) output_->say("ivyrun: note: " + note + "\n");
   carriers_ = make_carrier_context(loop_, options_, request_.node_binary, request_.make_agent_link);
-  set_note_handler(carriers_, [this](const std::string& text) {
-    if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
+  set_note_handler(carriers_, [this](const RemoteText& text) {
+    if (!options_.quiet) output_->say("ivyrun: " + text.line() + "\n");
   });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     if (request_.allocation_end != nullptr)
@@ -235,7 +235,7 @@ void Job::say_waiting() {
   std::vector<WaitingHost> waiting;
   for (const HostRecord& host : hosts_)
     if (!host.facts && !host.failure)
-      waiting.push_back({host.name, host.up ? "waiting for its answer" : host.doing});
+      waiting.push_back({host.name, host.up ? RemoteText("waiting for its answer") : host.doing});
   const std::size_t up = hosts_.size() - waiting.size();
   const std::string line =
       waiting_line(up, hosts_.size(), std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
@@ -321,7 +321,7 @@ void Job::start_workers() {
   for (const Diagnostic& warning : plan_.warnings)
     if (!options_.quiet) output_->say(render(warning));
   if (may_shrink() && members_text().find(", without ") != std::string::npos)
-    output_->say("ivyrun: warning: starting with " + escape_control(members_text()) + "\n");
+    output_->say("ivyrun: warning: starting with " + members_text() + "\n");
   may_be_lost_ = may_shrink() ? spare_members(members(), least_members()) : 0;
   if (options_.dry_run) return show_dry_run();
   const std::vector<HostAnswer> all = answers();
@@ -359,7 +359,7 @@ void Job::show_dry_run() {
                " here (hosts of the srun step dial back, with a key of this job alone)\n";
     break;
   }
-  std::fputs(text->c_str(), stdout);
+  std::fputs(escape_control(*text).c_str(), stdout);
   std::fflush(stdout);
   boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
 }

@@ -56,7 +56,7 @@ class Job {
     std::string name;
     bool on_this_host = false;
     std::unique_ptr<HostSession> session;
-    std::string doing;
+    RemoteText doing;
     std::optional<LinkUp> up;
     std::optional<HostFacts> facts;
     std::optional<LinkDown> failure;  // It never came up.
@@ -106,7 +106,7 @@ class Job {
   HostSession::Handlers session_handlers(std::size_t index);
   void host_up(std::size_t index, const LinkUp& up);
   void host_failed(std::size_t index, const LinkDown& down);
-  void host_lost(std::size_t index, HostLoss loss, const std::string& message);
+  void host_lost(std::size_t index, HostLoss loss, const RemoteText& message);
   void on_event(std::size_t index, const Event& event);
   void on_hello_ok(std::size_t index, const HelloOk& hello);
   void on_address_checked(std::size_t index, const AddressChecked& checked);
@@ -131,11 +131,11 @@ class Job {
   std::string range_text() const;
   std::string members_text() const;
   Options planning_options() const;
-  void let_go(std::size_t index, const std::string& step, const std::string& reason);
+  void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
   void start_time_is_up();
   bool host_is_dispensable(std::size_t index);
   bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
-  bool cannot_reach(std::size_t index, const std::string& error);
+  bool cannot_reach(std::size_t index, const RemoteText& error);
   bool plan_again();
   void begin_store();
   std::chrono::milliseconds pause_for_lost(std::chrono::milliseconds pause) const;
@@ -177,7 +177,7 @@ class Job {
   void resume_failed(std::size_t index, const LinkDown& down);
   void on_taken_over(std::size_t index, const TakenOver& taken);
   void host_answered();
-  void give_up_resuming(const std::string& why);
+  void give_up_resuming(const RemoteText& why);
   void leave_to_the_other();
   void end_without_the_job();
 

@@ -199,9 +199,10 @@ void Job::on_note(std::size_t index, const Note& note) {
   const std::string lead = note.warning() ? "ivyrun: warning: " : "ivyrun: note: ";
   const Result<ctl::StoreDescription> store = store_description();
   const bool is_stall = note.warning() && note.text().starts_with(kStore) && store.ok();
-  if (!is_stall) return output_->say(lead + hosts_[index].name + ": " + note.text() + "\n");
+  if (!is_stall)
+    return output_->say(lead + hosts_[index].name + ": " + RemoteText(note.text()).line() + "\n");
   say_stall("nothing has moved in the job's store",
-            explain_ranks(note.text().substr(kStore.size()), *store));
+            RemoteText(explain_ranks(note.text().substr(kStore.size()), *store)).lines());
 }
 
 // What has stalled, what the ranks are doing, and `more`: who waits for whom in the store.
@@ -211,7 +212,7 @@ void Job::say_stall(const std::string& what, const std::string& more) {
     std::string text = "ivyrun: warning: " + what + "; who waits for whom:\n";
     if (!operations.empty()) text += indented(operations) + "\n";
     if (!more.empty()) text += indented(more) + "\n";
-    output_->say(escape_control(text));
+    output_->say(text);
     evidence_.stalled();
   });
 }

@@ -80,12 +80,12 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
   handlers.event = [this, index](const Event& event) { on_event(index, event); };
   handlers.output = [this, index](const link::OutputChunk& chunk) { on_output(index, chunk); };
   handlers.failed = [this, index](const LinkDown& down) { host_failed(index, down); };
-  handlers.lost = [this, index](HostLoss loss, const std::string& message) {
+  handlers.lost = [this, index](HostLoss loss, const RemoteText& message) {
     host_lost(index, loss, message);
   };
-  handlers.progress = [this, index](const std::string& text) {
+  handlers.progress = [this, index](const RemoteText& text) {
     hosts_[index].doing = text;
-    log::debug(hosts_[index].name + ": " + text);
+    log::debug(hosts_[index].name + ": " + text.line());
   };
   handlers.input_room = [this] {
     if (stdin_feed_) stdin_feed_->resume();
@@ -106,7 +106,7 @@ void Job::host_failed(std::size_t index, const LinkDown& down) {
   if (hosts_to_take_over_ != 0) return resume_failed(index, down);
   hosts_[index].failure = down;
   hosts_[index].lost = true;
-  log::debug(hosts_[index].name + ": " + down.message);
+  log::debug(hosts_[index].name + ": " + down.message.line());
   if (state_ != JobState::kConnecting) return check_reported();
   if (host_is_dispensable(index)) {
     let_go(index, step_of(down.failure), down.message);
@@ -138,7 +138,8 @@ void Job::hosts_did_not_come_up(const std::string& what) {
             ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
               "awaited\nor allow more: --start-timeout"
             : "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
-    const std::string pattern = without_addresses(replace_all(down.message, host.name, "%h"));
+    const std::string pattern =
+        without_addresses(replace_all(down.message.lines(), host.name, "%h"));
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.pattern == pattern && group.down.failure == down.failure;
     });
@@ -159,7 +160,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
     if (may_shrink())
       diagnostic.what += "; " + range_text() + " needs " + std::to_string(least_members());
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause = group.down.message;
+    diagnostic.cause = group.down.message.lines();
     if (group.names.size() > 1) {
       const std::string cause = replace_all(group.pattern, "the name %h has", "the names %h have");
       diagnostic.cause = replace_all(cause, "%h", names);
@@ -171,7 +172,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   if (!diagnostics.empty()) refuse(std::move(diagnostics), LauncherReason::kHostsNotUp);
 }
 
-void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message) {
+void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message) {
   HostRecord& host = hosts_[index];
   host.lost = true;
   if (host.reported) {
@@ -184,7 +185,7 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   diagnostic.what = loss == HostLoss::kHost ? "host " + host.name + " was lost"
                                             : "the supervisor on host " + host.name + " was lost";
   diagnostic.where = host.name;
-  diagnostic.cause = message;
+  diagnostic.cause = message.lines();
   diagnostic.fix = loss == HostLoss::kHost
                        ? "its workers end by themselves when its lease is over; check the host and "
                          "its network"
@@ -196,14 +197,14 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
   end.diagnostic = diagnostic;
   end.at_ns = host.session->last_heard_ns();
-  if (lose_member(index, end, diagnostic.what + ": " + message)) return;
+  if (lose_member(index, end, diagnostic.what + ": " + message.line())) return;
   const bool first = launcher_end_.reason == LauncherReason::kNone;
   if (may_shrink() && first) diagnostic.cause += "\n" + members_text() + ": less than are needed";
   if (first && state_ != JobState::kDone)
-    output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
+    output_->say("ivyrun: " + diagnostic.what + ": " + message.line() + "\n");
   // Another reason is the cause; what is not known about this host has to be said all the same.
   if (!first)
-    unclean_.push_back(host.name + ": " + message +
+    unclean_.push_back(host.name + ": " + message.line() +
                        "; nobody knows whether its workers have ended");
   end_by_launcher(
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost, 0,
@@ -316,7 +317,7 @@ void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
       "--no-store runs without one: rank 0's framework then serves on MASTER_PORT";
   diagnostic.exit_code = kExitHostLost;
   if (launcher_end_.reason == LauncherReason::kNone && state_ != JobState::kDone)
-    output_->say("ivyrun: " + diagnostic.what + ": " + lost.why() + "\n");
+    output_->say("ivyrun: " + diagnostic.what + ": " + RemoteText(lost.why()).line() + "\n");
   end_by_launcher(LauncherReason::kStoreLost, 0, std::move(diagnostic));
   apply(JobEvent::kHostLost);
 }
@@ -384,8 +385,9 @@ void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
   const RelatedTime time = hosts_[index].session->relate(failed.at_ns());
   worker.end.at_ns = time.at_ns;
   worker.end.clock_error_ns = time.error_ns;
-  worker.end.exec_failure = errno_error(Code::kNotFound, failed.step(), failed.error()).message +
-                            (failed.path().empty() ? "" : ": " + failed.path());
+  worker.end.exec_failure =
+      errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
+      (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
   worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   worker.open_streams = 0;
   news_.on_start_failed(index, failed.rank());
@@ -450,8 +452,9 @@ void Job::on_report(std::size_t index, const Report& report) {
     if (worker.host == index && worker.end.pid == 0) worker.open_streams = 0;
   for (const Leftover& leftover : report.leftovers())
     unclean_.push_back(host.name + ": pid " + std::to_string(leftover.pid()) + " (" +
-                       leftover.name() + ") cannot be ended: " + leftover.state() + " in " +
-                       leftover.waiting_in());
+                       RemoteText(leftover.name()).line() +
+                       ") cannot be ended: " + RemoteText(leftover.state()).line() + " in " +
+                       RemoteText(leftover.waiting_in()).line());
   if (!report.reason().empty()) {
     Diagnostic diagnostic;
     diagnostic.id = "IVY-R007";
@@ -460,7 +463,9 @@ void Job::on_report(std::size_t index, const Report& report) {
     diagnostic.cause = report.reason();
     diagnostic.exit_code = kExitHostLost;
     LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic, host.session->last_heard_ns()};
-    if (lose_member(index, end, "host " + host.name + " has left: " + report.reason())) return;
+    if (lose_member(index, end,
+                    "host " + host.name + " has left: " + RemoteText(report.reason()).line()))
+      return;
     end_by_launcher(LauncherReason::kSupervisorLost, 0, std::move(diagnostic));
     apply(JobEvent::kHostLost);
   }
@@ -517,7 +522,7 @@ bool Job::decide_restart() {
   restart_pause_ = pause_for_lost(decision.pause);
   const int number = static_cast<int>(generation_) + 1;
   attempts_.push_back({number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_)
-                                             : escape_control(lost_text(lost_members_))});
+                                             : lost_text(lost_members_)});
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(restart_pause_.count()) / 1e3);
   output_->say("ivyrun: attempt " + std::to_string(number) + " of " +

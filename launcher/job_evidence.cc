@@ -274,7 +274,7 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
     if (!text.empty())
       text = "ivyrun: warning: " + (what.empty() ? "" : what + "; ") + "where the ranks are:\n" +
              indented(text) + "\n";
-    if (!text.empty()) handlers_.say(escape_control(text));
+    if (!text.empty()) handlers_.say(text);
     done();
   });
 }

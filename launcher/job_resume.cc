@@ -153,9 +153,9 @@ void Job::host_answered() {
 }
 
 // Nothing has been ordered yet: the hosts wait for another launcher.
-void Job::give_up_resuming(const std::string& why) {
-  output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " + why +
-               "\n  it is left as it is; its hosts end it when the lease is over\n");
+void Job::give_up_resuming(const RemoteText& why) {
+  output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " +
+               why.line() + "\n  it is left as it is; its hosts end it when the lease is over\n");
   end_without_the_job();
 }
 

@@ -42,7 +42,8 @@ class Output {
                              int max_attempts) = 0;
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
-  // A line of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
+  // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
+  // Control characters are escaped here: nothing said has colours of its own.
   virtual void say(std::string_view text) = 0;
   // The one status line of a terminal (replaced each time, empty removes it). On anything but a
   // terminal nothing is shown; the caller says plain lines instead.
