@@ -18,6 +18,7 @@
 #include "launcher/job.h"
 #include "launcher/job_record.h"
 #include "launcher/links/agents_program.h"
+#include "launcher/links/core_limit.h"
 #include "launcher/options.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "launcher/slurm/placement.h"
@@ -197,6 +198,8 @@ int run_job(ivy::JobRequest request, char* const* argv) {
     request.detachment = detachment.get();
   }
 
+  // No program takes our place any more: whatever comes now is ours.
+  ivy::leave_no_core();
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;
   int death = 0;
