@@ -40,6 +40,9 @@ class Job {
   void start(std::function<void(int exit_code, int raise_signal)> over);
   // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
   void interrupt(int signal);
+  // A handler has thrown: the job ends in order, with this as its reason. Called again, it ends
+  // faster.
+  void fail(const std::string& what);
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal);
   // The Slurm allocation ends (slurm/allocation_watch.h): the ranks are told; their time is up.
@@ -86,10 +89,11 @@ class Job {
   void open_store();
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
+  void start_with(const std::vector<Command>& plans);
   void make_worker_records();
   Result<EnvironmentInputs> environment_inputs(const std::vector<HostAnswer>& all) const;
   std::vector<RankPlace> places() const;
-  bool prepare_output(const EnvironmentInputs& inputs);
+  std::vector<std::string> first_lines(const EnvironmentInputs& inputs) const;
   void collect_evidence();
   void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
   void prepare_restart();
@@ -98,6 +102,7 @@ class Job {
   void finish();
   void conclude();
   void give_up_output();
+  void await_reader();
   void hosts_did_not_stop();
   Outcome say_summary();
   void leave();
@@ -117,11 +122,15 @@ class Job {
   void on_exited(std::size_t index, const Exited& exited);
   void on_report(std::size_t index, const Report& report);
   void on_output(std::size_t index, const link::OutputChunk& chunk);
+  // Null: this generation has no such rank, or another host has it. A host is believed for its own.
+  WorkerRecord* worker_of(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void worker_ended(WorkerRecord& worker);
   void on_generation_begun(const GenerationBegun& begun);
   void check_greeted();
   void check_reported();
   bool decide_restart();
+  bool all_reported() const;
+  bool only_output_is_awaited() const;
   bool everything_is_here() const;
 
   // ---- --nnodes MIN:MAX (job_members.cc) ----
@@ -166,6 +175,8 @@ class Job {
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);
+  // False only while a launcher that takes the job over opens its files.
+  bool has_sessions() const { return !hosts_.empty() && hosts_.front().session; }
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
   // ---- taking a job over (job_resume.cc) ----
@@ -238,13 +249,22 @@ class Job {
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
   std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
+  std::size_t deferred_bytes_ = 0;
+  int failures_ = 0;                 // Calls of fail().
+  std::uint32_t output_serial_ = 0;  // Of the newest begin() of the output,
+  bool output_begins_ = false;       // which is not ready.
+  bool waits_for_reader_ = false;    // It has been said.
   bool concluded_ = false, pause_is_over_ = false;
   int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
   std::uint64_t window_bytes_ = 0;          // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_, timeout_timer_;
   boost::asio::steady_timer drain_timer_, finish_timer_, suspend_timer_, stop_timer_;
-  boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_;
+  boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_, reader_timer_;
 };
+
+// Runs the loop until the job has stopped it. An exception that leaves a handler does not end the
+// process: it becomes the job's reason to end.
+void run_to_the_end(boost::asio::io_context& loop, Job& job);
 
 }  // namespace ivy

@@ -274,6 +274,8 @@ Result<void> Job::signal_by_request(int signal) {
 
 Result<void> Job::stop_by_request(const ctl::StopJob& stop) {
   if (state_ == JobState::kDone) return {};
+  if (!has_sessions())
+    return Error{Code::kUnavailable, "this launcher is about to take the job over", "try again"};
   if (stop.has_grace()) requested_grace_ = milliseconds(stop.grace_ms());
   end_by_launcher(LauncherReason::kInterrupted, SIGTERM,
                   Diagnostic{.severity = Severity::kNote,

@@ -17,6 +17,9 @@ using std::chrono::milliseconds;
 // A host has failed to come up: the others get this long, so that one message lists all that
 // failed.
 constexpr milliseconds kGatherFailures{3'000};
+// Events of all hosts that wait until the last host has answered a launcher that takes the job
+// over.
+constexpr std::size_t kMaxDeferredBytes = 256u << 20;
 
 std::string step_of(LinkFailure failure) {
   switch (failure) {
@@ -131,7 +134,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   std::vector<Group> groups;
   for (const HostRecord& host : hosts_) {
     const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
-    if (!host.failure && (is_here || what.empty())) continue;
+    if (!host.failure && is_here) continue;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
         is_carried_by_slurm(options_, host.host)
@@ -327,6 +330,11 @@ void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
 
 void Job::on_event(std::size_t index, const Event& event) {
   if (hosts_to_take_over_ != 0 && !event.has_taken_over()) {
+    // More than any job has to say: this host cannot be taken over, and the job is left as it is.
+    deferred_bytes_ += event.ByteSizeLong();
+    if (deferred_bytes_ > kMaxDeferredBytes)
+      return give_up_resuming("host " + hosts_[index].name + " has more to say than fits (" +
+                              std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
     deferred_events_.emplace_back(index, event);
     if (hosts_[index].events_to_take_over > 0 && --hosts_[index].events_to_take_over == 0)
       host_answered();
@@ -345,10 +353,12 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_store_lost(index, event.store_lost());
     case Event::kGenerationBegun:
       return on_generation_begun(event.generation_begun());
-    case Event::kStarted:
-      if (event.started().rank() < workers_.size() && event.started().generation() == generation_)
-        worker_started(workers_[event.started().rank()], event.started().pid());
+    case Event::kStarted: {
+      const Started& started = event.started();
+      WorkerRecord* const worker = worker_of(index, started.generation(), started.rank());
+      if (worker != nullptr) worker_started(*worker, started.pid());
       return;
+    }
     case Event::kStartFailed:
       return on_start_failed(index, event.start_failed());
     case Event::kExited:
@@ -362,7 +372,7 @@ void Job::on_event(std::size_t index, const Event& event) {
     case Event::kOperations:
       return news_.on_operations(index, event.operations());
     case Event::kStalled:
-      if (event.stalled().generation() == generation_)
+      if (worker_of(index, event.stalled().generation(), event.stalled().rank()) != nullptr)
         say_stall("an operation of rank " + std::to_string(event.stalled().rank()) +
                       " takes longer than --stall-timeout",
                   "");
@@ -378,10 +388,17 @@ void Job::on_event(std::size_t index, const Event& event) {
   }
 }
 
+Job::WorkerRecord* Job::worker_of(std::size_t index, std::uint32_t generation, std::uint32_t rank) {
+  if (generation != generation_) return nullptr;
+  if (rank < workers_.size() && workers_[rank].host == index) return &workers_[rank];
+  log::debug(hosts_[index].name + " speaks of rank " + std::to_string(rank) + ", which it has not");
+  return nullptr;
+}
+
 void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
-  if (failed.rank() >= workers_.size() || failed.generation() != generation_) return;
-  WorkerRecord& worker = workers_[failed.rank()];
-  if (worker.ended) return;
+  WorkerRecord* const found = worker_of(index, failed.generation(), failed.rank());
+  if (found == nullptr || found->ended) return;
+  WorkerRecord& worker = *found;
   const RelatedTime time = hosts_[index].session->relate(failed.at_ns());
   worker.end.at_ns = time.at_ns;
   worker.end.clock_error_ns = time.error_ns;
@@ -395,9 +412,9 @@ void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
 }
 
 void Job::on_exited(std::size_t index, const Exited& exited) {
-  if (exited.rank() >= workers_.size() || exited.generation() != generation_) return;
-  WorkerRecord& worker = workers_[exited.rank()];
-  if (worker.ended) return;
+  WorkerRecord* const found = worker_of(index, exited.generation(), exited.rank());
+  if (found == nullptr || found->ended) return;
+  WorkerRecord& worker = *found;
   const RelatedTime time = hosts_[index].session->relate(exited.at_ns());
   worker.end.pid = exited.pid();
   worker.end.status = ExitStatus{.code = exited.code(), .signal = exited.signal()};
@@ -422,10 +439,8 @@ void Job::worker_ended(WorkerRecord& worker) {
 }
 
 void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
-  if (chunk.rank >= workers_.size() || chunk.generation != generation_) {
-    hosts_[index].session->grant(chunk.bytes.size());
-    return;
-  }
+  WorkerRecord* const worker = worker_of(index, chunk.generation, chunk.rank);
+  if (worker == nullptr) return hosts_[index].session->grant(chunk.bytes.size());
   evidence_.output_came();
   if (output_may_be_cut_) {
     hosts_[index].session->grant(chunk.bytes.size());
@@ -433,7 +448,7 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
     output_->worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes, chunk.end);
   }
   if (!chunk.end) return;
-  --workers_[chunk.rank].open_streams;
+  --worker->open_streams;
   check_reported();
 }
 
@@ -472,9 +487,20 @@ void Job::on_report(std::size_t index, const Report& report) {
   check_reported();
 }
 
+bool Job::all_reported() const {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [](const HostRecord& host) { return host.reported || host.lost; });
+}
+
+// No process is left that could be stopped.
+bool Job::only_output_is_awaited() const {
+  const bool is_ending = state_ == JobState::kStopping || state_ == JobState::kConfirming ||
+                         state_ == JobState::kKilling;
+  return is_ending && all_reported();
+}
+
 bool Job::everything_is_here() const {
-  for (const HostRecord& host : hosts_)
-    if (!host.reported && !host.lost) return false;
+  if (!all_reported()) return false;
   if (output_may_be_cut_) return true;
   return std::all_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& worker) {
     return worker.open_streams <= 0 || hosts_[worker.host].lost;
@@ -482,7 +508,8 @@ bool Job::everything_is_here() const {
 }
 
 void Job::check_reported() {
-  if (state_ == JobState::kDone || !everything_is_here()) return;
+  if (state_ == JobState::kDone || !all_reported()) return;
+  if (!everything_is_here()) return await_reader();
   const bool is_over = state_ == JobState::kStopping || state_ == JobState::kConfirming;
   apply(is_over && decide_restart() ? JobEvent::kGroupGone : JobEvent::kAllReported);
 }

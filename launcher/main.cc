@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <memory>
 
 #include "launcher/detach.h"
@@ -214,7 +215,7 @@ int run_job(ivy::JobRequest request, char* const* argv) {
     loop.stop();
   });
   if (watch) start_watch(*watch, job);
-  loop.run();
+  ivy::run_to_the_end(loop, job);
   reap_children();
   if (death != 0) die_of(death, exit_code);
   std::fflush(nullptr);
@@ -330,9 +331,7 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   return run_job(std::move(request), argv);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int launch(int argc, char** argv) {
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
@@ -354,4 +353,20 @@ int main(int argc, char** argv) {
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());
   return run(parsed->options, std::move(allocation).value(), caller, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return launch(argc, argv);
+  } catch (const std::exception& error) {
+    // While a job runs, run_to_the_end() has this care.
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-X001";
+    diagnostic.what = std::string("ivyrun itself has failed: ") + error.what();
+    diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this";
+    std::fputs(ivy::render(diagnostic).c_str(), stderr);
+    return ivy::kExitInternal;
+  }
 }

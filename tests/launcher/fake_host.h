@@ -61,7 +61,8 @@ class FakeHost {
   LinkDown breaking{LinkFailure::kBroken, "broken", ""};   // What cut() says.
   std::string doing;  // What a dial says while it is under way; empty: nothing.
   std::function<void(const Command&)> on_command;
-  bool deaf = false;  // Takes bytes and says nothing: a silent cut.
+  bool has_heartbeat = false;  // As a supervisor: whatever it hears is answered.
+  bool deaf = false;           // Takes bytes and says nothing: a silent cut.
   int dials = 0;
   OpenRequest asked;  // By the last of them.
   std::vector<Command> commands;
@@ -129,6 +130,7 @@ class FakeLink : public HostLink {
 inline void FakeHost::receive(FakeLink* link, std::string_view bytes) {
   if (link != current_) return;
   ++writes;
+  if (has_heartbeat) session_.send_heartbeat();
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pty.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,9 +15,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <set>
 #include <sstream>
 
+#include "proto/exit_code.h"
 #include "proto/log.h"
 #include "tests/launcher/fake_host.h"
 
@@ -48,6 +52,7 @@ struct Node {
     facts.set_reserved_port(1111);
     facts.set_store_port(2222);
     facts.set_coordinator_port(3333);
+    host.has_heartbeat = true;
     host.on_command = [this](const Command& command) { obey(command); };
   }
 
@@ -433,6 +438,145 @@ INSTANTIATE_TEST_SUITE_P(EachSource, HostileWordTest,
                            std::erase_if(name, [](char c) { return c == ' '; });
                            return name;
                          });
+
+// ---- Ranks of other hosts
+// ------------------------------------------------------------------------
+
+TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
+  Node& honest = node("node1");
+  Node& liar = node("node2");
+  bool has_lied = false;
+  liar.on_started = [&] {
+    liar.say_exited(0, 0);
+    liar.say_exited(7, 0);
+    Event failed;
+    failed.mutable_start_failed()->set_rank(0);
+    liar.host.send(failed);
+    for (const std::uint8_t stream : {1, 2}) {
+      liar.host.print(0, stream, "a lie\n");
+      liar.host.print(0, stream, "");
+    }
+    has_lied = true;
+    liar.host.send_note("lied");
+  };
+  start();
+  ASSERT_TRUE(run_until([&] { return has_lied && text_.find("lied") != std::string::npos; }));
+  EXPECT_FALSE(exit_code_.has_value());
+  honest.host.print(0, 2, "the truth\n");
+  honest.end(0, 3);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 3) << text_;
+  EXPECT_EQ(text_.find("a lie"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("the truth"), std::string::npos) << text_;
+}
+
+// ---- The start
+// -----------------------------------------------------------------------------------
+
+TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
+  node("node1");
+  node("node2").host.answer = FakeHost::Answer::kSilent;
+  node("node3").host.answer = FakeHost::Answer::kRefuse;
+  nodes_.at("node3")->host.refusal = LinkDown{LinkFailure::kUnresolved, "node3 has no address", ""};
+  const std::string told = story();
+  EXPECT_NE(told.find("1 of 3 hosts did not come up"), std::string::npos) << told;
+  EXPECT_NE(told.find("node2"), std::string::npos) << told;
+  EXPECT_NE(told.find("node3"), std::string::npos) << told;
+  // One is up, one has failed, one is awaited.
+  EXPECT_NE(told.find("hosts 1/3 up"), std::string::npos) << told;
+  EXPECT_NE(told.find("waiting for node2; failed: node3"), std::string::npos) << told;
+}
+
+// ---- The end
+// -------------------------------------------------------------------------------------
+
+// All hosts have reported; their last output waits for a reader.
+TEST_F(JobTest, AnEndThatWaitsForItsReaderSaysSoAndCanBeCutShort) {
+  Node& host = node("node1");
+  host.on_started = [&] {
+    host.running.clear();
+    host.say_exited(0, 3);
+    host.report();
+  };
+  start();
+  ASSERT_TRUE(run_until([&] { return text_.find("waiting for the reader") != std::string::npos; }))
+      << text_;
+  EXPECT_FALSE(exit_code_.has_value());
+  job_->interrupt(SIGINT);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 3) << "the worker's failure came first";
+  EXPECT_NE(text_.find("SIGINT: the rest of the output is given up"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("rank 0 failed first"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
+  options_.lease = milliseconds(4'000);
+  Node& host = node("node1");
+  host.on_started = [&] { throw std::bad_alloc(); };
+  start();
+  const auto deadline = steady_clock::now() + kPatience;
+  while (!exit_code_ && steady_clock::now() < deadline) {
+    loop_.restart();
+    boost::asio::steady_timer stop(loop_, milliseconds(50));
+    stop.async_wait([&](const boost::system::error_code& error) {
+      if (!error) loop_.stop();
+    });
+    run_to_the_end(loop_, *job_);
+    read_terminal();
+  }
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_TRUE(host.is_stopping) << "its workers were not stopped";
+  EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+// The folder's file system does not answer: the hosts hear heartbeats all the same, and the job
+// goes on.
+TEST_F(JobTest, AFileSystemThatDoesNotAnswerEndsNoJob) {
+  char folder[] = "/tmp/ivy-job-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  folder_ = folder;
+  options_.log_dir = folder_;
+  options_.lease = milliseconds(2'000);
+  Node& host = node("node1");
+  std::string path;
+  int reader = -1;
+  const std::string chunk(64u << 10, 'x');
+  const int chunks = 400;
+  host.on_started = [&] {
+    for (int i = 0; i < chunks; ++i) host.host.print(0, 1, chunk);
+    host.end(0, 0);
+  };
+  host.on_command = [&](const Command& command) {
+    if (!command.has_hello()) return false;
+    // As a stalled server: whoever writes there waits.
+    path = folder_ + "/" + command.hello().job_id() + "/0/rank00000.out";
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+    reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return false;
+  };
+  start();
+  // Much longer than the lease.
+  const int writes_before = host.host.writes;
+  run_until([&] { return exit_code_.has_value(); }, milliseconds(6'000));
+  EXPECT_FALSE(exit_code_.has_value()) << "the end does not wait for the files";
+  EXPECT_GT(host.host.writes, writes_before + 4) << "no heartbeats";
+  std::size_t read_bytes = 0;
+  ASSERT_TRUE(run_until([&] {
+    char buffer[65536];
+    for (ssize_t count = 0; (count = read(reader, buffer, sizeof buffer)) > 0;)
+      read_bytes += static_cast<std::size_t>(count);
+    return exit_code_.has_value();
+  }));
+  give_back();
+  close(reader);
+  EXPECT_EQ(*exit_code_, 0) << text_.substr(text_.size() - 1000);
+  EXPECT_EQ(read_bytes, chunk.size() * chunks) << text_.substr(text_.size() - 1000);
+}
 
 }  // namespace
 }  // namespace ivy
