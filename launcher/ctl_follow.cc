@@ -117,8 +117,9 @@ Follower::Follower(FollowRequest request) : request_(std::move(request)) {
 
 void Follower::show_attempt() {
   places_ = places_of(request_.job, request_.options->ranks);
-  // Files are never made here, so it cannot fail.
-  IVY_ASSERT(output_->begin(request_.job.generation(), places_, max_attempts()).ok());
+  // Files are never made here, so it is ready at once and cannot fail.
+  output_->begin(request_.job.generation(), places_, max_attempts(),
+                 [](const Result<void>& begun) { IVY_ASSERT(begun.ok()); });
   if (!has_files()) return;
   std::vector<int> ranks;
   for (const RankPlace& place : places_) ranks.push_back(place.rank);

@@ -44,7 +44,8 @@ std::vector<HostJob> in_order(std::vector<HostJob> rows, const std::vector<Host>
   std::map<std::string, std::size_t> places;
   for (const Host& host : hosts) places.try_emplace(host.name, places.size());
   std::stable_sort(rows.begin(), rows.end(), [&](const HostJob& a, const HostJob& b) {
-    return std::pair(places[a.host], a.job.job_id) < std::pair(places[b.host], b.job.job_id);
+    return std::pair(places[a.host], a.job.job_id.bytes()) <
+           std::pair(places[b.host], b.job.job_id.bytes());
   });
   return rows;
 }
@@ -54,7 +55,7 @@ void print_rows(const std::vector<HostJob>& rows) {
       {"HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"}};
   for (const HostJob& row : rows)
     lines.push_back(
-        {row.host, short_id(row.job.job_id), elapsed_since(row.job.opened_at_unix_s * 1000),
+        {row.host, short_id(row.job.job_id.line()), elapsed_since(row.job.opened_at_unix_s * 1000),
          table_cell(row.job.user + "@" + row.job.launcher_host, kProgramColumns),
          row.job.attached ? "yes" : "no", table_cell(row.job.program, kProgramColumns)});
   print_table(std::move(lines));
@@ -64,12 +65,12 @@ void print_json(const std::vector<HostJob>& rows) {
   std::string text;
   for (const HostJob& row : rows)
     text += std::string(text.empty() ? "\n" : ",\n") + "  {\"host\": " + json_text(row.host) +
-            ", \"job\": " + json_text(row.job.job_id) +
+            ", \"job\": " + json_text(row.job.job_id.bytes()) +
             ", \"since_unix_ms\": " + std::to_string(row.job.opened_at_unix_s * 1000) +
-            ", \"user\": " + json_text(row.job.user) +
-            ", \"launcher_host\": " + json_text(row.job.launcher_host) +
+            ", \"user\": " + json_text(row.job.user.bytes()) +
+            ", \"launcher_host\": " + json_text(row.job.launcher_host.bytes()) +
             ", \"attached\": " + (row.job.attached ? "true" : "false") +
-            ", \"program\": " + json_text(row.job.program) + "}";
+            ", \"program\": " + json_text(row.job.program.bytes()) + "}";
   std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
 }
 

@@ -38,8 +38,8 @@ std::string elapsed_since(std::int64_t unix_ms) {
   return text;
 }
 
-std::string table_cell(const std::string& text, std::size_t columns) {
-  std::string clean = escape_control(text);
+std::string table_cell(const RemoteText& text, std::size_t columns) {
+  std::string clean = text.lines();
   std::replace(clean.begin(), clean.end(), '\n', ' ');
   if (clean.size() <= columns) return clean;
   return clean.substr(0, columns - 3) + "...";
@@ -62,9 +62,16 @@ void print_table(std::vector<std::vector<std::string>> lines) {
 std::string json_text(const std::string& text) {
   const bool utf8 = is_utf8(text);
   std::string out = "\"";
-  for (const char c : text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
+    // A C1 control in UTF-8 is as good as ESC.
+    const bool begins_c1 = utf8 && byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (begins_c1) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(text[++i]));
+      out += escaped;
+    } else if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
     } else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) {

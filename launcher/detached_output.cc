@@ -1,7 +1,6 @@
 #include "launcher/detached_output.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <cerrno>
 #include <filesystem>
 #include <utility>
+
+#include "proto/remote_text.h"
 
 namespace ivy {
 namespace {
@@ -22,6 +23,14 @@ constexpr std::size_t kMaxUnloggedBytes = 1u << 20;
 
 std::string launcher_log_path(const std::string& log_dir) { return log_dir + "/ivyrun.log"; }
 
+std::function<void()> DetachedOutput::wake(void (DetachedOutput::*moved)()) {
+  return [this, moved, &loop = loop_, alive = alive_] {
+    boost::asio::post(loop, [this, moved, alive] {
+      if (*alive) (this->*moved)();
+    });
+  };
+}
+
 DetachedOutput::DetachedOutput(boost::asio::io_context& loop, const Options& options,
                                std::string job_id, Handlers handlers,
                                std::unique_ptr<Output> foreground)
@@ -29,64 +38,93 @@ DetachedOutput::DetachedOutput(boost::asio::io_context& loop, const Options& opt
       options_(options),
       job_id_(std::move(job_id)),
       handlers_(std::move(handlers)),
-      foreground_(std::move(foreground)) {}
+      foreground_(std::move(foreground)),
+      files_(wake(&DetachedOutput::files_moved)),
+      log_writer_(kMaxUnloggedBytes, wake(&DetachedOutput::log_moved)),
+      log_fd_(new int(-1),
+              [](const int* fd) {
+                if (*fd >= 0) ::close(*fd);
+                delete fd;
+              }),
+      finish_timer_(loop) {}
 
 DetachedOutput::~DetachedOutput() {
   *alive_ = false;
-  if (log_fd_ >= 0) ::close(log_fd_);
+  if (log_ != 0) log_writer_.close(log_);
+  log_writer_.wait_idle(LogFiles::kMomentToClose);
 }
 
-Result<void> DetachedOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                                   int /*max_attempts*/) {
+void DetachedOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                           int /*max_attempts*/, Ready ready) {
   ranks_.clear();
   std::vector<int> ranks;
   for (const RankPlace& place : places) {
     ranks_[place.rank].host_index = place.host_index;
     ranks.push_back(place.rank);
   }
-  if (options_.log_to != LogPlace::kNode)
-    IVY_CHECK(files_.open_all(options_.log_dir, job_id_, generation, ranks, appends_));
-  return log_fd_ >= 0 ? Result<void>() : open_log();
+  Ready then = [this, ready = std::move(ready)](const Result<void>& opened) {
+    if (!opened.ok() || log_ != 0) return ready(opened);
+    open_log(ready);
+  };
+  if (options_.log_to == LogPlace::kNode) return then({});
+  files_.open_all({options_.log_dir, job_id_, generation, ranks, appends_}, std::move(then));
 }
 
-Result<void> DetachedOutput::open_log() {
-  std::error_code error;
-  std::filesystem::create_directories(options_.log_dir, error);
+void DetachedOutput::open_log(Ready ready) {
+  log_opened_ = std::move(ready);
   const std::string path = launcher_log_path(options_.log_dir);
-  log_fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log_fd_ < 0) {
-    Error failed = errno_error(Code::kPermissionDenied, "--log-dir: open " + path, errno);
-    failed.fix = "choose a folder that you can write to: --log-dir DIR";
-    return failed;
-  }
+  log_ = log_writer_.open([folder = options_.log_dir, path, copy = log_fd_] {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    const int fd = log_opener(path, /*appends=*/true)();
+    if (fd >= 0) *copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return fd;
+  });
   // Jobs may share a folder: the log says whose lines follow.
-  write_log("ivyrun: job " + job_id_ + ", launcher pid " + std::to_string(getpid()) + "\n");
-  write_log(std::exchange(unlogged_, {}));
-  return {};
+  log_writer_.write(log_,
+                    "ivyrun: job " + job_id_ + ", launcher pid " + std::to_string(getpid()) + "\n");
+  log_writer_.write(log_, std::exchange(unlogged_, {}));
 }
 
-void DetachedOutput::write_log(std::string_view text) {
-  while (!text.empty() && log_complaint_.empty()) {
-    const ssize_t count = ::write(log_fd_, text.data(), text.size());
-    if (count >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(count));
-    } else if (errno != EINTR) {
-      log_complaint_ = errno_error(Code::kResourceExhausted,
-                                   "write " + launcher_log_path(options_.log_dir), errno)
-                           .message;
+void DetachedOutput::log_moved() {
+  take_log();
+  check_finished();
+}
+
+void DetachedOutput::take_log() {
+  const std::string path = launcher_log_path(options_.log_dir);
+  for (const FileWriter::Done& done : log_writer_.take_done()) {
+    if (done.step == FileWriter::Step::kOpen) {
+      Result<void> opened;
+      if (done.errno_value != 0) {
+        Error error =
+            errno_error(Code::kPermissionDenied, "--log-dir: open " + path, done.errno_value);
+        error.fix = "choose a folder that you can write to: --log-dir DIR";
+        opened = error;
+      }
+      std::exchange(log_opened_, nullptr)(opened);
+    } else if (done.errno_value != 0 && log_complaint_.empty()) {
+      log_complaint_ =
+          errno_error(Code::kResourceExhausted, "write " + path, done.errno_value).message;
     }
   }
 }
 
+void DetachedOutput::files_moved() {
+  files_.take_done();
+  report_consumed();
+  check_finished();
+}
+
 void DetachedOutput::leave(std::function<void(int)> left) {
-  if (!foreground_) return left(log_fd_);
+  if (!foreground_) return left(*log_fd_);
   is_leaving_ = true;
   foreground_->finish([this, left = std::move(left)] {
     // It calls us from inside itself.
     std::shared_ptr<Output> shown = std::exchange(foreground_, nullptr);
     boost::asio::post(loop_, [shown] {});
-    left(log_fd_);
-    if (done_) boost::asio::post(loop_, std::exchange(done_, nullptr));
+    left(*log_fd_);
+    check_finished();
   });
 }
 
@@ -109,10 +147,8 @@ void DetachedOutput::worker_bytes(int rank, int stream, std::string_view bytes, 
 
 std::uint64_t DetachedOutput::continue_at(int rank, int stream, std::uint64_t bytes) {
   const auto found = ranks_.find(rank);
-  struct stat status {};
-  const std::string path = files_.path(rank, stream);
-  if (found == ranks_.end() || path.empty() || stat(path.c_str(), &status) != 0) return 0;
-  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (found == ranks_.end() || files_.path(rank, stream).empty()) return 0;
+  const std::uint64_t size = files_.size_at_open(rank, stream);
   found->second.left_out[stream == 2 ? 1 : 0] = size > bytes ? size - bytes : 0;
   return size < bytes ? bytes - size : 0;
 }
@@ -123,17 +159,28 @@ void DetachedOutput::consumed(int host_index, std::uint64_t bytes) {
   if (std::exchange(report_scheduled_, true)) return;
   // Later, because granting may send, and sending may end in a call of ours.
   boost::asio::post(loop_, [this, alive = alive_] {
-    if (!*alive) return;
-    report_scheduled_ = false;
-    const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
-    for (const auto& [host, count] : owed) handlers_.consumed(host, count);
+    if (*alive) report_consumed();
   });
 }
 
-void DetachedOutput::say(std::string_view text) {
-  if (foreground_) foreground_->say(text);
-  if (log_fd_ >= 0) {
-    write_log(text);
+void DetachedOutput::report_consumed() {
+  report_scheduled_ = false;
+  // Hosts wait for a file system as they wait for a reader: files_moved() comes back here.
+  if (!files_.has_room()) return;
+  const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
+  for (const auto& [host, count] : owed) handlers_.consumed(host, count);
+}
+
+void DetachedOutput::say(std::string_view raw) {
+  if (foreground_) foreground_->say(raw);
+  // The log is read on terminals too.
+  const std::string text = escape_control(raw);
+  if (log_ != 0) {
+    if (log_writer_.has_room())
+      log_writer_.write(log_, text);
+    else if (log_complaint_.empty())
+      log_complaint_ = "write " + launcher_log_path(options_.log_dir) +
+                       ": the file system does not answer, and lines are missing";
   } else if (unlogged_.size() < kMaxUnloggedBytes) {
     unlogged_ += text;
   }
@@ -151,17 +198,41 @@ std::string DetachedOutput::stderr_tail(int rank) const {
 }
 
 void DetachedOutput::finish(std::function<void()> done) {
-  if (is_leaving_ && foreground_) {
-    // It can finish only once.
-    done_ = std::move(done);
-    return;
+  done_ = std::move(done);
+  is_finishing_ = true;
+  if (finish_limit_) limit_finish(*finish_limit_);
+  if (foreground_ && !is_leaving_) {
+    // It can finish only once at a time.
+    return foreground_->finish([this] {
+      is_finishing_ = false;
+      check_finished();
+    });
   }
-  if (foreground_) return foreground_->finish(std::move(done));
-  boost::asio::post(loop_, std::move(done));
+  is_finishing_ = false;
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (*alive) check_finished();
+  });
+}
+
+void DetachedOutput::check_finished() {
+  // What failed last is complained of too.
+  files_.take_done();
+  take_log();
+  const bool is_shown = is_leaving_ ? !foreground_ : !is_finishing_;
+  if (!done_ || !is_shown || !files_.is_idle() || !log_writer_.is_idle()) return;
+  finish_timer_.cancel();
+  // Later: the caller may destroy us.
+  boost::asio::post(loop_, std::exchange(done_, nullptr));
 }
 
 void DetachedOutput::limit_finish(std::chrono::milliseconds limit) {
+  finish_limit_ = limit;
   if (foreground_) foreground_->limit_finish(limit);
+  if (!done_) return;
+  finish_timer_.expires_after(limit);
+  finish_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive && done_) std::exchange(done_, nullptr)();
+  });
 }
 
 std::vector<std::string> DetachedOutput::complaints() const {

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,16 +28,16 @@ class DetachedOutput final : public Output {
 
   // A launcher that has taken the job over goes on with the files; before begin().
   void go_on_with_files() { appends_ = true; }
-  // Of one stream follows what begins behind so many bytes of it: what its file has already is left
-  // out from now on. Returns how many bytes the file lacks.
+  // Of one stream follows what begins behind so many bytes of it: what its file had when it was
+  // opened is left out from now on. Returns how many bytes the file lacks.
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Everything said so far has been shown: calls left(descriptor of ivyrun.log), and from then on
   // uses the caller's standard descriptors no more.
   void leave(std::function<void(int log_fd)> left);
 
   // Also opens LOGDIR/ivyrun.log.
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                     int max_attempts) override;
+  void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
+             Ready ready) override;
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override;
   void say(std::string_view text) override;
   void status_line(const std::string& text) override;
@@ -52,26 +55,38 @@ class DetachedOutput final : public Output {
     std::string tail;
     std::uint64_t left_out[2] = {0, 0};  // Bytes to come of each stream that the file has.
   };
-  Result<void> open_log();
-  void write_log(std::string_view text);
+  void open_log(Ready ready);
+  void log_moved();
+  void take_log();
+  void files_moved();
   void consumed(int host_index, std::uint64_t bytes);
+  void report_consumed();
+  void check_finished();
+  std::function<void()> wake(void (DetachedOutput::*moved)());
 
   boost::asio::io_context& loop_;
   const Options options_;
   const std::string job_id_;
   Handlers handlers_;
   std::unique_ptr<Output> foreground_;
+  // Threads look at this before they wake the loop for us.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   LogFiles files_;
+  FileWriter log_writer_;
+  FileWriter::File log_ = 0;     // ivyrun.log; 0: not opened yet.
+  std::shared_ptr<int> log_fd_;  // A descriptor of it for those who leave; the writer sets it.
+  Ready log_opened_;
   bool appends_ = false;
   bool is_leaving_ = false;
-  std::function<void()> done_;  // Of a finish() that waits until we have left.
-  int log_fd_ = -1;
-  std::string unlogged_;  // Said before ivyrun.log was open.
+  std::function<void()> done_;  // Of a finish() that waits for the files, or until we have left.
+  bool is_finishing_ = false;
+  std::optional<std::chrono::milliseconds> finish_limit_;
+  boost::asio::steady_timer finish_timer_;
+  std::string unlogged_;  // Said before ivyrun.log was opened.
   std::string log_complaint_;
   std::map<int, RankRecord> ranks_;
   std::map<int, std::uint64_t> owed_;  // Consumed bytes by host, not yet reported.
   bool report_scheduled_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 // LOGDIR/ivyrun.log

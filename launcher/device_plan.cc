@@ -7,6 +7,7 @@
 #include "launcher/core_split.h"
 #include "launcher/hosts.h"
 #include "proto/exit_code.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 namespace {
@@ -303,7 +304,7 @@ void say_users(DevicePlanner& planner) {
     for (const int index : host.devices) {
       if (index >= facts.devices_size() || facts.devices(index).users().empty()) continue;
       const Accelerator& device = facts.devices(index);
-      std::string text = "accelerator " + std::string(device.mask_entry()) +
+      std::string text = "accelerator " + RemoteText(device.mask_entry()).line() +
                          planner.on({host.name}) + " is in use by pid " +
                          std::to_string(device.users(0));
       if (device.users_size() > 1)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/text_columns.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 namespace {
@@ -46,11 +47,11 @@ std::string view_line(const PlannedHost& host, const HostFacts& facts) {
   const DeviceView& view = facts.device_view();
   std::string line = "accelerators of " + host.name + ": " + std::to_string(facts.accelerators()) +
                      " of " + std::to_string(view.present()) + " visible";
-  if (!view.mask().empty()) line += " (" + view.mask() + ")";
-  if (!view.source().empty()) line += "; known by " + view.source();
+  if (!view.mask().empty()) line += " (" + RemoteText(view.mask()).line() + ")";
+  if (!view.source().empty()) line += "; known by " + RemoteText(view.source()).line();
   if (host.sees_own) line += "; each worker sees its own alone";
   line += "\n";
-  for (const std::string& note : view.notes()) line += "  " + note + "\n";
+  for (const std::string& note : view.notes()) line += "  " + RemoteText(note).line() + "\n";
   return line;
 }
 

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "proto/remote_text.h"
+
 namespace ivy {
 
 enum class Severity { kNote, kWarning, kError };
@@ -24,8 +26,5 @@ struct Diagnostic {
 
 // The lines above, ending with a newline. Control characters in it are escaped.
 std::string render(const Diagnostic& diagnostic);
-
-// Bytes that people may see on a terminal: control characters become \xNN, newlines stay.
-std::string escape_control(const std::string& text);
 
 }  // namespace ivy

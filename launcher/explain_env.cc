@@ -24,8 +24,8 @@ bool has_password(const std::string& name, const std::string& value) {
 
 std::string shown(const std::string& name, const std::string& value) {
   if (is_secret(name) || has_password(name, value)) return name + "=(hidden)";
-  if (value.size() <= kMaxValueBytes) return name + "=" + value;
-  return name + "=" + value.substr(0, kMaxValueBytes) + "...";
+  const std::string text = RemoteText(value.substr(0, kMaxValueBytes)).line();
+  return name + "=" + text + (value.size() > kMaxValueBytes ? "..." : "");
 }
 
 // Why what we set has its value; the first matching pattern counts.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/screen/output.h"
@@ -20,9 +21,9 @@ class FollowedOutput final : public Output {
   explicit FollowedOutput(std::unique_ptr<Output> output) : output_(std::move(output)) {}
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                     int max_attempts) override {
-    return output_->begin(generation, places, max_attempts);
+  void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
+             Ready ready) override {
+    output_->begin(generation, places, max_attempts, std::move(ready));
   }
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override {
     if (listener_.bytes) listener_.bytes(rank, stream, bytes, end);

@@ -67,7 +67,7 @@ std::unique_ptr<HostLink> HostSession::dial() {
   handlers.bytes = [this, serial](std::string_view bytes) { on_bytes(serial, bytes); };
   handlers.drained = [this, serial] { on_drained(serial); };
   handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
-  handlers.progress = [this](const std::string& text) { handlers_.progress(text); };
+  handlers.progress = [this](const RemoteText& text) { handlers_.progress(text); };
   std::unique_ptr<HostLink> link = options_.make_link(handlers, serial);
   const bool reattach = was_attached_ || options_.takeover != 0;
   link->open(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
@@ -317,7 +317,7 @@ void HostSession::tick() {
   if (!options_.on_this_host) {
     const std::int64_t silence = now - last_heard_ns_;
     if (silence > to_ns(options_.lease)) {
-      const std::string why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
+      const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
       return lose(HostLoss::kHost, "nothing was heard for " + seconds_text(silence) + why);
     }
     // Half the lease of silence: try another way while the old one stays open. A way that is new
@@ -343,7 +343,7 @@ void HostSession::fail(const LinkDown& down) {
   handlers_.failed(down);
 }
 
-void HostSession::lose(HostLoss loss, const std::string& message) {
+void HostSession::lose(HostLoss loss, const RemoteText& message) {
   if (state_ == State::kOver) return;
   close();
   // Its report was here already: it could not be told that it is over, and ends by itself.

@@ -52,10 +52,10 @@ class HostSession {
     std::function<void(const LinkUp&)> up;  // Once: the first link is there.
     std::function<void(const Event&)> event;
     std::function<void(const link::OutputChunk&)> output;
-    std::function<void(const LinkDown&)> failed;             // It never came up. Final.
-    std::function<void(HostLoss, const std::string&)> lost;  // It was up. Final.
-    std::function<void(const std::string&)> progress;        // What it is doing now.
-    std::function<void()> input_room;                        // input_room() may have grown.
+    std::function<void(const LinkDown&)> failed;            // It never came up. Final.
+    std::function<void(HostLoss, const RemoteText&)> lost;  // It was up. Final.
+    std::function<void(const RemoteText&)> progress;        // What it is doing now.
+    std::function<void()> input_room;                       // input_room() may have grown.
   };
 
   HostSession(boost::asio::io_context& loop, HostSessionOptions options, Handlers handlers);
@@ -105,7 +105,7 @@ class HostSession {
   void pump();
   void queue_pause();
   void fail(const LinkDown& down);
-  void lose(HostLoss loss, const std::string& message);
+  void lose(HostLoss loss, const RemoteText& message);
 
   boost::asio::io_context& loop_;
   const HostSessionOptions options_;
@@ -126,7 +126,7 @@ class HostSession {
   std::int64_t last_heard_ns_ = 0;
   std::int64_t last_ticked_ns_ = 0;
   std::int64_t carrier_lost_ns_ = 0;
-  std::string last_failure_;
+  RemoteText last_failure_;
   std::function<void()> over_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;

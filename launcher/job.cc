@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <set>
 
 #include "launcher/clock.h"
@@ -35,6 +36,10 @@ constexpr milliseconds kLeaseUnattended{60'000};
 constexpr milliseconds kCheckTimeout{5'000};
 // A supervisor names what it cannot end 30 s after KILL; one that has not even done that is stuck.
 constexpr milliseconds kStopPatience{45'000};
+// Somebody has pressed Ctrl-C while nothing but the output was waited for.
+constexpr milliseconds kInterruptedDrain{100};
+// A reader that is slower than this is named as what the end waits for.
+constexpr milliseconds kReaderPatience{2'000};
 // After a kill the console has this long to take what is still queued.
 constexpr milliseconds kDrainAfterKill{2'000};
 // Hosts have proved that nothing is left; this long they may take to close the connection.
@@ -103,7 +108,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       stop_timer_(loop),
       socket_timer_(loop),
       record_timer_(loop),
-      restart_timer_(loop) {
+      restart_timer_(loop),
+      reader_timer_(loop) {
   restarts_ = RestartPolicy(restart_limits(options_.max_restarts));
 }
 
@@ -120,8 +126,8 @@ void Job::start(std::function<void(int, int)> over) {
   for (const std::string& note : options_.notes)
     if (!options_.quiet) output_->say("ivyrun: note: " + note + "\n");
   carriers_ = make_carrier_context(loop_, options_, request_.node_binary, request_.make_agent_link);
-  set_note_handler(carriers_, [this](const std::string& text) {
-    if (!options_.quiet) output_->say("ivyrun: " + text + "\n");
+  set_note_handler(carriers_, [this](const RemoteText& text) {
+    if (!options_.quiet) output_->say("ivyrun: " + text.line() + "\n");
   });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     if (request_.allocation_end != nullptr)
@@ -237,10 +243,15 @@ void Job::say_waiting() {
   std::vector<WaitingHost> waiting;
   for (const HostRecord& host : hosts_)
     if (!host.facts && !host.failure)
-      waiting.push_back({host.name, host.up ? "waiting for its answer" : host.doing});
-  const std::size_t up = hosts_.size() - waiting.size();
-  const std::string line =
-      waiting_line(up, hosts_.size(), std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+      waiting.push_back({host.name, host.up ? RemoteText("waiting for its answer") : host.doing});
+  const auto has_come = [](const HostRecord& host) { return host.facts && !host.failure; };
+  const auto up = std::count_if(hosts_.begin(), hosts_.end(), has_come);
+  std::string line = waiting_line(static_cast<std::size_t>(up), hosts_.size(),
+                                  std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  std::vector<std::string> failed;
+  for (const HostRecord& host : hosts_)
+    if (host.failure) failed.push_back(host.name);
+  if (!failed.empty()) line += "; failed: " + fold_host_names(failed);
   if (output_->has_terminal()) {
     output_->status_line(line);
   } else {
@@ -323,7 +334,7 @@ void Job::start_workers() {
   for (const Diagnostic& warning : plan_.warnings)
     if (!options_.quiet) output_->say(render(warning));
   if (may_shrink() && members_text().find(", without ") != std::string::npos)
-    output_->say("ivyrun: warning: starting with " + escape_control(members_text()) + "\n");
+    output_->say("ivyrun: warning: starting with " + members_text() + "\n");
   may_be_lost_ = may_shrink() ? spare_members(members(), least_members()) : 0;
   if (options_.dry_run) return show_dry_run();
   const std::vector<HostAnswer> all = answers();
@@ -361,7 +372,7 @@ void Job::show_dry_run() {
                " here (hosts of the srun step dial back, with a key of this job alone)\n";
     break;
   }
-  std::fputs(text->c_str(), stdout);
+  std::fputs(escape_control(*text).c_str(), stdout);
   std::fflush(stdout);
   boost::asio::post(loop_, [this] { apply(JobEvent::kRefused); });
 }
@@ -383,7 +394,23 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
                                   " bytes; the limit is " + std::to_string(link::kMaxPayloadBytes),
                               "pass less with -x and --env-file, or put it into a file"});
   }
-  if (!prepare_output(inputs)) return;
+  const std::vector<std::string> lines = first_lines(inputs);
+  // The file system of --log-dir takes its time; heartbeats go on meanwhile.
+  const auto opened = [this, lines, commands = std::move(commands)](const Result<void>& begun) {
+    if (state_ != JobState::kRunning || started_at_ns_ != 0) return;
+    if (!begun.ok())
+      return refuse({Diagnostic{.id = "IVY-O002",
+                                .what = begun.error().message,
+                                .fix = begun.error().fix,
+                                .exit_code = kExitRefused}},
+                    LauncherReason::kRefused);
+    for (const std::string& line : lines) output_->say("ivyrun: " + line + "\n");
+    start_with(commands);
+  };
+  output_->begin(generation_, places(), max_attempts(), opened);
+}
+
+void Job::start_with(const std::vector<Command>& commands) {
   make_worker_records();
   started_at_ns_ = monotonic_ns();
   job_started_at_ns_ = started_at_ns_;
@@ -400,7 +427,6 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
 
 void Job::make_worker_records() {
   evidence_.watch(options_.stall_timeout);
-  news_.begin(generation_);
   workers_.assign(static_cast<std::size_t>(plan_.world_size), WorkerRecord());
   workers_running_ = workers_.size();
   for (const PlannedHost& planned : plan_.hosts)
@@ -410,6 +436,9 @@ void Job::make_worker_records() {
       record.end.rank = worker.rank;
       record.end.host = planned.name;
     }
+  std::vector<std::size_t> host_of_rank;
+  for (const WorkerRecord& worker : workers_) host_of_rank.push_back(worker.host);
+  news_.begin(generation_, std::move(host_of_rank));
 }
 
 std::vector<RankPlace> Job::places() const {
@@ -421,24 +450,17 @@ std::vector<RankPlace> Job::places() const {
   return all;
 }
 
-bool Job::prepare_output(const EnvironmentInputs& inputs) {
-  const Result<void> begun = output_->begin(generation_, places(), max_attempts());
-  if (!begun.ok()) {
-    refuse({Diagnostic{.id = "IVY-O002",
-                       .what = begun.error().message,
-                       .fix = begun.error().fix,
-                       .exit_code = kExitRefused}},
-           LauncherReason::kRefused);
-    return false;
-  }
-  if (options_.quiet) return true;
+// What is said before the workers start.
+std::vector<std::string> Job::first_lines(const EnvironmentInputs& inputs) const {
+  std::vector<std::string> lines;
+  if (options_.quiet) return lines;
   if (plan_.hosts.size() > 1 || options_.verbose > 0 || !plan_.device_words.empty())
-    output_->say("ivyrun: " + plan_line(plan_) + "\n");
+    lines.push_back(plan_line(plan_));
   const std::string not_passed = not_passed_line(inputs);
-  if (!not_passed.empty()) output_->say("ivyrun: note: " + not_passed + "\n");
+  if (!not_passed.empty()) lines.push_back("note: " + not_passed);
   if (options_.report_bindings)
-    for (const std::string& line : binding_lines(plan_)) output_->say("ivyrun: " + line + "\n");
-  return true;
+    for (std::string& line : binding_lines(plan_)) lines.push_back(std::move(line));
+  return lines;
 }
 
 void Job::feed_stdin() {
@@ -545,6 +567,19 @@ void Job::give_up_output() {
   check_reported();
 }
 
+// Every host has reported, and output is still on its way, held back by who reads it.
+void Job::await_reader() {
+  if (waits_for_reader_ || output_may_be_cut_ || options_.quiet) return;
+  waits_for_reader_ = true;
+  reader_timer_.expires_after(kReaderPatience);
+  reader_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || output_may_be_cut_) return;
+    output_->say("ivyrun: every rank has ended; waiting for the reader of the output" +
+                 std::string(options_.log_dir.empty() ? "" : " and the files of --log-dir") +
+                 " (Ctrl-C: without the rest)\n");
+  });
+}
+
 void Job::hosts_did_not_stop() {
   for (std::size_t index = 0; index < hosts_.size(); ++index) {
     HostRecord& host = hosts_[index];
@@ -558,12 +593,17 @@ void Job::interrupt(int signal) {
   const std::string called = signal_name(signal);
   ++interrupts_;
   // Everything has ended; only the console still takes what was printed.
-  if (state_ == JobState::kDone) return output_->limit_finish(milliseconds(100));
+  if (state_ == JobState::kDone) return output_->limit_finish(kInterruptedDrain);
+  if (!has_sessions()) return give_up_resuming("interrupted by " + called);
   end_by_launcher(LauncherReason::kInterrupted, signal,
                   Diagnostic{.severity = Severity::kNote,
                              .id = "IVY-R003",
                              .what = "interrupted by " + called,
                              .exit_code = 128 + signal});
+  if (only_output_is_awaited()) {
+    output_->say("ivyrun: " + called + ": the rest of the output is given up\n");
+    return give_up_output();
+  }
   // A kill that is under way for another reason is what the first one asks for.
   if (state_ == JobState::kKilling && interrupts_ == 1) return;
   const JobState before = state_;
@@ -578,17 +618,47 @@ void Job::interrupt(int signal) {
   }
 }
 
+void Job::fail(const std::string& what) {
+  ++failures_;
+  end_by_launcher(LauncherReason::kInternal, 0,
+                  Diagnostic{.id = "IVY-X001",
+                             .what = "ivyrun itself has failed: " + what,
+                             .fix = "the job was ended in order; if memory and limits (ulimit -a) "
+                                    "suffice, report this",
+                             .exit_code = kExitInternal});
+  if (state_ == JobState::kDone) return output_->limit_finish(kInterruptedDrain);
+  if (!has_sessions()) return give_up_resuming(what);
+  apply(failures_ == 1 ? JobEvent::kTimeUp : JobEvent::kInterrupted);
+}
+
+void run_to_the_end(boost::asio::io_context& loop, Job& job) {
+  // Beyond this nothing can be trusted; the hosts end what is left when their lease is over.
+  constexpr int kMaxFailures = 8;
+  for (int failures = 0; failures < kMaxFailures; ++failures) {
+    try {
+      loop.run();
+      return;
+    } catch (const std::exception& error) {
+      job.fail(error.what());
+    }
+  }
+  job.output().status_line("");
+  job.output().say("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving\n");
+}
+
 void Job::forward_signal(int signal) {
   Command command;
   command.mutable_signal_workers()->set_signal(signal);
   if (state_ != JobState::kRunning && state_ != JobState::kStopping) return;
   for (HostRecord& host : hosts_)
-    if (host.plan_index >= 0 && host.session->is_open()) host.session->send(command);
+    if (host.plan_index >= 0 && host.session && host.session->is_open())
+      host.session->send(command);
 }
 
 void Job::suspend(std::function<void()> ready) {
   forward_signal(SIGSTOP);
-  for (HostRecord& host : hosts_) host.session->pause();
+  for (HostRecord& host : hosts_)
+    if (host.session) host.session->pause();
   using std::chrono::minutes;
   const auto longest = std::max<milliseconds>(kPauseLimit, lease());
   const auto is_elsewhere = [](const HostRecord& host) { return !host.on_this_host; };
@@ -605,7 +675,9 @@ void Job::wait_until_paused(std::function<void()> ready, std::int64_t until_ns) 
   suspend_timer_.async_wait(
       [this, ready = std::move(ready), until_ns](const boost::system::error_code& error) mutable {
         if (error) return;
-        const auto has_paused = [](const HostRecord& host) { return host.session->has_paused(); };
+        const auto has_paused = [](const HostRecord& host) {
+          return !host.session || host.session->has_paused();
+        };
         if (monotonic_ns() >= until_ns || std::all_of(hosts_.begin(), hosts_.end(), has_paused))
           return ready();
         wait_until_paused(std::move(ready), until_ns);
@@ -613,7 +685,8 @@ void Job::wait_until_paused(std::function<void()> ready, std::int64_t until_ns) 
 }
 
 void Job::resume() {
-  for (HostRecord& host : hosts_) host.session->resume();
+  for (HostRecord& host : hosts_)
+    if (host.session) host.session->resume();
   forward_signal(SIGCONT);
 }
 
@@ -631,6 +704,10 @@ RestartLimits Job::restart_limits(int max_restarts) const {
 }
 
 void Job::prepare_restart() {
+  ++output_serial_;
+  output_begins_ = false;
+  reader_timer_.cancel();
+  waits_for_reader_ = false;
   stop_timer_.cancel();
   drain_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
@@ -659,14 +736,19 @@ void Job::check_restart() {
     return host.plan_index < 0 || (host.checked && !host.opens_store);
   });
   if (!is_ready) return;
-  const Result<void> begun = output_->begin(generation_ + 1, places(), max_attempts());
-  if (begun.ok()) return apply(JobEvent::kRestartDue);
-  end_by_launcher(LauncherReason::kRefused, 0,
-                  Diagnostic{.id = "IVY-O002",
-                             .what = begun.error().message,
-                             .fix = begun.error().fix,
-                             .exit_code = kExitRefused});
-  apply(JobEvent::kRefused);
+  if (std::exchange(output_begins_, true)) return;
+  const auto opened = [this, serial = output_serial_](const Result<void>& begun) {
+    if (state_ != JobState::kRestarting || serial != output_serial_) return;
+    output_begins_ = false;
+    if (begun.ok()) return apply(JobEvent::kRestartDue);
+    end_by_launcher(LauncherReason::kRefused, 0,
+                    Diagnostic{.id = "IVY-O002",
+                               .what = begun.error().message,
+                               .fix = begun.error().fix,
+                               .exit_code = kExitRefused});
+    apply(JobEvent::kRefused);
+  };
+  output_->begin(generation_ + 1, places(), max_attempts(), opened);
 }
 
 Command Job::start_again() const {

@@ -40,6 +40,9 @@ class Job {
   void start(std::function<void(int exit_code, int raise_signal)> over);
   // Ctrl-C, TERM, HUP, QUIT: the first asks, the second kills, the third leaves.
   void interrupt(int signal);
+  // A handler has thrown: the job ends in order, with this as its reason. Called again, it ends
+  // faster.
+  void fail(const std::string& what);
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal);
   // The Slurm allocation ends (slurm/allocation_watch.h): the ranks are told; their time is up.
@@ -56,7 +59,7 @@ class Job {
     std::string name;
     bool on_this_host = false;
     std::unique_ptr<HostSession> session;
-    std::string doing;
+    RemoteText doing;
     std::optional<LinkUp> up;
     std::optional<HostFacts> facts;
     std::optional<LinkDown> failure;  // It never came up.
@@ -87,10 +90,11 @@ class Job {
   void open_store();
   void start_workers();
   void send_plans(const EnvironmentInputs& inputs);
+  void start_with(const std::vector<Command>& plans);
   void make_worker_records();
   Result<EnvironmentInputs> environment_inputs(const std::vector<HostAnswer>& all) const;
   std::vector<RankPlace> places() const;
-  bool prepare_output(const EnvironmentInputs& inputs);
+  std::vector<std::string> first_lines(const EnvironmentInputs& inputs) const;
   void collect_evidence();
   void stop_workers(std::chrono::milliseconds grace, const std::string& reason);
   void prepare_restart();
@@ -99,6 +103,7 @@ class Job {
   void finish();
   void conclude();
   void give_up_output();
+  void await_reader();
   void hosts_did_not_stop();
   Outcome say_summary();
   void leave();
@@ -107,7 +112,7 @@ class Job {
   HostSession::Handlers session_handlers(std::size_t index);
   void host_up(std::size_t index, const LinkUp& up);
   void host_failed(std::size_t index, const LinkDown& down);
-  void host_lost(std::size_t index, HostLoss loss, const std::string& message);
+  void host_lost(std::size_t index, HostLoss loss, const RemoteText& message);
   void on_event(std::size_t index, const Event& event);
   void on_hello_ok(std::size_t index, const HelloOk& hello);
   void on_address_checked(std::size_t index, const AddressChecked& checked);
@@ -118,12 +123,16 @@ class Job {
   void on_exited(std::size_t index, const Exited& exited);
   void on_report(std::size_t index, const Report& report);
   void on_output(std::size_t index, const link::OutputChunk& chunk);
+  // Null: this generation has no such rank, or another host has it. A host is believed for its own.
+  WorkerRecord* worker_of(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void worker_ended(WorkerRecord& worker);
   void on_generation_begun(const GenerationBegun& begun);
   void check_greeted();
   void look_up_master();
   void check_reported();
   bool decide_restart();
+  bool all_reported() const;
+  bool only_output_is_awaited() const;
   bool everything_is_here() const;
 
   // ---- --nnodes MIN:MAX (job_members.cc) ----
@@ -133,11 +142,11 @@ class Job {
   std::string range_text() const;
   std::string members_text() const;
   Options planning_options() const;
-  void let_go(std::size_t index, const std::string& step, const std::string& reason);
+  void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
   void start_time_is_up();
   bool host_is_dispensable(std::size_t index);
   bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
-  bool cannot_reach(std::size_t index, const std::string& error);
+  bool cannot_reach(std::size_t index, const RemoteText& error);
   bool plan_again();
   void begin_store();
   std::chrono::milliseconds pause_for_lost(std::chrono::milliseconds pause) const;
@@ -168,6 +177,8 @@ class Job {
   void worker_started(WorkerRecord& worker, int pid);
   void leave_foreground();
   void tell_end(const Outcome& outcome, std::function<void()> told);
+  // False only while a launcher that takes the job over opens its files.
+  bool has_sessions() const { return !hosts_.empty() && hosts_.front().session; }
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
   // ---- taking a job over (job_resume.cc) ----
@@ -179,7 +190,7 @@ class Job {
   void resume_failed(std::size_t index, const LinkDown& down);
   void on_taken_over(std::size_t index, const TakenOver& taken);
   void host_answered();
-  void give_up_resuming(const std::string& why);
+  void give_up_resuming(const RemoteText& why);
   void leave_to_the_other();
   void end_without_the_job();
 
@@ -243,13 +254,22 @@ class Job {
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
   std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
+  std::size_t deferred_bytes_ = 0;
+  int failures_ = 0;                 // Calls of fail().
+  std::uint32_t output_serial_ = 0;  // Of the newest begin() of the output,
+  bool output_begins_ = false;       // which is not ready.
+  bool waits_for_reader_ = false;    // It has been said.
   bool concluded_ = false, pause_is_over_ = false;
   int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
   std::uint64_t window_bytes_ = 0;          // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_, timeout_timer_;
   boost::asio::steady_timer drain_timer_, finish_timer_, suspend_timer_, stop_timer_;
-  boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_;
+  boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_, reader_timer_;
 };
+
+// Runs the loop until the job has stopped it. An exception that leaves a handler does not end the
+// process: it becomes the job's reason to end.
+void run_to_the_end(boost::asio::io_context& loop, Job& job);
 
 }  // namespace ivy

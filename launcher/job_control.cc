@@ -200,9 +200,10 @@ void Job::on_note(std::size_t index, const Note& note) {
   const std::string lead = note.warning() ? "ivyrun: warning: " : "ivyrun: note: ";
   const Result<ctl::StoreDescription> store = store_description();
   const bool is_stall = note.warning() && note.text().starts_with(kStore) && store.ok();
-  if (!is_stall) return output_->say(lead + hosts_[index].name + ": " + note.text() + "\n");
+  if (!is_stall)
+    return output_->say(lead + hosts_[index].name + ": " + RemoteText(note.text()).line() + "\n");
   say_stall("nothing has moved in the job's store",
-            explain_ranks(note.text().substr(kStore.size()), *store));
+            RemoteText(explain_ranks(note.text().substr(kStore.size()), *store)).lines());
 }
 
 // What has stalled, what the ranks are doing, and `more`: who waits for whom in the store.
@@ -212,7 +213,7 @@ void Job::say_stall(const std::string& what, const std::string& more) {
     std::string text = "ivyrun: warning: " + what + "; who waits for whom:\n";
     if (!operations.empty()) text += indented(operations) + "\n";
     if (!more.empty()) text += indented(more) + "\n";
-    output_->say(escape_control(text));
+    output_->say(text);
     evidence_.stalled();
   });
 }
@@ -274,6 +275,8 @@ Result<void> Job::signal_by_request(int signal) {
 
 Result<void> Job::stop_by_request(const ctl::StopJob& stop) {
   if (state_ == JobState::kDone) return {};
+  if (!has_sessions())
+    return Error{Code::kUnavailable, "this launcher is about to take the job over", "try again"};
   if (stop.has_grace()) requested_grace_ = milliseconds(stop.grace_ms());
   end_by_launcher(LauncherReason::kInterrupted, SIGTERM,
                   Diagnostic{.severity = Severity::kNote,

@@ -18,6 +18,9 @@ using std::chrono::milliseconds;
 // A host has failed to come up: the others get this long, so that one message lists all that
 // failed.
 constexpr milliseconds kGatherFailures{3'000};
+// Events of all hosts that wait until the last host has answered a launcher that takes the job
+// over.
+constexpr std::size_t kMaxDeferredBytes = 256u << 20;
 
 std::string step_of(LinkFailure failure) {
   switch (failure) {
@@ -81,12 +84,12 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
   handlers.event = [this, index](const Event& event) { on_event(index, event); };
   handlers.output = [this, index](const link::OutputChunk& chunk) { on_output(index, chunk); };
   handlers.failed = [this, index](const LinkDown& down) { host_failed(index, down); };
-  handlers.lost = [this, index](HostLoss loss, const std::string& message) {
+  handlers.lost = [this, index](HostLoss loss, const RemoteText& message) {
     host_lost(index, loss, message);
   };
-  handlers.progress = [this, index](const std::string& text) {
+  handlers.progress = [this, index](const RemoteText& text) {
     hosts_[index].doing = text;
-    log::debug(hosts_[index].name + ": " + text);
+    log::debug(hosts_[index].name + ": " + text.line());
   };
   handlers.input_room = [this] {
     if (stdin_feed_) stdin_feed_->resume();
@@ -107,7 +110,7 @@ void Job::host_failed(std::size_t index, const LinkDown& down) {
   if (hosts_to_take_over_ != 0) return resume_failed(index, down);
   hosts_[index].failure = down;
   hosts_[index].lost = true;
-  log::debug(hosts_[index].name + ": " + down.message);
+  log::debug(hosts_[index].name + ": " + down.message.line());
   if (state_ != JobState::kConnecting) return check_reported();
   if (host_is_dispensable(index)) {
     let_go(index, step_of(down.failure), down.message);
@@ -132,7 +135,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   std::vector<Group> groups;
   for (const HostRecord& host : hosts_) {
     const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
-    if (!host.failure && (is_here || what.empty())) continue;
+    if (!host.failure && is_here) continue;
     // The way works, and is slow.
     const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
     const LinkDown down = host.failure.value_or(LinkDown{
@@ -142,7 +145,8 @@ void Job::hosts_did_not_come_up(const std::string& what) {
             ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
               "awaited\nor allow more: --start-timeout"
             : "try: ssh -o BatchMode=yes " + host.name + " true, or allow more: --start-timeout"});
-    const std::string pattern = without_addresses(replace_all(down.message, host.name, "%h"));
+    const std::string pattern =
+        without_addresses(replace_all(down.message.lines(), host.name, "%h"));
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
       return group.pattern == pattern && group.down.failure == down.failure;
     });
@@ -163,7 +167,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
     if (may_shrink())
       diagnostic.what += "; " + range_text() + " needs " + std::to_string(least_members());
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause = group.down.message;
+    diagnostic.cause = group.down.message.lines();
     if (group.names.size() > 1) {
       const std::string cause = replace_all(group.pattern, "the name %h has", "the names %h have");
       diagnostic.cause = replace_all(cause, "%h", names);
@@ -175,7 +179,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   if (!diagnostics.empty()) refuse(std::move(diagnostics), LauncherReason::kHostsNotUp);
 }
 
-void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message) {
+void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message) {
   HostRecord& host = hosts_[index];
   host.lost = true;
   if (host.reported) {
@@ -188,7 +192,7 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
   diagnostic.what = loss == HostLoss::kHost ? "host " + host.name + " was lost"
                                             : "the supervisor on host " + host.name + " was lost";
   diagnostic.where = host.name;
-  diagnostic.cause = message;
+  diagnostic.cause = message.lines();
   diagnostic.fix = loss == HostLoss::kHost
                        ? "its workers end by themselves when its lease is over; check the host and "
                          "its network"
@@ -200,14 +204,14 @@ void Job::host_lost(std::size_t index, HostLoss loss, const std::string& message
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
   end.diagnostic = diagnostic;
   end.at_ns = host.session->last_heard_ns();
-  if (lose_member(index, end, diagnostic.what + ": " + message)) return;
+  if (lose_member(index, end, diagnostic.what + ": " + message.line())) return;
   const bool first = launcher_end_.reason == LauncherReason::kNone;
   if (may_shrink() && first) diagnostic.cause += "\n" + members_text() + ": less than are needed";
   if (first && state_ != JobState::kDone)
-    output_->say("ivyrun: " + diagnostic.what + ": " + message + "\n");
+    output_->say("ivyrun: " + diagnostic.what + ": " + message.line() + "\n");
   // Another reason is the cause; what is not known about this host has to be said all the same.
   if (!first)
-    unclean_.push_back(host.name + ": " + message +
+    unclean_.push_back(host.name + ": " + message.line() +
                        "; nobody knows whether its workers have ended");
   end_by_launcher(
       loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost, 0,
@@ -340,7 +344,7 @@ void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
       "--no-store runs without one: rank 0's framework then serves on MASTER_PORT";
   diagnostic.exit_code = kExitHostLost;
   if (launcher_end_.reason == LauncherReason::kNone && state_ != JobState::kDone)
-    output_->say("ivyrun: " + diagnostic.what + ": " + lost.why() + "\n");
+    output_->say("ivyrun: " + diagnostic.what + ": " + RemoteText(lost.why()).line() + "\n");
   end_by_launcher(LauncherReason::kStoreLost, 0, std::move(diagnostic));
   apply(JobEvent::kHostLost);
 }
@@ -350,6 +354,11 @@ void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
 
 void Job::on_event(std::size_t index, const Event& event) {
   if (hosts_to_take_over_ != 0 && !event.has_taken_over()) {
+    // More than any job has to say: this host cannot be taken over, and the job is left as it is.
+    deferred_bytes_ += event.ByteSizeLong();
+    if (deferred_bytes_ > kMaxDeferredBytes)
+      return give_up_resuming("host " + hosts_[index].name + " has more to say than fits (" +
+                              std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
     deferred_events_.emplace_back(index, event);
     if (hosts_[index].events_to_take_over > 0 && --hosts_[index].events_to_take_over == 0)
       host_answered();
@@ -368,10 +377,12 @@ void Job::on_event(std::size_t index, const Event& event) {
       return on_store_lost(index, event.store_lost());
     case Event::kGenerationBegun:
       return on_generation_begun(event.generation_begun());
-    case Event::kStarted:
-      if (event.started().rank() < workers_.size() && event.started().generation() == generation_)
-        worker_started(workers_[event.started().rank()], event.started().pid());
+    case Event::kStarted: {
+      const Started& started = event.started();
+      WorkerRecord* const worker = worker_of(index, started.generation(), started.rank());
+      if (worker != nullptr) worker_started(*worker, started.pid());
       return;
+    }
     case Event::kStartFailed:
       return on_start_failed(index, event.start_failed());
     case Event::kExited:
@@ -385,7 +396,7 @@ void Job::on_event(std::size_t index, const Event& event) {
     case Event::kOperations:
       return news_.on_operations(index, event.operations());
     case Event::kStalled:
-      if (event.stalled().generation() == generation_)
+      if (worker_of(index, event.stalled().generation(), event.stalled().rank()) != nullptr)
         say_stall("an operation of rank " + std::to_string(event.stalled().rank()) +
                       " takes longer than --stall-timeout",
                   "");
@@ -401,15 +412,23 @@ void Job::on_event(std::size_t index, const Event& event) {
   }
 }
 
+Job::WorkerRecord* Job::worker_of(std::size_t index, std::uint32_t generation, std::uint32_t rank) {
+  if (generation != generation_) return nullptr;
+  if (rank < workers_.size() && workers_[rank].host == index) return &workers_[rank];
+  log::debug(hosts_[index].name + " speaks of rank " + std::to_string(rank) + ", which it has not");
+  return nullptr;
+}
+
 void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
-  if (failed.rank() >= workers_.size() || failed.generation() != generation_) return;
-  WorkerRecord& worker = workers_[failed.rank()];
-  if (worker.ended) return;
+  WorkerRecord* const found = worker_of(index, failed.generation(), failed.rank());
+  if (found == nullptr || found->ended) return;
+  WorkerRecord& worker = *found;
   const RelatedTime time = hosts_[index].session->relate(failed.at_ns());
   worker.end.at_ns = time.at_ns;
   worker.end.clock_error_ns = time.error_ns;
-  worker.end.exec_failure = errno_error(Code::kNotFound, failed.step(), failed.error()).message +
-                            (failed.path().empty() ? "" : ": " + failed.path());
+  worker.end.exec_failure =
+      errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
+      (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
   worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
   worker.open_streams = 0;
   news_.on_start_failed(index, failed.rank());
@@ -417,9 +436,9 @@ void Job::on_start_failed(std::size_t index, const StartFailed& failed) {
 }
 
 void Job::on_exited(std::size_t index, const Exited& exited) {
-  if (exited.rank() >= workers_.size() || exited.generation() != generation_) return;
-  WorkerRecord& worker = workers_[exited.rank()];
-  if (worker.ended) return;
+  WorkerRecord* const found = worker_of(index, exited.generation(), exited.rank());
+  if (found == nullptr || found->ended) return;
+  WorkerRecord& worker = *found;
   const RelatedTime time = hosts_[index].session->relate(exited.at_ns());
   worker.end.pid = exited.pid();
   worker.end.status = ExitStatus{.code = exited.code(), .signal = exited.signal()};
@@ -444,10 +463,8 @@ void Job::worker_ended(WorkerRecord& worker) {
 }
 
 void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
-  if (chunk.rank >= workers_.size() || chunk.generation != generation_) {
-    hosts_[index].session->grant(chunk.bytes.size());
-    return;
-  }
+  WorkerRecord* const worker = worker_of(index, chunk.generation, chunk.rank);
+  if (worker == nullptr) return hosts_[index].session->grant(chunk.bytes.size());
   evidence_.output_came();
   if (output_may_be_cut_) {
     hosts_[index].session->grant(chunk.bytes.size());
@@ -455,7 +472,7 @@ void Job::on_output(std::size_t index, const link::OutputChunk& chunk) {
     output_->worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes, chunk.end);
   }
   if (!chunk.end) return;
-  --workers_[chunk.rank].open_streams;
+  --worker->open_streams;
   check_reported();
 }
 
@@ -474,8 +491,9 @@ void Job::on_report(std::size_t index, const Report& report) {
     if (worker.host == index && worker.end.pid == 0) worker.open_streams = 0;
   for (const Leftover& leftover : report.leftovers())
     unclean_.push_back(host.name + ": pid " + std::to_string(leftover.pid()) + " (" +
-                       leftover.name() + ") cannot be ended: " + leftover.state() + " in " +
-                       leftover.waiting_in());
+                       RemoteText(leftover.name()).line() +
+                       ") cannot be ended: " + RemoteText(leftover.state()).line() + " in " +
+                       RemoteText(leftover.waiting_in()).line());
   if (!report.reason().empty()) {
     Diagnostic diagnostic;
     diagnostic.id = "IVY-R007";
@@ -484,16 +502,29 @@ void Job::on_report(std::size_t index, const Report& report) {
     diagnostic.cause = report.reason();
     diagnostic.exit_code = kExitHostLost;
     LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic, host.session->last_heard_ns()};
-    if (lose_member(index, end, "host " + host.name + " has left: " + report.reason())) return;
+    if (lose_member(index, end,
+                    "host " + host.name + " has left: " + RemoteText(report.reason()).line()))
+      return;
     end_by_launcher(LauncherReason::kSupervisorLost, 0, std::move(diagnostic));
     apply(JobEvent::kHostLost);
   }
   check_reported();
 }
 
+bool Job::all_reported() const {
+  return std::all_of(hosts_.begin(), hosts_.end(),
+                     [](const HostRecord& host) { return host.reported || host.lost; });
+}
+
+// No process is left that could be stopped.
+bool Job::only_output_is_awaited() const {
+  const bool is_ending = state_ == JobState::kStopping || state_ == JobState::kConfirming ||
+                         state_ == JobState::kKilling;
+  return is_ending && all_reported();
+}
+
 bool Job::everything_is_here() const {
-  for (const HostRecord& host : hosts_)
-    if (!host.reported && !host.lost) return false;
+  if (!all_reported()) return false;
   if (output_may_be_cut_) return true;
   return std::all_of(workers_.begin(), workers_.end(), [this](const WorkerRecord& worker) {
     return worker.open_streams <= 0 || hosts_[worker.host].lost;
@@ -501,7 +532,8 @@ bool Job::everything_is_here() const {
 }
 
 void Job::check_reported() {
-  if (state_ == JobState::kDone || !everything_is_here()) return;
+  if (state_ == JobState::kDone || !all_reported()) return;
+  if (!everything_is_here()) return await_reader();
   const bool is_over = state_ == JobState::kStopping || state_ == JobState::kConfirming;
   apply(is_over && decide_restart() ? JobEvent::kGroupGone : JobEvent::kAllReported);
 }
@@ -541,7 +573,7 @@ bool Job::decide_restart() {
   restart_pause_ = pause_for_lost(decision.pause);
   const int number = static_cast<int>(generation_) + 1;
   attempts_.push_back({number, outcome.first ? attempt_cause(ends[*outcome.first], started_at_ns_)
-                                             : escape_control(lost_text(lost_members_))});
+                                             : lost_text(lost_members_)});
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(restart_pause_.count()) / 1e3);
   output_->say("ivyrun: attempt " + std::to_string(number) + " of " +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "launcher/clock.h"
@@ -21,8 +22,10 @@ constexpr std::uint64_t kFlightBytesOfJob = 96u << 20;
 constexpr std::uint64_t kFlightBytesOfHost = 24u << 20;
 // Beyond a host's own deadline: the way there and back, and the answer's pieces.
 constexpr milliseconds kTravel{1'000};
-// Of one host's answer: 4096 ranks with a short stack each, or its flight records.
+// Of one host's answer: 4096 ranks with a short stack each, or its flight records. Of all answers
+// to all questions that are under way: hosts that misbehave must not fill the launcher's memory.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
+constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
 constexpr milliseconds kBetweenLooks{1'000};
 // So long after an answer ranks may still print what the question made them print.
 constexpr milliseconds kEcho{500};
@@ -76,8 +79,9 @@ void add_health(const std::string& said, std::vector<std::string>& lines) {
 struct JobEvidence::Open {
   explicit Open(boost::asio::io_context& loop) : timer(loop) {}
   std::uint32_t number = 0;
-  std::map<std::size_t, std::string> names;     // Of hosts that have not answered.
-  std::map<std::size_t, std::string> received;  // Of their answers so far.
+  std::map<std::size_t, std::string> names;              // Of hosts that have not answered.
+  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Of each host that was asked.
+  std::map<std::size_t, std::string> received;           // Of their answers so far.
   std::uint32_t world = 0;
   std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and whose.
   std::string health;  // What NCCL's own health service says.
@@ -118,7 +122,9 @@ void JobEvidence::ask(const Question& question, Done done) {
     const bool is_asked = question.ranks.empty() || collect.ranks_size() > 0;
     if (open_.size() >= kMaxQuestions || !is_asked) continue;
     collect.set_nccl_health(question.flight_records && open->names.empty());
-    if (handlers_.send(host.host, command)) open->names[host.host] = host.name;
+    if (!handlers_.send(host.host, command)) continue;
+    open->names[host.host] = host.name;
+    open->ranks[host.host] = {host.ranks.begin(), host.ranks.end()};
   }
   open_.push_back(open);
   if (open->names.empty()) return answer(open);
@@ -135,7 +141,9 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
   if (found == open_.end() || !(*found)->names.contains(host)) return;
   const std::shared_ptr<Open> open = *found;
   std::string& received = open->received[host];
-  if (received.size() + part.bytes().size() > kMaxAnswerBytes) return;
+  const bool is_too_much = received.size() + part.bytes().size() > kMaxAnswerBytes ||
+                           bytes_under_way() + part.bytes().size() > kMaxBytesUnderWay;
+  if (is_too_much) return;
   received += part.bytes();
   if (!part.last()) return;
   host_answered(*open, host, received);
@@ -144,10 +152,24 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
   if (open->names.empty()) answer(open);
 }
 
+std::size_t JobEvidence::bytes_under_way() const {
+  std::size_t sum = 0;
+  for (const auto& open : open_)
+    for (const auto& [host, bytes] : open->received) sum += bytes.size();
+  return sum;
+}
+
 void JobEvidence::host_answered(Open& open, std::size_t host, const std::string& bytes) {
   HostStacks stacks;
   stacks.host = open.names[host];
   if (!stacks.evidence.ParseFromString(bytes)) return;
+  // A host is believed for its own ranks, and once for each.
+  std::set<std::uint32_t>& expected = open.ranks[host];
+  auto& ranks = *stacks.evidence.mutable_ranks();
+  ranks.erase(
+      std::remove_if(ranks.begin(), ranks.end(),
+                     [&](const RankEvidence& rank) { return expected.erase(rank.rank()) == 0; }),
+      ranks.end());
   for (RankEvidence& rank : *stacks.evidence.mutable_ranks()) {
     const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
     if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
@@ -283,7 +305,7 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
     if (!text.empty())
       text = "ivyrun: warning: " + (what.empty() ? "" : what + "; ") + "where the ranks are:\n" +
              indented(text) + "\n";
-    if (!text.empty()) handlers_.say(escape_control(text));
+    if (!text.empty()) handlers_.say(text);
     done();
   });
 }

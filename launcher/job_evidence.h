@@ -88,6 +88,7 @@ class JobEvidence {
   struct Open;
   void answer(const std::shared_ptr<Open>& open);
   void host_answered(Open& open, std::size_t host, const std::string& bytes);
+  std::size_t bytes_under_way() const;
   void wait_second();
   void check_stall();
   void look_again(const Answer& first);

@@ -131,7 +131,7 @@ bool Job::host_is_dispensable(std::size_t index) {
   return decide_members(all, least_members(), false) != MemberDecision::kTooFew;
 }
 
-void Job::let_go(std::size_t index, const std::string& step, const std::string& reason) {
+void Job::let_go(std::size_t index, const std::string& step, const RemoteText& reason) {
   HostRecord& host = hosts_[index];
   host.gone = GoneMember{host.name, step, reason};
   host.lost = true;
@@ -155,8 +155,9 @@ void Job::start_time_is_up() {
   for (std::size_t index = 0; index < hosts_.size(); ++index) {
     HostRecord& host = hosts_[index];
     if (!is_late(host)) continue;
-    const std::string doing = host.up ? "waiting for its answer" : host.doing;
-    let_go(index, "", (is_connecting ? "still at: " + doing : "did not check its way") + limit);
+    const RemoteText doing = host.up ? RemoteText("waiting for its answer") : host.doing;
+    let_go(index, "",
+           (is_connecting ? "still at: " + doing : RemoteText("did not check its way")) + limit);
   }
   if (is_connecting) return check_greeted();
   apply(JobEvent::kMemberLost);
@@ -190,7 +191,7 @@ bool Job::lose_member(std::size_t index, const LauncherEnd& end, const std::stri
     return true;
   }
   lost_members_.push_back({index, end, cause});
-  output_->say("ivyrun: " + escape_control(cause) + "\n");
+  output_->say("ivyrun: " + cause + "\n");
   // A host may be found lost while something is sent to all of them.
   boost::asio::post(loop_, [this] {
     apply(JobEvent::kMemberLost);
@@ -199,7 +200,7 @@ bool Job::lose_member(std::size_t index, const LauncherEnd& end, const std::stri
   return true;
 }
 
-bool Job::cannot_reach(std::size_t index, const std::string& error) {
+bool Job::cannot_reach(std::size_t index, const RemoteText& error) {
   const bool is_first = index == plan_.hosts.front().host_index;
   if (is_first || !host_is_dispensable(index)) return false;
   let_go(index, "reaching " + plan_.hosts.front().name + " at " + plan_.master_address, error);
@@ -223,10 +224,10 @@ milliseconds Job::pause_for_lost(milliseconds pause) const {
 std::string Job::missing_for_restart() const {
   if (may_shrink()) {
     const bool suffices = decide_members(members(), least_members(), true) == MemberDecision::kGoOn;
-    return suffices ? "" : escape_control(members_text()) + ": less than are needed";
+    return suffices ? "" : members_text() + ": less than are needed";
   }
   for (const HostRecord& host : hosts_)
-    if (host.plan_index >= 0 && host.lost) return "host " + escape_control(host.name) + " is gone";
+    if (host.plan_index >= 0 && host.lost) return "host " + host.name + " is gone";
   return "";
 }
 
@@ -235,7 +236,7 @@ bool Job::plan_again() {
   const JobPlan before = plan_;
   if (!make_the_plan()) return false;
   plan_is_new_ = true;
-  output_->say("ivyrun: going on with " + escape_control(members_text()) + "\n");
+  output_->say("ivyrun: going on with " + members_text() + "\n");
   if (!options_.quiet) output_->say("ivyrun: " + plan_line(plan_) + "\n");
   if (plan_.hosts.front().host_index == first_before) {
     plan_.master_address = before.master_address;

@@ -30,8 +30,8 @@ struct JobNews::Question {
 JobNews::JobNews(boost::asio::io_context& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
 
-void JobNews::begin(std::uint32_t generation) {
-  board_.begin(generation);
+void JobNews::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
+  board_.begin(generation, std::move(host_of_rank));
   timer_.cancel();
   is_timer_set_ = false;
 }

@@ -34,7 +34,7 @@ class JobNews {
   JobNews(const JobNews&) = delete;
   JobNews& operator=(const JobNews&) = delete;
 
-  void begin(std::uint32_t generation);
+  void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
   // Told before the caller orders the others to stop.
   void on_exited(std::size_t host, const Exited& exited);

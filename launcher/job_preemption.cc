@@ -79,7 +79,9 @@ void Job::conclude() {
   if (concluded_) return;
   concluded_ = true;
   finish_timer_.cancel();
+  await_reader();
   output_->finish([this] {
+    reader_timer_.cancel();
     const Outcome outcome = say_summary();
     requeue_if_due(outcome, [this, outcome] {
       output_->finish([this, outcome] {

@@ -75,14 +75,16 @@ void Job::resume_job() {
   if (!listening.ok() && listening.error().code == Code::kAlreadyExists)
     return leave_to_the_other();
   if (!listening.ok()) return give_up_resuming(listening.error().message);
-  const Result<void> begun = output_->begin(generation_, places(), max_attempts());
-  if (!begun.ok()) return give_up_resuming(begun.error().message);
-  // Before anybody hears of the new number: what comes after us must be newer still.
-  const Result<void> written = save_record();
-  if (!written.ok()) return give_up_resuming(written.error().message);
-  hosts_to_take_over_ = request_.hosts.size();
-  open_sessions();
-  start_timers();
+  output_->begin(generation_, places(), max_attempts(), [this](const Result<void>& begun) {
+    if (concluded_) return;
+    if (!begun.ok()) return give_up_resuming(begun.error().message);
+    // Before anybody hears of the new number: what comes after us must be newer still.
+    const Result<void> written = save_record();
+    if (!written.ok()) return give_up_resuming(written.error().message);
+    hosts_to_take_over_ = request_.hosts.size();
+    open_sessions();
+    start_timers();
+  });
 }
 
 void Job::restore_plan(const ctl::JobRecord& record) {
@@ -115,12 +117,12 @@ void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
   std::uint64_t lacking = 0;
   for (const StreamPosition& position : taken.streams()) {
     const int rank = static_cast<int>(position.rank());
-    const bool is_ours = position.rank() < workers_.size() && taken.generation() == generation_;
-    if (!is_ours) continue;
+    WorkerRecord* const worker = worker_of(index, taken.generation(), position.rank());
+    if (worker == nullptr) continue;
     if (options_.log_to != LogPlace::kNode)
       lacking += detached_output_->continue_at(rank, static_cast<int>(position.stream()),
                                                position.bytes());
-    if (position.ended()) --workers_[position.rank()].open_streams;
+    if (position.ended()) --worker->open_streams;
   }
   if (lacking > 0)
     output_->say("ivyrun: warning: " + hosts_[index].name + ": " + std::to_string(lacking) +
@@ -153,9 +155,9 @@ void Job::host_answered() {
 }
 
 // Nothing has been ordered yet: the hosts wait for another launcher.
-void Job::give_up_resuming(const std::string& why) {
-  output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " + why +
-               "\n  it is left as it is; its hosts end it when the lease is over\n");
+void Job::give_up_resuming(const RemoteText& why) {
+  output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " +
+               why.line() + "\n  it is left as it is; its hosts end it when the lease is over\n");
   end_without_the_job();
 }
 
@@ -167,6 +169,7 @@ void Job::leave_to_the_other() {
 }
 
 void Job::end_without_the_job() {
+  if (std::exchange(concluded_, true)) return output_->limit_finish(milliseconds(100));
   for (HostRecord& host : hosts_)
     if (host.session) host.session->close();
   start_timer_.cancel();

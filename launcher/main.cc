@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <memory>
 
 #include "launcher/detach.h"
@@ -21,6 +22,7 @@
 #include "launcher/options.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "launcher/slurm/placement.h"
+#include "proto/core_limit.h"
 #include "proto/log.h"
 #include "proto/short_slice.h"
 
@@ -197,6 +199,8 @@ int run_job(ivy::JobRequest request, char* const* argv) {
     request.detachment = detachment.get();
   }
 
+  // No program takes our place any more: whatever comes now is ours.
+  ivy::leave_no_core();
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;
   int death = 0;
@@ -211,7 +215,7 @@ int run_job(ivy::JobRequest request, char* const* argv) {
     loop.stop();
   });
   if (watch) start_watch(*watch, job);
-  loop.run();
+  ivy::run_to_the_end(loop, job);
   reap_children();
   if (death != 0) die_of(death, exit_code);
   std::fflush(nullptr);
@@ -327,9 +331,7 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   return run_job(std::move(request), argv);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int launch(int argc, char** argv) {
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
@@ -351,4 +353,20 @@ int main(int argc, char** argv) {
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());
   return run(parsed->options, std::move(allocation).value(), caller, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return launch(argc, argv);
+  } catch (const std::exception& error) {
+    // While a job runs, run_to_the_end() has this care.
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-X001";
+    diagnostic.what = std::string("ivyrun itself has failed: ") + error.what();
+    diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this";
+    std::fputs(ivy::render(diagnostic).c_str(), stderr);
+    return ivy::kExitInternal;
+  }
 }

@@ -24,7 +24,7 @@ struct Group {
 std::vector<Group> by_reason(const std::vector<GoneMember>& gone) {
   std::vector<Group> groups;
   for (const GoneMember& member : gone) {
-    const std::string why = (member.step.empty() ? "" : member.step + ": ") + member.reason;
+    const std::string why = (member.step.empty() ? "" : member.step + ": ") + member.reason.line();
     auto same = std::find_if(groups.begin(), groups.end(),
                              [&](const Group& group) { return group.why == why; });
     if (same == groups.end()) same = groups.insert(groups.end(), Group{why, {}});

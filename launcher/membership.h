@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/verdict.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 
@@ -40,12 +41,12 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
 // Why one host takes no part.
 struct GoneMember {
   std::string name;
-  std::string step;    // "connecting"; may be empty.
-  std::string reason;  // One line.
+  std::string step;  // "connecting"; may be empty.
+  RemoteText reason;
 };
 
 // "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04 (...)". Equal
-// reasons are said once for all of their hosts; names and reasons of hosts are bytes of theirs.
+// reasons are said once for all of their hosts.
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
                          const std::vector<GoneMember>& gone);
 

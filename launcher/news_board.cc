@@ -6,9 +6,10 @@ namespace ivy {
 
 using comm_status::RankState;
 
-void NewsBoard::begin(std::uint32_t generation) {
+void NewsBoard::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
   *this = NewsBoard();
   generation_ = generation;
+  host_of_rank_ = std::move(host_of_rank);
 }
 
 bool NewsBoard::set(std::size_t host, const RankNews& rank) {
@@ -31,10 +32,12 @@ bool NewsBoard::take(std::size_t host, const News& news) {
   bool changed = news.listening() && !entries_.empty();
   is_urgent_ |= changed;
   for (const RankNews& rank : news.ranks()) {
+    if (!has_rank(host, rank.rank())) continue;
     ranks_[rank.rank()].told_by_host = true;
     changed |= set(host, rank);
   }
   for (const RankReport& report : news.reports()) {
+    if (!has_rank(host, report.reporter())) continue;
     entries_.push_back({host, std::nullopt, report});
     is_urgent_ = true;
     changed = true;

@@ -19,10 +19,10 @@ class NewsBoard {
   // Reports that are kept for a host which listens later; the others were told all of them.
   static constexpr std::size_t kMaxReports = 1024;
 
-  // Another generation: everything is forgotten, and nobody listens.
-  void begin(std::uint32_t generation);
+  // Another generation: everything is forgotten, and nobody listens. host_of_rank: by rank.
+  void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
 
-  // True, here and below: there is something to tell.
+  // True, here and below: there is something to tell. A host is believed for its own ranks alone.
   bool take(std::size_t host, const News& news);
   // A worker's own process has ended, or was never started. A rank whose host says how it ends (its
   // communicating process is another) or that has left is left to that.
@@ -51,8 +51,12 @@ class NewsBoard {
     bool told_by_host = false;
   };
   bool set(std::size_t host, const RankNews& rank);
+  bool has_rank(std::size_t host, std::uint32_t rank) const {
+    return rank < host_of_rank_.size() && host_of_rank_[rank] == host;
+  }
 
   std::uint32_t generation_ = 0;
+  std::vector<std::size_t> host_of_rank_;
   std::map<std::uint32_t, Known> ranks_;        // Those that are more than alive.
   std::vector<Entry> entries_;                  // In the order of their arrival.
   std::map<std::size_t, std::size_t> cursors_;  // Listening host: entries that it was told.

@@ -4,6 +4,7 @@
 #include "launcher/device_text.h"
 #include "launcher/plan.h"
 #include "launcher/text_columns.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 namespace {
@@ -133,7 +134,9 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   for (const PlannedHost& host : plan.hosts) {
     const std::string where = one_command ? "" : " on " + host.name;
     out += "worker" + where + ": " +
-           quoted_arguments(worker_arguments(options, answers[host.host_index].facts)) + "\n";
+           RemoteText(quoted_arguments(worker_arguments(options, answers[host.host_index].facts)))
+               .line() +
+           "\n";
     if (one_command) break;
   }
   return out;

@@ -1,10 +1,16 @@
 #include "launcher/text_columns.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "proto/remote_text.h"
 
 namespace ivy {
 
-std::string text_columns(const std::vector<TextRow>& rows) {
+std::string text_columns(const std::vector<TextRow>& given) {
+  std::vector<TextRow> rows = given;
+  for (TextRow& row : rows)
+    for (std::string& cell : row) cell = RemoteText(std::move(cell)).line();
   std::vector<std::size_t> widths(rows.front().size(), 0);
   for (const TextRow& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());

@@ -17,7 +17,7 @@ std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds
   std::string line = "hosts " + std::to_string(up) + "/" + std::to_string(total) + " up after " +
                      std::to_string(elapsed.count()) + " s";
   std::map<std::string, std::vector<std::string>> groups;
-  for (const WaitingHost& host : waiting) groups[host.doing].push_back(host.name);
+  for (const WaitingHost& host : waiting) groups[host.doing.line()].push_back(host.name);
   std::size_t written = 0;
   for (const auto& [doing, names] : groups) {
     if (written == kMaxGroups) {

@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "proto/remote_text.h"
+
 namespace ivy {
 
 struct WaitingHost {
   std::string name;
-  std::string doing;  // "ssh: connecting", "sending ivy-node (3 MB)"...
+  RemoteText doing;  // "ssh: connecting", "sending ivy-node (3 MB)"...
 };
 
 // "hosts 29/32 up after 12 s, waiting for node[07,19] (ssh: connecting), node31 (sending

@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "proto/remote_text.h"
+
 namespace ivy::log {
 namespace {
 
@@ -48,13 +50,11 @@ bool shows_debug() { return current_level <= spdlog::level::debug; }
 bool shows_trace() { return current_level <= spdlog::level::trace; }
 
 void debug(std::string_view text) {
-  if (shows_debug())
-    logger()->log(spdlog::level::debug, spdlog::string_view_t(text.data(), text.size()));
+  if (shows_debug()) logger()->log(spdlog::level::debug, RemoteText(std::string(text)).line());
 }
 
 void trace(std::string_view text) {
-  if (shows_trace())
-    logger()->log(spdlog::level::trace, spdlog::string_view_t(text.data(), text.size()));
+  if (shows_trace()) logger()->log(spdlog::level::trace, RemoteText(std::string(text)).line());
 }
 
 }  // namespace ivy::log

@@ -17,8 +17,8 @@ void set_verbosity(int verbosity);
 bool shows_debug();
 bool shows_trace();
 
-// One line without its newline. Control characters are the caller's care. Never a token or a value
-// of somebody's environment.
+// One line without its newline; control characters become \xNN (proto/remote_text.h). Never a token
+// or a value of somebody's environment.
 void debug(std::string_view text);
 void trace(std::string_view text);
 

@@ -17,23 +17,23 @@
 
 #include "launcher/hosts.h"
 #include "launcher/links/carrier.h"
+#include "proto/remote_text.h"
 #include "proto/status.h"
 
 namespace ivy {
 
-// A job as its host's agent knows it. Strings that come from users are bytes of any kind: whoever
-// prints them cleans them first.
+// A job as its host's agent knows it.
 struct JobEntry {
-  std::string job_id;      // 32 hexadecimal digits.
+  RemoteText job_id;       // 32 hexadecimal digits.
   std::uint32_t host = 0;  // Host number in the job.
   std::int64_t opened_at_unix_s = 0;
-  std::string certificate;  // "user/alice serial 4f02", or "unix socket".
-  std::string user;         // The launching account.
-  std::string launcher_host;
+  RemoteText certificate;  // "user/alice serial 4f02", or "unix socket".
+  RemoteText user;         // The launching account.
+  RemoteText launcher_host;
   std::vector<std::string> hosts;  // As typed; at most 64 of them...
   std::uint32_t host_count = 0;    // ...and how many there are.
   std::string command_sha256;
-  std::string program;    // The program alone.
+  RemoteText program;     // The program alone.
   bool attached = false;  // A launcher has a carrier through this agent now.
 };
 

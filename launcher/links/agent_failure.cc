@@ -152,12 +152,12 @@ Error agent_error(const AgentPlace& place, const AgentStatus& status) {
   const LinkDown down = agent_failure(place, status);
   switch (down.failure) {
     case LinkFailure::kAuthentication:
-      return {Code::kUnauthenticated, down.message, down.fix};
+      return {Code::kUnauthenticated, down.message.bytes(), down.fix};
     case LinkFailure::kUnreachable:
-      return {place.timed_out ? Code::kDeadlineExceeded : Code::kUnavailable, down.message,
+      return {place.timed_out ? Code::kDeadlineExceeded : Code::kUnavailable, down.message.bytes(),
               down.fix};
     default:
-      return {Code::kUnavailable, down.message, down.fix};
+      return {Code::kUnavailable, down.message.bytes(), down.fix};
   }
 }
 

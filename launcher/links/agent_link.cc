@@ -37,7 +37,7 @@ LinkDown worst_of(const std::vector<LinkDown>& failures) {
   for (const LinkDown& failure : failures) {
     if (failure.failure == LinkFailure::kRefused) down = failure;
   }
-  down.message.clear();
+  down.message = {};
   for (const LinkDown& failure : failures) {
     down.message += (down.message.empty() ? "" : "; ") + failure.message;
   }

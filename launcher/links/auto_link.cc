@@ -60,8 +60,8 @@ void AutoLink::on_down(const LinkDown& down) {
   }
   const LinkWay& failed = ways_[current_++];
   const LinkWay& next = ways_[current_];
-  const std::string line = host_.name + ": " + next.name + " is used: " + down.message;
-  log::debug(line);
+  const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
+  log::debug(line.line());
   // Who has configured agents wants to know that a host is reached without one. Said once it is:
   // where nothing reaches it, the failure tells all reasons.
   if (next.kind != failed.kind) note_ = line;
@@ -74,10 +74,10 @@ void AutoLink::on_down(const LinkDown& down) {
 
 // What earlier ways said, as far as it is something else: a name without an address is no news the
 // second time.
-std::string AutoLink::earlier_reasons(const std::string& last) const {
-  std::string text;
+RemoteText AutoLink::earlier_reasons(const RemoteText& last) const {
+  RemoteText text;
   for (const auto& [name, message] : failed_before_) {
-    if (message != last) text += " (" + name + ": " + message + ")";
+    if (!(message == last)) text += " (" + name + ": " + message + ")";
   }
   return text;
 }

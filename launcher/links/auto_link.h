@@ -41,7 +41,7 @@ class AutoLink : public HostLink {
  private:
   void take_way();
   void on_down(const LinkDown& down);
-  std::string earlier_reasons(const std::string& last) const;
+  RemoteText earlier_reasons(const RemoteText& last) const;
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
@@ -52,8 +52,8 @@ class AutoLink : public HostLink {
   std::unique_ptr<HostLink> link_;
   bool is_up_ = false;
   // Names of earlier ways, and what each said.
-  std::vector<std::pair<std::string, std::string>> failed_before_;
-  std::string note_;  // For when another kind of carrier has come up.
+  std::vector<std::pair<std::string, RemoteText>> failed_before_;
+  RemoteText note_;  // For when another kind of carrier has come up.
 };
 
 // After an agent has failed to open the job: may SSH (or a fresh connection) do better? Not where

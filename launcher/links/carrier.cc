@@ -175,7 +175,7 @@ bool is_carried_locally(const Options& options, const Host& host) {
 }
 
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,
-                      std::function<void(const std::string&)> handler) {
+                      std::function<void(const RemoteText&)> handler) {
   context->set_note_handler(std::move(handler));
 }
 

@@ -38,7 +38,7 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
 
 // Where lines for the user go ("note: ...", "warning: ...", no newline); debug lines without it.
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,
-                      std::function<void(const std::string&)> handler);
+                      std::function<void(const RemoteText&)> handler);
 
 // Slurm has signalled its step on some host: the signal, and whether every process of the step has
 // it already. Several hosts report the same one.

@@ -116,12 +116,12 @@ void CarrierContext::remember_carrier(const Host& host, CarrierKind kind) {
   carriers_[key_of(host)] = kind;
 }
 
-void CarrierContext::note(const std::string& kind, const std::string& text) {
-  if (!noted_.insert(text).second) return;
+void CarrierContext::note(const std::string& kind, const RemoteText& text) {
+  if (!noted_.insert(text.line()).second) return;
   const int said = notes_[kind]++;
   if (say_note_ && said < kNotesOfAKind) return say_note_(text);
   if (say_note_ && said == kNotesOfAKind) say_note_("note: ...and so on more hosts (-v: which)");
-  log::debug(text);
+  log::debug(text.line());
 }
 
 boost::asio::thread_pool& CarrierContext::resolvers() {

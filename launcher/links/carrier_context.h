@@ -21,6 +21,7 @@
 #include "launcher/links/ssh_config_files.h"
 #include "launcher/links/ssh_session.h"
 #include "launcher/options.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 
@@ -105,8 +106,8 @@ class CarrierContext {
 
   // One line for the user, without newline ("note: ...", "warning: ..."). Of one kind three are
   // said, the others with -v: a cluster has one trouble on many hosts.
-  void note(const std::string& kind, const std::string& text);
-  void set_note_handler(std::function<void(const std::string&)> handler) {
+  void note(const std::string& kind, const RemoteText& text);
+  void set_note_handler(std::function<void(const RemoteText&)> handler) {
     say_note_ = std::move(handler);
   }
 
@@ -134,7 +135,7 @@ class CarrierContext {
   std::map<std::string, CarrierKind> carriers_;
   std::map<std::string, int> notes_;  // Said, by kind.
   std::set<std::string> noted_;       // Each text once.
-  std::function<void(const std::string&)> say_note_;
+  std::function<void(const RemoteText&)> say_note_;
   SshKeys keys_;
   std::map<std::string, bool> known_hosts_checked_;
   std::set<std::string> client_hosts_;

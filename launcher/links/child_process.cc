@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "proto/core_limit.h"
+
 namespace ivy {
 namespace {
 
@@ -99,6 +101,7 @@ Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_contex
   const std::vector<char*> arguments = pointers_of(request.arguments);
   std::vector<char*> environment;
   if (request.environment) environment = pointers_of(*request.environment);
+  const UsersCoreLimit limit;
   const int error =
       posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(),
                    request.environment ? environment.data() : environ);

@@ -17,7 +17,7 @@ void DialBackLink::open(const OpenRequest& request) {
   request_ = request;
   guest_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
   guest_.failed = [this](const LinkDown& down) { fail(down); };
-  guest_.progress = [this](const std::string& text) { handlers_.progress(text); };
+  guest_.progress = [this](const RemoteText& text) { handlers_.progress(text); };
   // Not from inside: the connection that came waits in the step until somebody wants it.
   guest_.came_again = [this] {
     boost::asio::post(loop_, [this, alive = alive_] {

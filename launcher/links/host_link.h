@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/remote_text.h"
 #include "proto/status.h"
 
 namespace ivy {
@@ -46,8 +47,8 @@ enum class LinkFailure {
 
 struct LinkDown {
   LinkFailure failure = LinkFailure::kBroken;
-  std::string message;  // One line, with the raw text of what failed.
-  std::string fix;      // What the user can do; may be empty.
+  RemoteText message;  // One line, with the raw text of what failed.
+  std::string fix;     // What the user can do; may be empty.
 };
 
 class HostLink {
@@ -57,7 +58,7 @@ class HostLink {
     std::function<void(std::string_view)> bytes;  // From the supervisor, any cut.
     std::function<void()> drained;                // Everything given to write() has left.
     std::function<void(const LinkDown&)> down;    // Once, last call of all.
-    std::function<void(const std::string&)>
+    std::function<void(const RemoteText&)>
         progress;  // "ssh: connecting", "sending ivy-node (3 MB)".
   };
 

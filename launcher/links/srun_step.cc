@@ -122,7 +122,7 @@ void SrunStep::lose_all(const LinkDown& down) {
   for (const std::uint32_t host : hosts) lose(places_[host], down);
 }
 
-void SrunStep::progress(const std::string& text) {
+void SrunStep::progress(const RemoteText& text) {
   for (auto& [host, place] : places_)
     if (place.waiting != nullptr && !place.has_come) place.waiting->progress(text);
 }

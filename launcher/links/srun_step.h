@@ -34,7 +34,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   struct Guest {
     std::function<void(std::shared_ptr<DialBackStream>)> came;
     std::function<void(const LinkDown&)> failed;
-    std::function<void(const std::string&)> progress;
+    std::function<void(const RemoteText&)> progress;
     // It has a connection, and its host has made another one: the first is not heard any more.
     std::function<void()> came_again;
   };
@@ -90,7 +90,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   void srun_ended(const ExitStatus& status);
   void lose(Place& place, const LinkDown& down);
   void lose_all(const LinkDown& down);
-  void progress(const std::string& text);
+  void progress(const RemoteText& text);
   Place* place_of(const std::string& node);
   void press_on(int step);
 

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "launcher/screen/terminal.h"
+#include "proto/remote_text.h"
 
 namespace ivy {
 namespace {
@@ -133,7 +134,7 @@ void Console::say(std::string_view text) {
   if (text.empty()) return;
   begin_text();
   close_open_line();
-  out().append(text);
+  out().append(escape_control(text));
   if (text.back() != '\n') out() += '\n';
 }
 
@@ -182,8 +183,9 @@ void Console::append_clock() {
 }
 
 void Console::set_status(const std::string& text) {
-  if (text == status_) return;
-  status_ = text;
+  const std::string shown = RemoteText(text).line();
+  if (shown == status_) return;
+  status_ = shown;
   bottom_changed_ = true;
 }
 

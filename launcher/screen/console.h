@@ -78,9 +78,9 @@ class Console {
   // The stream has ended, or what follows was dropped: its unfinished line ends here.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
-  // Text of ivyrun itself, on lines of its own.
+  // Text of ivyrun itself, on lines of its own. Whatever is in it, it commands no terminal.
   void say(std::string_view text);
-  // Replaces the line below the others; drawn by draw_bottom().
+  // Replaces the line below the others; drawn by draw_bottom(). Escaped as what is said.
   void set_status(const std::string& text);
   bool bottom_is_due() const { return bottom_changed_ && style_.is_terminal; }
   void draw_bottom();

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <climits>
+#include <memory>
+#include <string_view>
 
 #include "proto/status.h"
 
@@ -30,7 +32,7 @@ constexpr int kMaxWritesAtOnce = 16;
 ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers)
     : fd_(fd), handlers_(std::move(handlers)), watcher_(loop) {
   choose_way();
-  if (way_ == Way::kDirect) return;
+  if (way_ == Way::kDirect || way_ == Way::kFile) return;
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
   IVY_ASSERT(epoll >= 0);
   epoll_event event{};
@@ -41,6 +43,7 @@ ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handler
 
 ConsoleSink::~ConsoleSink() {
   if (own_fd_ >= 0) close(own_fd_);
+  if (writer_) writer_->close(file_);
 }
 
 void ConsoleSink::choose_way() {
@@ -58,6 +61,19 @@ void ConsoleSink::choose_way() {
     own_fd_ = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     way_ = own_fd_ >= 0 ? Way::kNonBlocking : Way::kPolled;
     if (way_ == Way::kPolled) most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
+  } else if (S_ISREG(status.st_mode)) {
+    // The offset is the open file description's, which a copy shares with the caller's other
+    // programs.
+    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return;
+    way_ = Way::kFile;
+    auto wake = [this, executor = watcher_.get_executor(), alive = std::weak_ptr<bool>(alive_)] {
+      boost::asio::post(executor, [this, alive] {
+        if (!alive.expired()) file_moved();
+      });
+    };
+    writer_ = std::make_unique<FileWriter>(kWriteBytes, std::move(wake));
+    file_ = writer_->adopt(copy);
   }
 }
 
@@ -65,6 +81,7 @@ long ConsoleSink::write_some(const char* bytes, std::size_t count) {
   count = std::min(count, most_at_once_);
   switch (way_) {
     case Way::kDirect:
+    case Way::kFile:
       return write(fd_, bytes, count);
     case Way::kSocket:
       return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -82,7 +99,33 @@ long ConsoleSink::write_some(const char* bytes, std::size_t count) {
 }
 
 void ConsoleSink::flush() {
+  if (way_ == Way::kFile) return queue_for_file();
   if (!waiting_) write_loop();
+}
+
+void ConsoleSink::queue_for_file() {
+  if (failed_) {
+    sent_ = buffer_.size();
+    queued_ = 0;
+    return trim();
+  }
+  const std::string_view fresh = std::string_view(buffer_).substr(sent_ + queued_);
+  writer_->write(file_, fresh);
+  queued_ += fresh.size();
+}
+
+void ConsoleSink::file_moved() {
+  int errno_value = 0;
+  for (const FileWriter::Done& done : writer_->take_done()) {
+    const std::size_t bytes = std::min(done.bytes, queued_);
+    sent_ += bytes;
+    queued_ -= bytes;
+    if (done.errno_value != 0) errno_value = done.errno_value;
+  }
+  if (errno_value != 0) fail(errno_value);
+  queue_for_file();
+  trim();
+  handlers_.progress();
 }
 
 void ConsoleSink::write_loop() {

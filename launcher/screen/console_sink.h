@@ -6,7 +6,9 @@
 //   (another
 //                    user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
-//   file, /dev/null  written directly: these never wait for a reader
+//   file             on a thread of its own (proto/file_writer.h): its file system may not answer
+//   /dev/null and    written directly: these never wait for a reader
+//   other devices
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -17,6 +19,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+
+#include "proto/file_writer.h"
 
 namespace ivy {
 
@@ -43,10 +47,12 @@ class ConsoleSink {
   bool has_failed() const { return failed_; }
 
  private:
-  enum class Way { kDirect, kSocket, kNonBlocking, kPolled };
+  enum class Way { kDirect, kFile, kSocket, kNonBlocking, kPolled };
   void choose_way();
   long write_some(const char* bytes, std::size_t count);
   void write_loop();
+  void queue_for_file();
+  void file_moved();
   void wait_writable();
   void fail(int errno_value);
   void trim();
@@ -58,6 +64,9 @@ class ConsoleSink {
   Handlers handlers_;
   // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
   boost::asio::posix::stream_descriptor watcher_;
+  std::unique_ptr<FileWriter> writer_;  // Way::kFile.
+  FileWriter::File file_ = 0;
+  std::size_t queued_ = 0;  // Behind sent_: what the writer has and has not written.
   std::string buffer_;
   std::size_t sent_ = 0;
   std::uint64_t dropped_front_ = 0;  // Bytes written and no longer in buffer_.

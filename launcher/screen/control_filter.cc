@@ -10,6 +10,21 @@ constexpr char kBell = '\a';
 constexpr char kCancel = '\x18';
 constexpr char kSubstitute = '\x1a';
 constexpr char kC2Byte = '\xc2';
+constexpr char kEnquiry = '\x05';
+
+// How many bytes follow this one in UTF-8.
+int continuations_of(char byte) {
+  const auto lead = static_cast<unsigned char>(byte);
+  return lead >= 0xf0 && lead < 0xf5   ? 3
+         : lead >= 0xe0 && lead < 0xf0 ? 2
+         : lead >= 0xc2 && lead < 0xe0 ? 1
+                                       : 0;
+}
+
+bool is_c1(char byte) {
+  const auto code = static_cast<unsigned char>(byte);
+  return code >= 0x80 && code <= 0x9f;
+}
 
 // ESC P, X, ], ^ and _ start DCS, SOS, OSC, PM and APC; the C1 bytes are the same plus 0x40.
 bool starts_string(char letter) {
@@ -20,22 +35,43 @@ bool starts_string(char letter) {
 
 // Bytes that reach the screen as they are.
 bool ControlFilter::is_plain(char byte) const {
-  if (byte == kEscapeByte || byte == kC2Byte) return false;
+  if (byte == kEscapeByte || byte == kC2Byte || byte == kEnquiry) return false;
   if (policy_ == ControlPolicy::kNoStrings) return true;
   // Vertical tab, form feed and the two shifts of the character set change what others print.
-  return byte != '\v' && byte != '\f' && byte != '\x0e' && byte != '\x0f';
+  return byte != '\b' && byte != '\v' && byte != '\f' && byte != '\x0e' && byte != '\x0f';
+}
+
+// Follows the characters of UTF-8, so that a byte from 80 to 9F is known for what it is.
+bool ControlFilter::is_in_character(char byte) {
+  if (continuations_ > 0 && (static_cast<unsigned char>(byte) & 0xc0) == 0x80) {
+    --continuations_;
+    return true;
+  }
+  continuations_ = continuations_of(byte);
+  return continuations_ > 0;
+}
+
+bool ControlFilter::all_plain(std::string_view bytes) {
+  if (state_ != State::kText) return false;
+  const int before = continuations_;
+  for (const char byte : bytes) {
+    // Most text is ASCII.
+    const bool is_ascii = byte >= 0 && continuations_ == 0;
+    if (is_plain(byte) && (is_ascii || is_in_character(byte) || !is_c1(byte))) continue;
+    continuations_ = before;
+    return false;
+  }
+  return true;
 }
 
 std::string_view ControlFilter::apply(std::string_view bytes) {
-  const bool all_plain =
-      state_ == State::kText &&
-      std::all_of(bytes.begin(), bytes.end(), [this](char byte) { return is_plain(byte); });
-  if (all_plain) return bytes;
+  if (all_plain(bytes)) return bytes;
   kept_.clear();
   for (const char byte : bytes) {
     if (byte == '\n') {
       if (state_ == State::kC2) kept_ += kC2Byte;
       state_ = State::kText;
+      continuations_ = 0;
       sequence_.clear();
       kept_ += byte;
       continue;
@@ -68,9 +104,11 @@ void ControlFilter::on_text(char byte) {
   if (byte == kEscapeByte) {
     state_ = State::kEscape;
     sequence_.assign(1, byte);
+    continuations_ = 0;
   } else if (byte == kC2Byte) {
     state_ = State::kC2;
-  } else if (is_plain(byte)) {
+    continuations_ = 0;
+  } else if (is_plain(byte) && (is_in_character(byte) || !is_c1(byte) || !on_c1(byte))) {
     kept_ += byte;
   }
 }
@@ -125,9 +163,11 @@ void ControlFilter::on_string(char byte) {
     return;
   }
   const bool ended = state_ == State::kStringEscape || byte == kBell || byte == kCancel ||
-                     byte == kSubstitute || (state_ == State::kStringC2 && byte == '\x9c');
+                     byte == kSubstitute || (!is_in_character(byte) && byte == '\x9c') ||
+                     (state_ == State::kStringC2 && byte == '\x9c');
   if (ended) {
     state_ = State::kText;
+    continuations_ = 0;
   } else if (byte == kEscapeByte) {
     state_ = State::kStringEscape;
   } else {
@@ -137,18 +177,25 @@ void ControlFilter::on_string(char byte) {
 
 void ControlFilter::on_c2(char byte) {
   state_ = State::kText;
-  const auto code = static_cast<unsigned char>(byte);
-  const bool is_c1 = code >= 0x80 && code <= 0x9f;
-  const char letter = static_cast<char>(code - 0x40);
-  if (is_c1 && starts_string(letter)) {
+  if (is_c1(byte) && on_c1(byte)) return;
+  kept_ += kC2Byte;
+  const bool belongs_to_it = (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+  if (belongs_to_it)
+    kept_ += byte;
+  else
+    on_text(byte);
+}
+
+// True: this C1 control does not reach the screen as it is.
+bool ControlFilter::on_c1(char byte) {
+  const char letter = static_cast<char>(static_cast<unsigned char>(byte) - 0x40);
+  if (starts_string(letter)) {
     state_ = State::kString;
-  } else if (is_c1 && letter == '[') {
+  } else if (letter == '[') {
     state_ = State::kSequence;
     sequence_ = "\x1b[";
-  } else if (!is_c1 || policy_ == ControlPolicy::kNoStrings) {
-    kept_ += kC2Byte;
-    on_text(byte);
   }
+  return state_ != State::kText || policy_ == ControlPolicy::kColoursOnly;
 }
 
 void ControlFilter::finish_sequence(bool keep) {

@@ -1,8 +1,9 @@
 // Keeps workers from commanding the terminal that shows their output. Pure; thread: any.
 //
 // Control strings (OSC, DCS, APC, PM, SOS: window titles, clipboard, hyperlinks, device commands)
-// are removed with their content. State is kept over chunk borders and forgotten at each newline,
-// so that an unfinished string costs at most the rest of its line.
+// are removed with their content, and so is ENQ, which makes a terminal type its answer into the
+// shell. State is kept over chunk borders and forgotten at each newline, so that an unfinished
+// string costs at most the rest of its line.
 #pragma once
 
 #include <string>
@@ -11,8 +12,10 @@
 namespace ivy {
 
 enum class ControlPolicy {
-  kNoStrings,    // One program alone on the screen: it may move the cursor.
-  kColoursOnly,  // Lines of several ranks: only colours and other attributes (SGR) are left.
+  kNoStrings,  // One program alone on the screen: it may move the cursor.
+  // Lines of several ranks: only colours and other attributes (SGR) are left. Backspaces go too:
+  // they would paint over the label.
+  kColoursOnly,
 };
 
 class ControlFilter {
@@ -22,7 +25,8 @@ class ControlFilter {
   std::string_view apply(std::string_view bytes);
 
  private:
-  // A C1 control arrives as ESC and a letter, or in UTF-8 as C2 and a byte from 80 to 9F.
+  // A C1 control arrives as ESC and a letter, in UTF-8 as C2 and a byte from 80 to 9F, or for a
+  // terminal in 8-bit mode as such a byte alone: one that belongs to no character of UTF-8.
   enum class State {
     kText,
     kEscape,
@@ -41,12 +45,16 @@ class ControlFilter {
   void on_sequence(char byte);
   void on_string(char byte);
   void on_c2(char byte);
+  bool on_c1(char byte);
   void finish_sequence(bool keep);
   bool is_plain(char byte) const;
+  bool is_in_character(char byte);
+  bool all_plain(std::string_view bytes);
 
   ControlPolicy policy_;
   State state_ = State::kText;
-  std::string sequence_;  // The escape sequence under way.
+  int continuations_ = 0;  // Bytes that the character under way still lacks.
+  std::string sequence_;   // The escape sequence under way.
   std::string kept_;
 };
 

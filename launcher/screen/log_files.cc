@@ -1,12 +1,15 @@
 #include "launcher/screen/log_files.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -47,12 +50,30 @@ std::string log_file_name(int rank, int stream) {
   return text;
 }
 
-LogFiles::~LogFiles() { close_all(); }
+FileWriter::Opener log_opener(const std::string& path, bool appends,
+                              std::shared_ptr<std::uint64_t> size) {
+  return [path, appends, size] {
+    const int mode =
+        O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (appends ? O_APPEND : O_TRUNC);
+    const int fd = ::open(path.c_str(), mode, 0666);
+    if (fd < 0) return -errno;
+    struct stat status {};
+    if (size && fstat(fd, &status) == 0) *size = static_cast<std::uint64_t>(status.st_size);
+    return fd;
+  };
+}
+
+LogFiles::LogFiles(std::function<void()> moved) : writer_(kRoomBytes, std::move(moved)) {}
+
+LogFiles::~LogFiles() {
+  close_all();
+  writer_.wait_idle(kMomentToClose);
+}
 
 void LogFiles::close_all() {
   for (auto& [rank, files] : ranks_)
     for (File& file : files)
-      if (file.fd >= 0) ::close(file.fd);
+      if (file.file != 0) writer_.close(file.file);
   ranks_.clear();
 }
 
@@ -60,65 +81,89 @@ std::string LogFiles::name(int rank, int stream) const {
   return folder_ + "/" + log_file_name(rank, stream);
 }
 
-Result<void> LogFiles::open_all(const std::string& directory, const std::string& job_id,
-                                std::uint32_t generation, const std::vector<int>& ranks,
-                                bool appends) {
+void LogFiles::open_all(const Request& request, std::function<void(const Result<void>&)> opened) {
   close_all();
-  folder_ = log_folder(directory, job_id, generation);
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error) return open_error("make folder " + folder_, error.value());
-  for (const int rank : ranks) {
-    std::array<File, 2>& files = ranks_[rank];
+  folder_ = log_folder(request.directory, request.job_id, request.generation);
+  opened_ = std::move(opened);
+  open_error_.reset();
+  const FileWriter::File folder = writer_.open([path = folder_] {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) return -error.value();
+    const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+  });
+  first_opened_ = folder;
+  names_[folder] = {folder_, true, false};
+  writer_.close(folder);
+  opening_ = 1;
+  for (const int rank : request.ranks) {
     for (int stream = 1; stream <= 2; ++stream) {
-      const std::string path = name(rank, stream);
-      const int fd =
-          open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (appends ? O_APPEND : O_TRUNC), 0666);
-      if (fd < 0) {
-        const int errno_value = errno;
-        close_all();
-        return open_error("open " + path, errno_value);
-      }
-      files[static_cast<std::size_t>(stream - 1)].fd = fd;
+      File& file = ranks_[rank][static_cast<std::size_t>(stream - 1)];
+      file.size = std::make_shared<std::uint64_t>(0);
+      file.file = writer_.open(log_opener(name(rank, stream), request.appends, file.size));
+      names_[file.file] = {name(rank, stream), false, false};
+      ++opening_;
     }
   }
-  return {};
 }
 
 void LogFiles::write(int rank, int stream, std::string_view bytes) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
-  File& file = found->second[stream == 2 ? 1 : 0];
-  if (file.fd < 0 || file.failed) return;
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file.fd, bytes.data(), bytes.size());
-    if (count >= 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-      continue;
-    }
-    if (errno == EINTR) continue;
-    file.failed = true;
-    if (++failed_files_ == 1)
-      complaint_ =
-          errno_error(Code::kResourceExhausted, "write " + name(rank, stream), errno).message +
-          "; what this rank printed from then on is not in the file";
-    return;
-  }
+  const File& file = found->second[stream == 2 ? 1 : 0];
+  if (file.file != 0) writer_.write(file.file, bytes);
 }
 
 void LogFiles::close(int rank, int stream) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   File& file = found->second[stream == 2 ? 1 : 0];
-  // Network file systems report a full disk only here.
-  if (file.fd >= 0 && ::close(file.fd) != 0 && complaint_.empty())
-    complaint_ =
-        errno_error(Code::kResourceExhausted, "close " + name(rank, stream), errno).message;
-  file.fd = -1;
+  if (file.file != 0) writer_.close(std::exchange(file.file, 0));
 }
 
 std::string LogFiles::path(int rank, int stream) const {
   return ranks_.contains(rank) ? name(rank, stream) : "";
+}
+
+std::uint64_t LogFiles::size_at_open(int rank, int stream) const {
+  const auto found = ranks_.find(rank);
+  return found == ranks_.end() ? 0 : *found->second[stream == 2 ? 1 : 0].size;
+}
+
+// ---- What the thread has done ------------------------------------------------------------------
+
+void LogFiles::take_done() {
+  for (const FileWriter::Done& done : writer_.take_done()) {
+    written_ += done.bytes;
+    Name& name = names_[done.file];
+    const bool is_opening = done.step == FileWriter::Step::kOpen && done.file >= first_opened_;
+    if (done.errno_value != 0 && !std::exchange(name.failed, true)) failed(name, done);
+    if (done.step == FileWriter::Step::kClose) names_.erase(done.file);
+    if (is_opening && --opening_ == 0) answer();
+  }
+}
+
+void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
+  if (done.step == FileWriter::Step::kOpen) {
+    if (!open_error_ && done.file >= first_opened_)
+      open_error_ =
+          open_error((name.is_folder ? "make folder " : "open ") + name.path, done.errno_value);
+    return;
+  }
+  if (!complaint_.empty()) return;
+  // Network file systems report a full disk only at the end.
+  const bool is_write = done.step == FileWriter::Step::kWrite;
+  complaint_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
+                           done.errno_value)
+                   .message +
+               (is_write ? "; what this rank printed from then on is not in the file" : "");
+}
+
+void LogFiles::answer() {
+  if (open_error_) close_all();
+  const auto opened = std::exchange(opened_, nullptr);
+  if (opened) opened(open_error_ ? Result<void>(*open_error_) : Result<void>());
 }
 
 }  // namespace ivy

@@ -1,14 +1,21 @@
-// One file per rank and stream: DIR/<job>/<generation>/rank00027.{out,err}, raw bytes.
-// A full disk costs one complaint per generation; the job goes on. Thread: the loop's.
+// One file per rank and stream: DIR/<job>/<generation>/rank00027.{out,err}, raw bytes. Opened and
+// written on a thread of its own (proto/file_writer.h), so that a file system that does not answer
+// stops neither heartbeats nor the console. A full disk costs one complaint per generation; the job
+// goes on. Thread: the loop's.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "proto/file_writer.h"
 #include "proto/status.h"
 
 namespace ivy {
@@ -19,18 +26,35 @@ std::string log_folder(const std::string& directory, const std::string& job_id,
 // "rank00027.err"
 std::string log_file_name(int rank, int stream);
 
+// An opener of a log file, for a FileWriter: one that nobody else can have planted. The folder may
+// be shared, so a link at its place is not followed. size: of what was in it. -errno on failure.
+FileWriter::Opener log_opener(const std::string& path, bool appends,
+                              std::shared_ptr<std::uint64_t> size = nullptr);
+
 class LogFiles {
  public:
-  LogFiles() = default;
+  // Bytes that may wait for the file system before no more should come: has_room().
+  static constexpr std::size_t kRoomBytes = 8u << 20;
+  static constexpr std::chrono::milliseconds kMomentToClose{200};
+
+  // moved: take_done() has something new. On the writer's thread; it must only wake the loop.
+  explicit LogFiles(std::function<void()> moved);
+  // Gives a file system that answers the moment that it needs to close them.
   ~LogFiles();
   LogFiles(const LogFiles&) = delete;
   LogFiles& operator=(const LogFiles&) = delete;
 
-  // Makes the folder and empties (appends: keeps) or makes two files for each rank.
-  // ResourceExhausted, PermissionDenied or InvalidArgument with the path; then no file is open.
-  Result<void> open_all(const std::string& directory, const std::string& job_id,
-                        std::uint32_t generation, const std::vector<int>& ranks,
-                        bool appends = false);
+  struct Request {
+    std::string directory;
+    std::string job_id;
+    std::uint32_t generation = 0;
+    std::vector<int> ranks;
+    bool appends = false;  // Keeps what is in the files.
+  };
+  // Makes the folder and empties (appends: keeps) or makes two files for each rank. take_done()
+  // calls `opened` once: ResourceExhausted, PermissionDenied or InvalidArgument with the path, and
+  // then no file is open. An answer that has not come is forgotten by the next open_all().
+  void open_all(const Request& request, std::function<void(const Result<void>&)> opened);
   bool is_open() const { return !ranks_.empty(); }
   // Appends. The first failure is kept for complaint(), and the file gets nothing more, so that it
   // is never a text with a hole.
@@ -38,20 +62,42 @@ class LogFiles {
   // The file will get no more bytes.
   void close(int rank, int stream);
   std::string path(int rank, int stream) const;  // Empty when there is none.
+  // What an appended file had when it was opened.
+  std::uint64_t size_at_open(int rank, int stream) const;
   const std::string& complaint() const { return complaint_; }
+
+  // What the thread has done since.
+  void take_done();
+  bool has_room() const { return writer_.has_room(); }
+  // Everything is in the files, or has failed.
+  bool is_idle() const { return writer_.is_idle() && !opened_; }
+  std::uint64_t written() const { return written_; }
 
  private:
   struct File {
-    int fd = -1;
+    FileWriter::File file = 0;  // 0: closed.
+    std::shared_ptr<std::uint64_t> size;
+  };
+  struct Name {
+    std::string path;
+    bool is_folder = false;
     bool failed = false;
   };
   void close_all();
+  void failed(const Name& name, const FileWriter::Done& done);
+  void answer();
   std::string name(int rank, int stream) const;
 
+  FileWriter writer_;
   std::string folder_;
   std::map<int, std::array<File, 2>> ranks_;
+  std::map<FileWriter::File, Name> names_;  // Of those that the writer has.
+  std::size_t opening_ = 0;                 // Files of open_all() without an answer yet,
+  FileWriter::File first_opened_ = 0;       // the first of them.
+  std::optional<Error> open_error_;
+  std::function<void(const Result<void>&)> opened_;
   std::string complaint_;
-  std::size_t failed_files_ = 0;
+  std::uint64_t written_ = 0;
 };
 
 }  // namespace ivy

@@ -60,8 +60,8 @@ class ConsoleOutput final : public Output {
   ConsoleOutput(boost::asio::io_context& loop, const Options& options, const std::string& job_id,
                 Handlers handlers);
   ~ConsoleOutput() override { *alive_ = false; }
-  Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                     int max_attempts) override;
+  void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
+             Ready ready) override;
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end) override;
   void say(std::string_view text) override;
   void status_line(const std::string& text) override;
@@ -94,6 +94,7 @@ class ConsoleOutput final : public Output {
   void schedule_flush(Desk& desk);
   void consumed(int host_index, std::uint64_t bytes);
   void report_consumed();
+  void files_moved();
   void console_failed(std::size_t index, int errno_value);
   void arm(std::int64_t due_ns);
   void on_timer();
@@ -112,6 +113,8 @@ class ConsoleOutput final : public Output {
   std::map<int, RankRecord> ranks_;           // Stable addresses.
   std::vector<Lane*> lanes_;                  // By lane number.
   std::vector<Lane*> waiting_;                // Lanes with an unfinished line.
+  // Its thread looks at this before it wakes the loop for us.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   LogFiles files_;
   std::vector<std::string> complaints_;
   std::string console_failure_;
@@ -124,7 +127,6 @@ class ConsoleOutput final : public Output {
   boost::asio::steady_timer finish_timer_;
   std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: as long as somebody may read.
   std::function<void()> done_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 ConsoleOutput::ConsoleOutput(boost::asio::io_context& loop, const Options& options,
@@ -133,6 +135,11 @@ ConsoleOutput::ConsoleOutput(boost::asio::io_context& loop, const Options& optio
       options_(options),
       job_id_(job_id),
       handlers_(std::move(handlers)),
+      files_([this, &loop, alive = alive_] {
+        boost::asio::post(loop, [this, alive] {
+          if (*alive) files_moved();
+        });
+      }),
       timer_(loop),
       finish_timer_(loop) {
   if (options_.overflow == OverflowChoice::kDrop) stall_limit_ = kDropFinishLimit;
@@ -176,8 +183,8 @@ bool ConsoleOutput::is_shown(const RankPlace& place) const {
   return std::find(filter.ranks.begin(), filter.ranks.end(), number) != filter.ranks.end();
 }
 
-Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                                  int max_attempts) {
+void ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                          int max_attempts, Ready ready) {
   for (auto& desk : desks_) {
     if (!desk) continue;
     while (!desk->queue.empty()) {
@@ -219,8 +226,8 @@ Result<void> ConsoleOutput::begin(std::uint32_t generation, const std::vector<Ra
       lane.stream = &lane == &ranks_[place.rank].lanes[0] ? 1 : 2;
       prepare_lane(lane, style, place);
     }
-  if (options_.log_dir.empty() || options_.log_to == LogPlace::kNode) return {};
-  return files_.open_all(options_.log_dir, job_id_, generation, ranks);
+  if (options_.log_dir.empty() || options_.log_to == LogPlace::kNode) return ready({});
+  files_.open_all({options_.log_dir, job_id_, generation, ranks}, std::move(ready));
 }
 
 void ConsoleOutput::prepare_lane(Lane& lane, const LabelStyle& style, const RankPlace& place) {
@@ -373,8 +380,16 @@ void ConsoleOutput::consumed(int host_index, std::uint64_t bytes) {
 
 void ConsoleOutput::report_consumed() {
   report_scheduled_ = false;
+  // Hosts wait for a file system as they wait for a reader: files_moved() comes back here.
+  if (!files_.has_room()) return;
   const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
   for (const auto& [host_index, bytes] : owed) handlers_.consumed(host_index, bytes);
+}
+
+void ConsoleOutput::files_moved() {
+  files_.take_done();
+  report_consumed();
+  check_finished();
 }
 
 void ConsoleOutput::console_failed(std::size_t index, int errno_value) {
@@ -534,19 +549,22 @@ void ConsoleOutput::watch_for_stall() {
 }
 
 std::uint64_t ConsoleOutput::written() const {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = files_.written();
   for (const auto& desk : desks_)
     if (desk) sum += desk->console->written();
   return sum;
 }
 
 bool ConsoleOutput::all_written() const {
-  return std::all_of(desks_.begin(), desks_.end(), [](const std::optional<Desk>& desk) {
-    return !desk || (desk->queue.empty() && desk->console->is_idle());
-  });
+  return files_.is_idle() &&
+         std::all_of(desks_.begin(), desks_.end(), [](const std::optional<Desk>& desk) {
+           return !desk || (desk->queue.empty() && desk->console->is_idle());
+         });
 }
 
 void ConsoleOutput::check_finished() {
+  // What failed last is complained of too.
+  files_.take_done();
   if (!done_ || !all_written()) return;
   finish_timer_.cancel();
   // Later: the caller may destroy us.

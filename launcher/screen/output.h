@@ -36,13 +36,16 @@ class Output {
                                       const std::string& job_id, Handlers handlers);
   virtual ~Output() = default;
 
-  // The ranks of this generation, of at most so many. Opens the files of --log-dir;
-  // ResourceExhausted, PermissionDenied name the path.
-  virtual Result<void> begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                             int max_attempts) = 0;
+  // The ranks of this generation, of at most so many. Opens the files of --log-dir, which takes as
+  // long as their file system does: `ready` is called once, perhaps at once; ResourceExhausted,
+  // PermissionDenied name the path. A later begin() takes the place of one that is not ready.
+  using Ready = std::function<void(const Result<void>&)>;
+  virtual void begin(std::uint32_t generation, const std::vector<RankPlace>& places,
+                     int max_attempts, Ready ready) = 0;
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
-  // A line of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
+  // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
+  // Control characters are escaped here: nothing said has colours of its own.
   virtual void say(std::string_view text) = 0;
   // The one status line of a terminal (replaced each time, empty removes it). On anything but a
   // terminal nothing is shown; the caller says plain lines instead.
@@ -52,8 +55,8 @@ class Output {
   virtual std::string stderr_tail(int rank) const = 0;
   // Path of a rank's standard error file, or empty.
   virtual std::string log_path(int rank, int stream) const = 0;
-  // Ends partial lines and writes what is queued; calls done when all has left, or when it cannot
-  // leave within the limit.
+  // Ends partial lines and writes what is queued; calls done when all has left and is in the files,
+  // or when it cannot leave within the limit.
   virtual void finish(std::function<void()> done) = 0;
   // From now on finish() waits at most so long for a reader that takes nothing. Default: without
   // limit, because output that a paused reader has not taken is not lost; 2 s with

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <limits>
@@ -170,14 +171,30 @@ std::string candidates_block(const SummaryInputs& inputs) {
          (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded_ranks(rest) + "\n";
 }
 
+// By the order to stop, or of its own accord with success; else it failed by itself meanwhile.
+bool was_stopped(const WorkerEnd& end) {
+  const int code = end.status.shell_code();
+  return code == 0 || code == 128 + SIGTERM || code == 128 + SIGKILL || code == 128 + SIGINT;
+}
+
 std::string stopped_line(const SummaryInputs& inputs) {
-  std::vector<int> ranks;
-  for (const std::size_t index : inputs.outcome->victims)
-    ranks.push_back((*inputs.ends)[index].rank);
-  if (ranks.empty()) return "";
-  const bool others = inputs.outcome->first.has_value();
-  return "  " + count_of(ranks.size(), others ? "other rank" : "rank") +
-         (ranks.size() == 1 ? " was" : " were") + " stopped: " + folded_ranks(ranks) + "\n";
+  std::vector<int> stopped;
+  std::vector<int> failed;
+  for (const std::size_t index : inputs.outcome->victims) {
+    const WorkerEnd& end = (*inputs.ends)[index];
+    // Whom somebody else asked to stop may say no to that with an exit code.
+    const bool is_failure = inputs.outcome->first && !was_stopped(end);
+    (is_failure ? failed : stopped).push_back(end.rank);
+  }
+  const std::string noun = inputs.outcome->first ? "other rank" : "rank";
+  std::string text;
+  if (!failed.empty())
+    text = "  " + count_of(failed.size(), noun) +
+           " failed after the stop had begun: " + folded_ranks(failed) + "\n";
+  if (!stopped.empty())
+    text += "  " + count_of(stopped.size(), noun) + (stopped.size() == 1 ? " was" : " were") +
+            " stopped: " + folded_ranks(stopped) + "\n";
+  return text;
 }
 
 // "runs/j/0", "/data/runs/j/0 on every host", or both.

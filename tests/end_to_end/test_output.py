@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import os
 import re
@@ -143,6 +144,30 @@ def test_log_files_on_a_node_whose_file_system_does_not_answer(hosts):
     assert "lost" not in done.own_text() and "incomplete" not in done.own_text(), done
     for number in (1, 2):
         hosts.run_on(number, "rm", "-rf", "/tmp/logs")
+
+
+def test_log_files_whose_file_system_does_not_answer(hosts):
+    """Three leases long: the hosts hear of their launcher all the same, and the job goes on. A pipe that
+    nobody reads yet stands in the place of a file: the first attempt puts it there for the second."""
+    lines = 1_000_000
+    logs = f"{hosts.directory}/logs"
+    script = (f"echo attempt $IVY_GENERATION; [ $IVY_GENERATION.$RANK = 1.1 ] && exec seq {lines}; "
+              f"[ $RANK = 0 ] && exec sleep $IVY_GENERATION; folder={logs}/$IVY_JOB_ID/1; "
+              "mkdir -p $folder; mkfifo $folder/rank00001.out; exit 3")
+    with hosts.start("-H", "node1,node2", "--lease", "3s", "--log-dir", logs, "--max-restarts", "1",
+                     "sh", "-c", script) as run:
+        pipes = wait_until(lambda: glob.glob(hosts.outside(f"{logs}/*/1/rank00001.out")), 30, "the pipe")
+        with open(os.open(pipes[0], os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
+            run.wait_for("attempt 1", count=2)
+            time.sleep(10)
+            assert run.process.poll() is None, run.finish()
+            os.set_blocking(pipe.fileno(), True)
+            written = pipe.read()
+        done = run.finish()
+    assert done.code == 0, done
+    assert written == b"attempt 1\n" + b"".join(b"%d\n" % number for number in range(1, lines + 1))
+    assert done.out.endswith(b"] %d\n" % lines), done
+    assert "lost" not in done.own_text() and "lease" not in done.own_text(), done
 
 
 def test_log_directory_that_cannot_be_made(local):

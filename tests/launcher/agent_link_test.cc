@@ -98,7 +98,7 @@ class AgentLinkTest : public testing::Test {
     if (!context_) {
       context_ =
           make_carrier_context(loop_, options_, directory_ / "bin/ivy-node", agent_link_maker());
-      set_note_handler(context_, [this](const std::string& text) { notes_ += text + "\n"; });
+      set_note_handler(context_, [this](const RemoteText& text) { notes_ += text.line() + "\n"; });
     }
     return context_;
   }
@@ -626,7 +626,7 @@ class AutoChoiceTest : public AgentLinkTest {
 TEST_F(AutoChoiceTest, AProgramWithoutAgentsUsesSshAndSaysSoOnce) {
   configure(9);
   context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
-  set_note_handler(context_, [this](const std::string& text) { notes_ += text + "\n"; });
+  set_note_handler(context_, [this](const RemoteText& text) { notes_ += text.line() + "\n"; });
   link_ = make_link(context_, host(kElsewhere), probe_.handlers(), 0);
   link_ = make_link(context_, host("::ffff:127.0.0.2"), probe_.handlers(), 0);
   EXPECT_NE(notes_.find("note: ssh is used: "), std::string::npos) << notes_;

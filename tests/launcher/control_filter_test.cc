@@ -54,6 +54,39 @@ const Row kRows[] = {
      "a\x1b]0;t\x18"
      "b",
      "ab", "ab"},
+    {"raw C1 OSC",
+     "a\x9d"
+     "0;t\x9c"
+     "b",
+     "ab", "ab"},
+    {"raw C1 OSC by BEL behind a cut character",
+     "a\xe2\x9d"
+     "z\x9d"
+     "0;t\ab",
+     "a\xe2\x9dzb", "a\xe2\x9dzb"},
+    {"raw C1 DCS",
+     "a\x90q#0\x9c"
+     "b",
+     "ab", "ab"},
+    {"raw C1 CSI",
+     "a\x9b"
+     "31mb",
+     "a\x1b[31mb", "a\x1b[31mb"},
+    {"raw C1 next line",
+     "a\x85"
+     "b",
+     "a\x85"
+     "b",
+     "ab"},
+    {"C1 bytes inside of characters", "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f",
+     "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f",
+     "\xe2\x96\x88\xc4\x9d\xf0\x9f\x98\x90 \xe2\x80\x9c\xd0\x9f"},
+    {"C1 bytes inside of a string's characters", "a\x1b]0;\xc4\x9c title\ab", "ab", "ab"},
+    {"enquiry",
+     "a\x05"
+     "b",
+     "ab", "ab"},
+    {"over the label", "a\b\b\b\b\b[ 7] b", "a\b\b\b\b\b[ 7] b", "a[ 7] b"},
     {"broken sequence",
      "a\x1b[3\x01"
      "b",

@@ -3,13 +3,17 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 
 #include "launcher/detached_output.h"
 #include "launcher/log_reader.h"
@@ -114,6 +118,20 @@ TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
 
 class DetachedOutputTest : public FolderTest {
  protected:
+  Result<void> begin(DetachedOutput& output, const std::vector<RankPlace>& places) {
+    std::optional<Result<void>> begun;
+    output.begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
+    EXPECT_TRUE(run_until([&] { return begun.has_value(); }));
+    return begun.value_or(Error{Code::kDeadlineExceeded, "begin() is not ready"});
+  }
+  bool run_until(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition() && std::chrono::steady_clock::now() < deadline) {
+      loop_.restart();
+      loop_.run_one_for(std::chrono::milliseconds(10));
+    }
+    return condition();
+  }
   boost::asio::io_context loop_{1};
 };
 
@@ -125,12 +143,14 @@ TEST_F(DetachedOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
   DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
   output.say("before\n");
-  ASSERT_TRUE(output.begin(0, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}, 1).ok());
+  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
   output.say("after\n");
   output.worker_bytes(1, 1, "one\n", false);
   output.worker_bytes(1, 2, "two\n", false);
   output.worker_bytes(7, 1, "nobody's\n", false);
-  loop_.poll();
+  bool done = false;
+  output.finish([&] { done = true; });
+  ASSERT_TRUE(run_until([&] { return done; }));
   EXPECT_EQ(consumed, 8u);
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.out"), "one\n");
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.err"), "two\n");
@@ -145,7 +165,7 @@ TEST_F(DetachedOutputTest, AFolderThatCannotBeMadeIsSaid) {
   Options options;
   options.log_dir = folder_ + "/file/logs";
   DetachedOutput output(loop_, options, "j", {}, nullptr);
-  EXPECT_FALSE(output.begin(0, {}, 1).ok());
+  EXPECT_FALSE(begin(output, {}).ok());
 }
 
 // ---- LogReader ----------------------------------------------------------------------------------
@@ -199,6 +219,75 @@ TEST_F(LogReaderTest, NoFileAtAllIsSaid) {
   LogReader reader(folder_ + "/gone", {0});
   EXPECT_EQ(read_all(reader), "");
   EXPECT_NE(reader.trouble().find("/gone/rank00000.out"), std::string::npos);
+}
+
+// Nobody reads from the pipe: it stands for a file system whose server is away.
+TEST_F(DetachedOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBack) {
+  Options options;
+  options.log_dir = folder_ + "/logs";
+  std::filesystem::create_directories(folder_ + "/logs/j/0");
+  const std::string path = folder_ + "/logs/j/0/rank00000.out";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  std::uint64_t consumed = 0;
+  Output::Handlers handlers;
+  handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
+  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
+  const std::string chunk(1u << 20, 'x');
+  std::uint64_t given = 0;
+  for (; given < 2 * LogFiles::kRoomBytes; given += chunk.size()) {
+    output.worker_bytes(0, 1, chunk, false);
+    loop_.restart();
+    loop_.poll();
+  }
+  EXPECT_LT(consumed, LogFiles::kRoomBytes + (2u << 20)) << "credit for what nobody has taken";
+  bool done = false;
+  output.worker_bytes(0, 1, "", true);
+  output.finish([&] { done = true; });
+  loop_.run_for(std::chrono::milliseconds(300));
+  EXPECT_FALSE(done);
+  std::uint64_t read_bytes = 0;
+  ASSERT_TRUE(run_until([&] {
+    char buffer[65536];
+    for (ssize_t count = 0; (count = read(reader, buffer, sizeof buffer)) > 0;)
+      read_bytes += static_cast<std::uint64_t>(count);
+    return done;
+  }));
+  EXPECT_EQ(consumed, given);
+  close(reader);
+}
+
+TEST_F(DetachedOutputTest, TheWaitForAFileSystemCanBeCutShort) {
+  Options options;
+  options.log_dir = folder_ + "/logs";
+  std::filesystem::create_directories(folder_ + "/logs/j/0");
+  const std::string path = folder_ + "/logs/j/0/rank00000.out";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  Output::Handlers handlers;
+  handlers.consumed = [](int, std::uint64_t) {};
+  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
+  output.worker_bytes(0, 1, std::string(1u << 20, 'x'), false);
+  bool done = false;
+  output.finish([&] { done = true; });
+  output.limit_finish(std::chrono::milliseconds(100));
+  EXPECT_TRUE(run_until([&] { return done; }));
+  close(reader);
+}
+
+TEST_F(DetachedOutputTest, APlantedLinkIsNotFollowed) {
+  write("victim", "precious");
+  std::filesystem::create_directories(folder_ + "/logs");
+  std::filesystem::create_symlink(folder_ + "/victim", folder_ + "/logs/ivyrun.log");
+  Options options;
+  options.log_dir = folder_ + "/logs";
+  DetachedOutput output(loop_, options, "j", {}, nullptr);
+  const Result<void> begun = begin(output, {});
+  ASSERT_FALSE(begun.ok());
+  EXPECT_NE(begun.error().message.find("ivyrun.log"), std::string::npos) << begun.error().message;
+  EXPECT_EQ(text_of(folder_ + "/victim"), "precious");
 }
 
 }  // namespace

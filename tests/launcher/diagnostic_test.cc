@@ -48,6 +48,10 @@ TEST(EscapeControlTest, KeepsTextAndNewlines) {
                            "2J\xc2\xa0"),
             "\\xC2\\x9B2J\xc2\xa0");
   EXPECT_EQ(escape_control("\xc2"), "\xc2");
+  // The same as a byte of its own, beside a character that holds such a byte.
+  EXPECT_EQ(escape_control("\x9b"
+                           "2J\xc4\x9d\xe2\x96\x88\xe9"),
+            "\\x9B2J\xc4\x9d\xe2\x96\x88\xe9");
 }
 
 }  // namespace

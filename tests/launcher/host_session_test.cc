@@ -3,144 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/asio/post.hpp>
-#include <deque>
 #include <functional>
 #include <map>
 #include <thread>
 
 #include "launcher/clock.h"
+#include "tests/launcher/fake_host.h"
 
 namespace ivy {
 namespace {
 
 using std::chrono::milliseconds;
-
-// A host that can be cut: links to it are FakeLinks, its supervisor is one link::Session.
-class FakeHost {
- public:
-  explicit FakeHost(boost::asio::io_context& loop) : loop_(loop), session_(0, 64u << 10) {}
-
-  boost::asio::io_context& loop() { return loop_; }
-  void attach(class FakeLink* link) {
-    current_ = link;
-    session_.carrier_up();
-  }
-  void detach(class FakeLink* link) {
-    if (current_ == link) current_ = nullptr;
-  }
-  void receive(class FakeLink* link, std::string_view bytes);
-  void pump();
-  void send(const Event& event) {
-    ASSERT_TRUE(session_.send(link::FrameType::kEvent, event.SerializeAsString()).ok());
-    pump();
-  }
-  void send_note(const std::string& text) {
-    Event event;
-    event.mutable_note()->set_text(text);
-    send(event);
-  }
-  void cut();  // The carrier breaks.
-  bool is_attached() const { return current_ != nullptr; }
-
-  enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
-  Answer answer = Answer::kUp;
-  bool deaf = false;  // Takes bytes and says nothing: a silent cut.
-  int dials = 0;
-  OpenRequest asked;  // By the last of them.
-  std::vector<Command> commands;
-  int writes = 0;  // That reached it, heartbeats included.
-
- private:
-  boost::asio::io_context& loop_;
-  link::Session session_;
-  class FakeLink* current_ = nullptr;
-};
-
-class FakeLink : public HostLink {
- public:
-  FakeLink(FakeHost& host, Handlers handlers) : host_(host), handlers_(std::move(handlers)) {}
-  ~FakeLink() override {
-    *alive_ = false;
-    host_.detach(this);
-  }
-  void open(const OpenRequest& request) override {
-    ++host_.dials;
-    host_.asked = request;
-    if (host_.answer == FakeHost::Answer::kSilent) return;
-    post([this] {
-      switch (host_.answer) {
-        case FakeHost::Answer::kUp:
-          host_.attach(this);
-          return handlers_.up(LinkUp{"fake", "10.0.0.1", "10.0.0.2", "", ""});
-        case FakeHost::Answer::kRefuse:
-          return handlers_.down(LinkDown{LinkFailure::kRefused, "refused", ""});
-        default:
-          return handlers_.down(LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
-      }
-    });
-  }
-  void write(std::string bytes) override {
-    post([this, bytes = std::move(bytes)] {
-      if (!host_.deaf) host_.receive(this, bytes);
-      handlers_.drained();
-    });
-  }
-  void close() override {
-    closed_ = true;
-    host_.detach(this);
-  }
-  void deliver(std::string bytes) {
-    post([this, bytes = std::move(bytes)] { handlers_.bytes(bytes); });
-  }
-  void break_off() {
-    post([this] { handlers_.down(LinkDown{LinkFailure::kBroken, "broken", ""}); });
-  }
-
- private:
-  void post(std::function<void()> action) {
-    boost::asio::post(host_.loop(), [this, action, alive = alive_] {
-      if (*alive && !closed_) action();
-    });
-  }
-  FakeHost& host_;
-  Handlers handlers_;
-  bool closed_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-};
-
-void FakeHost::receive(FakeLink* link, std::string_view bytes) {
-  if (link != current_) return;
-  ++writes;
-  std::string_view rest = bytes;
-  for (;;) {
-    Result<std::vector<link::Frame>> frames = session_.receive(rest);
-    ASSERT_TRUE(frames.ok()) << frames.error().message;
-    rest = {};
-    if (frames->empty()) break;
-    for (const link::Frame& frame : *frames) {
-      if (frame.header.type == link::FrameType::kAttach) {
-        session_.send_handshake(link::FrameType::kAttached, "");
-        ASSERT_TRUE(session_.attached(frame.header.acknowledged).ok());
-      } else if (frame.header.type == link::FrameType::kCommand) {
-        commands.emplace_back().ParseFromString(frame.payload);
-      }
-    }
-  }
-  pump();
-}
-
-void FakeHost::pump() {
-  if (deaf) return;
-  while (current_ != nullptr && session_.has_bytes())
-    current_->deliver(session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), 1u << 20));
-}
-
-void FakeHost::cut() {
-  FakeLink* link = current_;
-  current_ = nullptr;
-  if (link != nullptr) link->break_off();
-}
 
 class HostSessionTest : public ::testing::Test {
  protected:
@@ -162,9 +35,9 @@ class HostSessionTest : public ::testing::Test {
     };
     handlers.event = [this](const Event& event) { notes_.push_back(event.note().text()); };
     handlers.output = [](const link::OutputChunk&) {};
-    handlers.failed = [this](const LinkDown& down) { failed_ = down.message; };
-    handlers.lost = [this](HostLoss loss, const std::string&) { lost_ = loss; };
-    handlers.progress = [](const std::string&) {};
+    handlers.failed = [this](const LinkDown& down) { failed_ = down.message.line(); };
+    handlers.lost = [this](HostLoss loss, const RemoteText&) { lost_ = loss; };
+    handlers.progress = [](const RemoteText&) {};
     handlers.input_room = [] {};
     session_ = std::make_unique<HostSession>(loop_, options, handlers);
     session_->open();

@@ -6,12 +6,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "launcher/links/host_link.h"
 
 namespace ivy {
+
+// Failing tests show what a link said.
+inline std::ostream& operator<<(std::ostream& out, const RemoteText& text) {
+  return out << text.line();
+}
 
 struct LinkProbe {
   std::optional<LinkUp> up;
@@ -26,7 +32,7 @@ struct LinkProbe {
     result.bytes = [this](std::string_view value) { bytes.append(value); };
     result.drained = [this] { ++drained; };
     result.down = [this](const LinkDown& value) { down = value; };
-    result.progress = [this](const std::string& value) { progress.push_back(value); };
+    result.progress = [this](const RemoteText& value) { progress.push_back(value.line()); };
     return result;
   }
   bool said(const std::string& text) const {
@@ -38,7 +44,7 @@ struct LinkProbe {
   std::string story() const {
     std::string text;
     for (const std::string& line : progress) text += line + "\n";
-    if (down) text += "down: " + down->message + " | " + down->fix + "\n";
+    if (down) text += "down: " + down->message.line() + " | " + down->fix + "\n";
     return text + "bytes: " + bytes.substr(0, 300);
   }
 };

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <sstream>
 
 namespace ivy {
@@ -34,6 +38,29 @@ class LogFilesTest : public ::testing::Test {
     }
     return count;
   }
+  // Opens them and waits for the answer.
+  static Result<void> open_all(LogFiles& files, const std::string& directory,
+                               std::uint32_t generation, const std::vector<int>& ranks) {
+    std::optional<Result<void>> opened;
+    files.open_all({directory, "job", generation, ranks},
+                   [&](const Result<void>& result) { opened = result; });
+    const bool is_known = eventually([&] {
+      files.take_done();
+      return opened.has_value();
+    });
+    EXPECT_TRUE(is_known);
+    return opened.value_or(Error{Code::kDeadlineExceeded, "no answer"});
+  }
+  // Everything has been written.
+  static void settle(LogFiles& files) {
+    const bool is_idle = eventually([&] { return files.is_idle(); });
+    EXPECT_TRUE(is_idle);
+    files.take_done();
+  }
+  static bool eventually(const std::function<bool()>& condition) {
+    for (int tries = 0; tries < 6000 && !condition(); ++tries) usleep(10'000);
+    return condition();
+  }
   std::string root_;
 };
 
@@ -44,9 +71,9 @@ TEST_F(LogFilesTest, NamesAreTheSameHereAndOnTheNodes) {
 }
 
 TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
-  LogFiles files;
+  LogFiles files([] {});
   EXPECT_FALSE(files.is_open());
-  ASSERT_TRUE(files.open_all(root_ + "/new/runs", "job", 1, {0, 3}).ok());
+  ASSERT_TRUE(open_all(files, root_ + "/new/runs", 1, {0, 3}).ok());
   EXPECT_TRUE(files.is_open());
   EXPECT_EQ(files.path(3, 2), root_ + "/new/runs/job/1/rank00003.err");
   EXPECT_EQ(files.path(1, 1), "");
@@ -55,6 +82,7 @@ TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
   files.write(3, 2, "more");
   files.write(3, 1, "out");
   files.write(1, 1, "a rank without files");
+  settle(files);
   EXPECT_EQ(content(files.path(3, 2)), odd + "more");
   EXPECT_EQ(content(files.path(3, 1)), "out");
   EXPECT_EQ(content(files.path(0, 1)), "");
@@ -62,22 +90,24 @@ TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
 }
 
 TEST_F(LogFilesTest, AnEarlierRunsFilesAreEmptied) {
-  LogFiles files;
-  ASSERT_TRUE(files.open_all(root_, "job", 0, {0}).ok());
+  LogFiles files([] {});
+  ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "old and long");
-  ASSERT_TRUE(files.open_all(root_, "job", 0, {0}).ok());
+  ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "new");
+  settle(files);
   EXPECT_EQ(content(files.path(0, 1)), "new");
 }
 
 TEST_F(LogFilesTest, AClosedFileGetsNothingMoreAndKeepsItsName) {
-  LogFiles files;
-  ASSERT_TRUE(files.open_all(root_, "job", 0, {0}).ok());
+  LogFiles files([] {});
+  ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
   files.write(0, 1, "first");
   files.close(0, 1);
   files.close(0, 1);
   files.close(9, 1);
   files.write(0, 1, "second");
+  settle(files);
   EXPECT_EQ(content(files.path(0, 1)), "first");
   EXPECT_EQ(files.complaint(), "");
 }
@@ -85,21 +115,22 @@ TEST_F(LogFilesTest, AClosedFileGetsNothingMoreAndKeepsItsName) {
 TEST_F(LogFilesTest, DescriptorsAreGivenBack) {
   const std::size_t before = open_descriptors();
   {
-    LogFiles files;
-    ASSERT_TRUE(files.open_all(root_, "job", 0, {0, 1, 2}).ok());
+    LogFiles files([] {});
+    ASSERT_TRUE(open_all(files, root_, 0, {0, 1, 2}).ok());
     EXPECT_EQ(open_descriptors(), before + 6);
     files.close(1, 2);
+    settle(files);
     EXPECT_EQ(open_descriptors(), before + 5);
-    ASSERT_TRUE(files.open_all(root_, "job", 1, {0}).ok());
+    ASSERT_TRUE(open_all(files, root_, 1, {0}).ok());
     EXPECT_EQ(open_descriptors(), before + 2);
   }
-  EXPECT_EQ(open_descriptors(), before);
+  EXPECT_TRUE(eventually([&] { return open_descriptors() == before; }));
 }
 
 TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(root_ + "/file") << "x";
-  LogFiles files;
-  const Result<void> opened = files.open_all(root_ + "/file", "job", 0, {0});
+  LogFiles files([] {});
+  const Result<void> opened = open_all(files, root_ + "/file", 0, {0});
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.error().message.find("--log-dir: make folder " + root_ + "/file/job/0"),
             std::string::npos)
@@ -115,10 +146,11 @@ TEST_F(LogFilesTest, TooFewDescriptorsIsOneErrorAndLeavesNoneOpen) {
   rlimit few = old;
   few.rlim_cur = before + 8;
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  LogFiles files;
+  LogFiles files([] {});
   std::vector<int> ranks;
   for (int rank = 0; rank < 64; ++rank) ranks.push_back(rank);
-  const Result<void> opened = files.open_all(root_, "job", 0, ranks);
+  const Result<void> opened = open_all(files, root_, 0, ranks);
+  settle(files);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, Code::kResourceExhausted);
@@ -127,22 +159,69 @@ TEST_F(LogFilesTest, TooFewDescriptorsIsOneErrorAndLeavesNoneOpen) {
   EXPECT_EQ(open_descriptors(), before);
 }
 
-// /dev/full takes nothing, as a full disk.
+// A limit of the file's size is as good as a full disk.
 TEST_F(LogFilesTest, AFullDiskIsOneComplaintAndEndsThatFileOnly) {
-  std::filesystem::create_directories(root_ + "/job/0");
-  std::filesystem::create_symlink("/dev/full", root_ + "/job/0/rank00000.out");
-  std::filesystem::create_symlink("/dev/full", root_ + "/job/0/rank00001.out");
-  LogFiles files;
-  ASSERT_TRUE(files.open_all(root_, "job", 0, {0, 1}).ok());
-  files.write(0, 1, "x");
+  std::signal(SIGXFSZ, SIG_IGN);
+  LogFiles files([] {});
+  ASSERT_TRUE(open_all(files, root_, 0, {0, 1}).ok());
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  rlimit few = old;
+  few.rlim_cur = 4;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &few), 0);
+  files.write(0, 1, "too long");
+  settle(files);
   const std::string complaint = files.complaint();
-  EXPECT_NE(complaint.find("rank00000.out: No space left on device"), std::string::npos)
-      << complaint;
   files.write(0, 1, "x");
-  files.write(1, 1, "x");
-  EXPECT_EQ(files.complaint(), complaint);
+  files.write(1, 1, "too long");
   files.write(0, 2, "y");
+  settle(files);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_NE(complaint.find("rank00000.out: File too large"), std::string::npos) << complaint;
+  EXPECT_EQ(files.complaint(), complaint);
+  EXPECT_EQ(content(files.path(0, 1)), "too ");
   EXPECT_EQ(content(files.path(0, 2)), "y");
+}
+
+// Nobody reads from the pipe: it stands for a file system whose server is away.
+TEST_F(LogFilesTest, AFileSystemThatDoesNotAnswerStopsNobody) {
+  std::filesystem::create_directories(root_ + "/job/0");
+  const std::string path = root_ + "/job/0/rank00000.out";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  LogFiles files([] {});
+  ASSERT_TRUE(open_all(files, root_, 0, {0}).ok());
+  const std::string chunk(1u << 20, 'x');
+  std::size_t given = 0;
+  for (; files.has_room() && given < 4 * LogFiles::kRoomBytes; given += chunk.size())
+    files.write(0, 1, chunk);
+  EXPECT_GE(given, LogFiles::kRoomBytes);
+  EXPECT_LT(given, 2 * LogFiles::kRoomBytes);
+  EXPECT_FALSE(files.is_idle());
+  files.close(0, 1);
+  std::size_t read_bytes = 0;
+  EXPECT_TRUE(eventually([&] {
+    char buffer[65536];
+    for (ssize_t count = 0; (count = read(reader, buffer, sizeof buffer)) > 0;)
+      read_bytes += static_cast<std::size_t>(count);
+    return read_bytes == given;
+  }));
+  settle(files);
+  EXPECT_EQ(files.written(), given);
+  EXPECT_EQ(files.complaint(), "");
+  close(reader);
+}
+
+TEST_F(LogFilesTest, APlantedLinkIsNotFollowed) {
+  std::filesystem::create_directories(root_ + "/job/0");
+  std::ofstream(root_ + "/victim") << "precious";
+  std::filesystem::create_symlink(root_ + "/victim", root_ + "/job/0/rank00000.out");
+  LogFiles files([] {});
+  const Result<void> opened = open_all(files, root_, 0, {0});
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().message.find("rank00000.out"), std::string::npos)
+      << opened.error().message;
+  EXPECT_EQ(content(root_ + "/victim"), "precious");
 }
 
 }  // namespace

@@ -27,7 +27,9 @@ News news_of(std::uint32_t generation, std::initializer_list<RankNews> ranks,
 
 class NewsBoardTest : public testing::Test {
  protected:
-  NewsBoardTest() { board_.begin(3); }
+  // Host 0 has ranks 0, 1, 3 and 5, host 1 has rank 2, host 2 rank 4.
+  NewsBoardTest() { board_.begin(3, kHostOfRank); }
+  static inline const std::vector<std::size_t> kHostOfRank = {0, 0, 1, 0, 2, 0};
   // "1=3/9 4=2/0": rank, state, code.
   std::string next_for(std::size_t host) {
     std::string text;
@@ -91,10 +93,25 @@ TEST_F(NewsBoardTest, ADeathIsToldOnce) {
 TEST_F(NewsBoardTest, NothingOfAnotherGenerationCounts) {
   EXPECT_FALSE(board_.take(0, news_of(2, {rank_news(0, RankState::kDied)}, true)));
   board_.take(0, news_of(3, {rank_news(0, RankState::kDied)}, true));
-  board_.begin(4);
+  board_.begin(4, kHostOfRank);
   EXPECT_TRUE(board_.listeners().empty());
   board_.take(1, news_of(4, {}, true));
   EXPECT_EQ(next_for(1), "");
+}
+
+TEST_F(NewsBoardTest, AHostIsBelievedForItsOwnRanksAlone) {
+  board_.take(2, news_of(3, {}, true));
+  EXPECT_FALSE(
+      board_.take(1, news_of(3, {rank_news(0, RankState::kDied), rank_news(6, RankState::kDied),
+                                 rank_news(4'000'000'000, RankState::kDied)})));
+  News report = news_of(3, {});
+  report.add_reports()->set_reporter(0);
+  EXPECT_FALSE(board_.take(1, report));
+  EXPECT_FALSE(board_.next_for(2).has_value());
+  report.mutable_reports(0)->set_reporter(2);
+  EXPECT_TRUE(board_.take(1, report));
+  EXPECT_TRUE(board_.take(1, news_of(3, {rank_news(2, RankState::kDied)})));
+  EXPECT_EQ(next_for(2), "2=4/0");
 }
 
 TEST_F(NewsBoardTest, WhatWasOvertakenIsForgottenAndWhoComesLateHearsTheLast) {

@@ -51,7 +51,7 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
         entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
     result.bytes += step.bytes;
     result.sent_bundle |= step.progress.starts_with("sending");
-    if (step.failed) result.failure = step.failed->message;
+    if (step.failed) result.failure = step.failed->message.bytes();
     for (std::size_t sent = 0; sent < step.send.size();) {
       const ssize_t n = write(input[1], step.send.data() + sent, step.send.size() - sent);
       if (n <= 0) break;

@@ -65,7 +65,7 @@ class SshLinkTest : public testing::Test {
     ASSERT_TRUE(probe.down.has_value()) << probe.story();
     EXPECT_EQ(probe.down->failure, failure) << probe.story();
     EXPECT_NE(probe.down->message.find(message), std::string::npos) << probe.story();
-    EXPECT_EQ(probe.down->message.find('\n'), std::string::npos) << probe.story();
+    EXPECT_EQ(probe.down->message.find("\n"), std::string::npos) << probe.story();
     EXPECT_NE(probe.down->fix.find(fix), std::string::npos) << probe.story();
   }
   void expect_echo(LinkProbe& probe, std::size_t size) {

@@ -239,6 +239,17 @@ TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
             "ivyrun: exit code 121 (origin: launcher)\n");
 }
 
+TEST_F(SummaryTest, ARankThatFailedByItselfAMomentLaterWasNotStopped) {
+  add(0, 1);
+  add(1, 1, true);
+  add(2, 143, true);
+  const std::string all = text();
+  EXPECT_NE(all.find("  1 other rank failed after the stop had begun: 1\n"
+                     "  1 other rank was stopped: 2\n"),
+            std::string::npos)
+      << all;
+}
+
 TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {
   launcher_end.reason = LauncherReason::kInterrupted;
   launcher_end.signal = SIGINT;

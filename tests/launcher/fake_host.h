@@ -1,0 +1,165 @@
+// A host in a test: links to it are held in the test's hands, and its supervisor is one end of a
+// real link::Session. Thread: the loop's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/clock.h"
+#include "launcher/links/host_link.h"
+#include "proto/job.pb.h"
+#include "proto/link.h"
+
+namespace ivy {
+
+// A host that can be cut: links to it are FakeLinks, its supervisor is one link::Session.
+class FakeHost {
+ public:
+  explicit FakeHost(boost::asio::io_context& loop, std::uint32_t number = 0)
+      : loop_(loop), session_(number, 64u << 10) {}
+
+  boost::asio::io_context& loop() { return loop_; }
+  void attach(class FakeLink* link) {
+    current_ = link;
+    session_.carrier_up();
+  }
+  void detach(class FakeLink* link) {
+    if (current_ == link) current_ = nullptr;
+  }
+  void receive(class FakeLink* link, std::string_view bytes);
+  void pump();
+  void send(const Event& event) {
+    ASSERT_TRUE(session_.send(link::FrameType::kEvent, event.SerializeAsString()).ok());
+    pump();
+  }
+  void send_note(const std::string& text) {
+    Event event;
+    event.mutable_note()->set_text(text);
+    send(event);
+  }
+  void cut();  // The carrier breaks.
+  bool is_attached() const { return current_ != nullptr; }
+
+  // Output of a rank; an empty text is the end of the stream.
+  void print(std::uint32_t rank, std::uint8_t stream, std::string_view text) {
+    session_.send_flow(link::FrameType::kOutput,
+                       link::encode_output({0, rank, stream, text.empty(), text}));
+    pump();
+  }
+
+  enum class Answer { kUp, kRefuse, kSilent, kNoSuchJob };
+  Answer answer = Answer::kUp;
+  LinkDown refusal{LinkFailure::kRefused, "refused", ""};  // What kRefuse says.
+  LinkDown breaking{LinkFailure::kBroken, "broken", ""};   // What cut() says.
+  std::string doing;  // What a dial says while it is under way; empty: nothing.
+  std::function<void(const Command&)> on_command;
+  bool has_heartbeat = false;  // As a supervisor: whatever it hears is answered.
+  bool deaf = false;           // Takes bytes and says nothing: a silent cut.
+  int dials = 0;
+  OpenRequest asked;  // By the last of them.
+  std::vector<Command> commands;
+  int writes = 0;  // That reached it, heartbeats included.
+
+ private:
+  boost::asio::io_context& loop_;
+  link::Session session_;
+  class FakeLink* current_ = nullptr;
+};
+
+class FakeLink : public HostLink {
+ public:
+  FakeLink(FakeHost& host, Handlers handlers) : host_(host), handlers_(std::move(handlers)) {}
+  ~FakeLink() override {
+    *alive_ = false;
+    host_.detach(this);
+  }
+  void open(const OpenRequest& request) override {
+    ++host_.dials;
+    host_.asked = request;
+    if (!host_.doing.empty()) post([this] { handlers_.progress(host_.doing); });
+    if (host_.answer == FakeHost::Answer::kSilent) return;
+    post([this] {
+      switch (host_.answer) {
+        case FakeHost::Answer::kUp:
+          host_.attach(this);
+          return handlers_.up(LinkUp{"fake", "10.0.0.1", "10.0.0.2", "", ""});
+        case FakeHost::Answer::kRefuse:
+          return handlers_.down(host_.refusal);
+        default:
+          return handlers_.down(LinkDown{LinkFailure::kNoSuchJob, "no such job", ""});
+      }
+    });
+  }
+  void write(std::string bytes) override {
+    post([this, bytes = std::move(bytes)] {
+      if (!host_.deaf) host_.receive(this, bytes);
+      handlers_.drained();
+    });
+  }
+  void close() override {
+    closed_ = true;
+    host_.detach(this);
+  }
+  void deliver(std::string bytes) {
+    post([this, bytes = std::move(bytes)] { handlers_.bytes(bytes); });
+  }
+  void break_off() {
+    post([this] { handlers_.down(host_.breaking); });
+  }
+
+ private:
+  void post(std::function<void()> action) {
+    boost::asio::post(host_.loop(), [this, action, alive = alive_] {
+      if (*alive && !closed_) action();
+    });
+  }
+  FakeHost& host_;
+  Handlers handlers_;
+  bool closed_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+inline void FakeHost::receive(FakeLink* link, std::string_view bytes) {
+  if (link != current_) return;
+  ++writes;
+  if (has_heartbeat) session_.send_heartbeat();
+  std::string_view rest = bytes;
+  for (;;) {
+    Result<std::vector<link::Frame>> frames = session_.receive(rest);
+    ASSERT_TRUE(frames.ok()) << frames.error().message;
+    rest = {};
+    if (frames->empty()) break;
+    for (const link::Frame& frame : *frames) {
+      if (frame.header.type == link::FrameType::kAttach) {
+        session_.send_handshake(link::FrameType::kAttached, "");
+        ASSERT_TRUE(session_.attached(frame.header.acknowledged).ok());
+      } else if (frame.header.type == link::FrameType::kCommand) {
+        commands.emplace_back().ParseFromString(frame.payload);
+        if (on_command) on_command(Command(commands.back()));
+      }
+    }
+  }
+  pump();
+}
+
+inline void FakeHost::pump() {
+  if (deaf) return;
+  while (current_ != nullptr && session_.has_bytes())
+    current_->deliver(session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()), 1u << 20));
+}
+
+inline void FakeHost::cut() {
+  FakeLink* link = current_;
+  current_ = nullptr;
+  if (link != nullptr) link->break_off();
+}
+
+}  // namespace ivy

@@ -1,0 +1,582 @@
+// A whole Job on a terminal, with hosts that the test plays itself (fake_host.h).
+#include "launcher/job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <new>
+#include <set>
+#include <sstream>
+
+#include "proto/exit_code.h"
+#include "proto/log.h"
+#include "tests/launcher/fake_host.h"
+
+namespace ivy {
+namespace {
+
+using namespace std::string_literals;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{60};
+
+// What would set the clipboard, the title, or ask the terminal for an answer; in every writing of
+// a control: ESC, C1 in UTF-8, raw C1. The last word shows that the text has arrived.
+const std::string kEvil =
+    "\x1b]52;c;QUFB\a \xc2\x9d"
+    "0;t\xc2\x9c \x9d"
+    "0;t\x9c \x1bPq\x1b\\ \x05\b\b\b\r\nEVIL"s;
+
+// A host that does what it is told; a test changes what it says.
+struct Node {
+  Node(boost::asio::io_context& loop, std::uint32_t number, std::string given)
+      : name(std::move(given)), host(loop, number) {
+    facts.set_host_name(name);
+    facts.set_user("me");
+    facts.set_cores(4);
+    facts.set_program_path("/bin/prog");
+    facts.set_architecture("x86_64");
+    facts.set_job_directory("/tmp/jobs/x");
+    facts.set_reserved_port(1111);
+    facts.set_store_port(2222);
+    facts.set_coordinator_port(3333);
+    host.has_heartbeat = true;
+    host.on_command = [this](const Command& command) { obey(command); };
+  }
+
+  void obey(const Command& command) {
+    if (on_command && on_command(command)) return;
+    Event event;
+    switch (command.kind_case()) {
+      case Command::kHello:
+        *event.mutable_hello_ok()->mutable_facts() = facts;
+        return host.send(event);
+      case Command::kCheckAddress:
+        event.mutable_address_checked()->set_reachable(true);
+        event.mutable_address_checked()->set_address(command.check_address().address());
+        event.mutable_address_checked()->set_port(command.check_address().port());
+        return host.send(event);
+      case Command::kOpenStore:
+        event.mutable_store_opened();
+        return host.send(event);
+      case Command::kStart:
+        for (const WorkerSpec& worker : command.start().plan().workers()) start(worker.rank());
+        if (on_started) on_started();
+        return;
+      case Command::kStop:
+        return stop();
+      case Command::kFinish:
+        return host.cut();
+      default:
+        return;
+    }
+  }
+  void start(std::uint32_t rank) {
+    ranks.insert(rank);
+    running.insert(rank);
+    Event event;
+    event.mutable_started()->set_rank(rank);
+    event.mutable_started()->set_pid(1000 + static_cast<int>(rank));
+    host.send(event);
+  }
+  void say_exited(std::uint32_t rank, int code, bool after_stop = false,
+                  const std::string& error_file = "") {
+    Event event;
+    event.mutable_exited()->set_rank(rank);
+    event.mutable_exited()->set_pid(1000 + static_cast<int>(rank));
+    event.mutable_exited()->set_code(code);
+    event.mutable_exited()->set_after_stop(after_stop);
+    event.mutable_exited()->set_error_file(error_file);
+    host.send(event);
+  }
+  void end(std::uint32_t rank, int code, const std::string& error_file = "") {
+    running.erase(rank);
+    say_exited(rank, code, is_stopping, error_file);
+    for (const std::uint8_t stream : {1, 2}) host.print(rank, stream, "");
+    if (running.empty()) report();
+  }
+  void report() {
+    if (std::exchange(has_reported, true)) return;
+    Event event;
+    event.mutable_report()->set_clean(true);
+    host.send(event);
+  }
+  void stop() {
+    is_stopping = true;
+    for (const std::uint32_t rank : std::set<std::uint32_t>(running)) end(rank, 143);
+    report();
+  }
+
+  std::string name;
+  FakeHost host;
+  HostFacts facts;
+  std::set<std::uint32_t> ranks;
+  std::set<std::uint32_t> running;
+  bool is_stopping = false;
+  bool has_reported = false;
+  // True: the command has been dealt with.
+  std::function<bool(const Command&)> on_command;
+  std::function<void()> on_started;
+};
+
+class JobTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::signal(SIGPIPE, SIG_IGN);
+    setenv("LC_ALL", "C.UTF-8", 1);
+    setenv("TERM", "xterm", 1);
+    options_.command = {"/bin/prog"};
+    options_.program_kind = ProgramKind::kExecutable;
+    options_.transport = TransportChoice::kAgent;
+    options_.working_directory = "/";
+    options_.color = ColorChoice::kNever;
+    options_.stdin_choice = "none";
+    options_.lease = milliseconds(30'000);
+    options_.start_timeout = milliseconds(30'000);
+  }
+  void TearDown() override {
+    give_back();
+    log::set_verbosity(0);
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  void lend_terminal() {
+    std::fflush(nullptr);
+    int slave = -1;
+    termios raw{};
+    cfmakeraw(&raw);
+    winsize size{};
+    size.ws_col = 200;
+    size.ws_row = 20;
+    ASSERT_EQ(openpty(&master_, &slave, nullptr, &raw, &size), 0);
+    for (int fd = 1; fd <= 2; ++fd) {
+      saved_[fd - 1] = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+      dup2(slave, fd);
+    }
+    close(slave);
+    fcntl(master_, F_SETFL, O_NONBLOCK);
+  }
+  void read_terminal() {
+    char buffer[65536];
+    for (ssize_t count = 0; master_ >= 0 && (count = read(master_, buffer, sizeof buffer)) > 0;)
+      text_.append(buffer, static_cast<std::size_t>(count));
+  }
+  // 1 and 2 are the test program's own again.
+  void give_back() {
+    job_.reset();
+    std::fflush(nullptr);
+    if (saved_[0] < 0) return;
+    for (int fd = 1; fd <= 2; ++fd) {
+      dup2(saved_[fd - 1], fd);
+      close(saved_[fd - 1]);
+      saved_[fd - 1] = -1;
+    }
+    read_terminal();
+    close(master_);
+    master_ = -1;
+  }
+
+  Node& node(const std::string& name) {
+    const auto number = static_cast<std::uint32_t>(nodes_.size());
+    return *nodes_.emplace(name, std::make_unique<Node>(loop_, number, name)).first->second;
+  }
+  // Starts the job on all nodes in the order of their names.
+  void start() {
+    lend_terminal();
+    log::set_verbosity(options_.verbose);
+    JobRequest request;
+    for (const auto& [name, node] : nodes_) request.hosts.emplace_back().name = name;
+    options_.hosts = request.hosts;
+    request.options = options_;
+    request.identity = make_job_identity();
+    request.started_in = "/tmp";
+    request.make_agent_link = [this](const std::shared_ptr<CarrierContext>&, const Host& host,
+                                     AgentWay way, milliseconds,
+                                     const HostLink::Handlers& handlers) {
+      auto link = std::make_unique<FakeLink>(nodes_.at(host.name)->host, handlers);
+      EXPECT_NE(way, AgentWay::kOwnHost);
+      return link;
+    };
+    job_ = std::make_unique<Job>(loop_, std::move(request));
+    job_->start([this](int code, int) { exit_code_ = code; });
+  }
+  bool run_until(const std::function<bool()>& condition, milliseconds limit = kPatience) {
+    const auto deadline = steady_clock::now() + limit;
+    while (!condition()) {
+      if (steady_clock::now() > deadline) return false;
+      loop_.restart();
+      loop_.run_one_for(milliseconds(20));
+      if (reads_) read_terminal();
+    }
+    return true;
+  }
+  // Runs the job to its end and returns everything that stood on the terminal.
+  std::string story() {
+    start();
+    const bool ended = run_until([this] { return exit_code_.has_value(); });
+    give_back();
+    EXPECT_TRUE(ended) << text_;
+    return text_;
+  }
+  static bool has_control(const std::string& text) {
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+      if (byte < 0x20 && byte != '\n') return true;
+      if (byte == 0x7f || (byte >= 0x80 && byte < 0xa0 && (i == 0 || text[i - 1] >= 0)))
+        return true;
+      if (byte == 0xc2 && next >= 0x80 && next < 0xa0) return true;
+    }
+    return false;
+  }
+  // Nothing of it commands the terminal, and all of it arrived.
+  static void expect_harmless(std::string text) {
+    const std::string shown = text;
+    for (const std::string& own : {"\r\x1b[K"s, "\x1b[0m"s})
+      for (std::size_t at = 0; (at = text.find(own)) != std::string::npos;)
+        text.erase(at, own.size());
+    EXPECT_FALSE(has_control(text)) << shown;
+    EXPECT_NE(text.find("EVIL"), std::string::npos) << shown;
+    // Nor can it begin a line of ours.
+    EXPECT_EQ(text.find("\nEVIL"), std::string::npos) << shown;
+  }
+
+  Options options_;
+  boost::asio::io_context loop_{1};
+  std::map<std::string, std::unique_ptr<Node>> nodes_;
+  std::unique_ptr<Job> job_;
+  std::optional<int> exit_code_;
+  std::string text_;
+  std::string folder_;
+  bool reads_ = true;
+  int master_ = -1;
+  int saved_[2] = {-1, -1};
+};
+
+// ---- Words of other hosts
+// ------------------------------------------------------------------------
+
+struct EvilWord {
+  const char* name;
+  std::function<void(Options& options, Node& node)> arrange;
+};
+
+// As soon as its workers run, the host says this; then they end with this code.
+std::function<void(Options&, Node&)> says(std::function<void(Event&)> fill, int code = 0) {
+  return [fill, code](Options&, Node& node) {
+    node.on_started = [fill, code, &node] {
+      Event event;
+      fill(event);
+      node.host.send(event);
+      for (const std::uint32_t rank : std::set<std::uint32_t>(node.running)) node.end(rank, code);
+    };
+  };
+}
+
+const EvilWord kEvilWords[] = {
+    {"LinkDown of a first dial",
+     [](Options&, Node& node) {
+       node.host.answer = FakeHost::Answer::kRefuse;
+       node.host.refusal = LinkDown{LinkFailure::kAuthentication, kEvil, "do " + kEvil};
+     }},
+    {"LinkDown of a host that was up",
+     [](Options&, Node& node) {
+       node.on_started = [&node] {
+         node.host.answer = FakeHost::Answer::kRefuse;
+         node.host.refusal = LinkDown{LinkFailure::kNoSuchJob, kEvil, ""};
+         node.host.cut();
+       };
+     }},
+    {"progress on a status line",
+     [](Options& options, Node& node) {
+       node.host.answer = FakeHost::Answer::kSilent;
+       node.host.doing = kEvil;
+       options.start_timeout = milliseconds(1'500);
+     }},
+    {"HelloOk with a trouble",
+     [](Options&, Node& node) { node.facts.set_job_directory_error(kEvil); }},
+    {"HostFacts in the plan",
+     [](Options& options, Node& node) {
+       options.dry_run = true;
+       for (const auto set : {&HostFacts::set_user<const std::string&>,
+                              &HostFacts::set_architecture<const std::string&>,
+                              &HostFacts::set_interpreter<const std::string&>,
+                              &HostFacts::set_interpreter_version<const std::string&>,
+                              &HostFacts::set_program_path<const std::string&>,
+                              &HostFacts::set_accelerator_source<const std::string&>})
+         (node.facts.*set)(kEvil);
+       node.facts.set_accelerators(1);
+       Accelerator& device = *node.facts.add_devices();
+       device.set_mask_entry(kEvil);
+       device.set_bdf(kEvil);
+       device.set_uuid(kEvil);
+       device.set_interface(kEvil);
+       device.add_users(7);
+       DeviceView& view = *node.facts.mutable_device_view();
+       view.set_present(1);
+       view.set_source(kEvil);
+       view.set_mask(kEvil);
+       view.add_notes(kEvil);
+     }},
+    {"HostFacts in the variables",
+     [](Options& options, Node& node) {
+       options.dry_run = true;
+       options.explain_env = true;
+       options.store_proxy = true;
+       node.facts.set_interpreter(kEvil);
+       node.facts.set_job_directory(kEvil);
+       node.facts.set_accelerators(1);
+       Accelerator& device = *node.facts.add_devices();
+       device.set_mask_entry(kEvil);
+       device.set_uuid(kEvil);
+       device.set_bdf(kEvil);
+     }},
+    {"HostFacts in the plan line",
+     [](Options&, Node& node) {
+       node.facts.set_accelerators(1);
+       Accelerator& device = *node.facts.add_devices();
+       device.set_mask_entry(kEvil);
+       device.add_users(7);
+       node.on_started = [&node] { node.end(0, 0); };
+     }},
+    {"HostFacts that refuse the plan",
+     [](Options&, Node& node) {
+       node.facts.set_program_error(kEvil);
+       node.facts.set_working_directory_error(kEvil);
+       node.facts.set_user(kEvil);
+       node.facts.set_program_errno(EACCES);
+     }},
+    {"StoreOpened",
+     [](Options&, Node& node) {
+       node.on_command = [&node](const Command& command) {
+         if (!command.has_open_store()) return false;
+         Event event;
+         event.mutable_store_opened()->set_error(kEvil);
+         node.host.send(event);
+         return true;
+       };
+     }},
+    {"AddressChecked",
+     [](Options&, Node& node) {
+       node.on_command = [&node](const Command& command) {
+         if (!command.has_check_address()) return false;
+         Event event;
+         event.mutable_address_checked()->set_address(command.check_address().address());
+         event.mutable_address_checked()->set_port(command.check_address().port());
+         event.mutable_address_checked()->set_error(kEvil);
+         node.host.send(event);
+         return true;
+       };
+     }},
+    {"StoreLost", says([](Event& event) { event.mutable_store_lost()->set_why(kEvil); })},
+    {"Note", says([](Event& event) { event.mutable_note()->set_text(kEvil); })},
+    {"Note of a stall", says([](Event& event) {
+       event.mutable_note()->set_text("store: " + kEvil);
+       event.mutable_note()->set_warning(true);
+     })},
+    {"StartFailed", says([](Event& event) {
+       event.mutable_start_failed()->set_step(kEvil);
+       event.mutable_start_failed()->set_path(kEvil);
+     })},
+    {"Report with a reason", says([](Event& event) { event.mutable_report()->set_reason(kEvil); })},
+    {"Report with leftovers",
+     [](Options&, Node& node) {
+       node.on_started = [&node] {
+         Event event;
+         Leftover& left = *event.mutable_report()->add_leftovers();
+         left.set_name(kEvil);
+         left.set_state(kEvil);
+         left.set_waiting_in(kEvil);
+         for (const std::uint32_t rank : node.running) node.say_exited(rank, 0);
+         for (const std::uint8_t stream : {1, 2}) node.host.print(0, stream, "");
+         node.host.send(event);
+       };
+     }},
+    {"Exited with an error file",
+     [](Options&, Node& node) {
+       node.on_started = [&node] {
+         node.end(0, 3, R"({"message": {"message": "EVIL \u001b]0;t\u0007 \u009d0;t\u009c"}})");
+       };
+     }},
+    {"standard error in the summary",
+     [](Options& options, Node& node) {
+       options.label = "rank";
+       node.on_started = [&node] {
+         node.host.print(0, 2, "x " + kEvil + "\n");
+         node.end(0, 3);
+       };
+     }},
+};
+
+class HostileWordTest : public JobTest, public ::testing::WithParamInterface<std::size_t> {};
+
+TEST_P(HostileWordTest, ReachesTheTerminalEscapedOnly) {
+  const EvilWord& word = kEvilWords[GetParam()];
+  Node& first = node("node1");
+  Node* second = std::string(word.name) == "AddressChecked" ? &node("node2") : nullptr;
+  options_.verbose = 1;
+  word.arrange(options_, second != nullptr ? *second : first);
+  expect_harmless(story());
+}
+
+INSTANTIATE_TEST_SUITE_P(EachSource, HostileWordTest,
+                         ::testing::Range<std::size_t>(0, std::size(kEvilWords)),
+                         [](const auto& info) {
+                           std::string name = kEvilWords[info.param].name;
+                           std::erase_if(name, [](char c) { return c == ' '; });
+                           return name;
+                         });
+
+// ---- Ranks of other hosts
+// ------------------------------------------------------------------------
+
+TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
+  Node& honest = node("node1");
+  Node& liar = node("node2");
+  bool has_lied = false;
+  liar.on_started = [&] {
+    liar.say_exited(0, 0);
+    liar.say_exited(7, 0);
+    Event failed;
+    failed.mutable_start_failed()->set_rank(0);
+    liar.host.send(failed);
+    for (const std::uint8_t stream : {1, 2}) {
+      liar.host.print(0, stream, "a lie\n");
+      liar.host.print(0, stream, "");
+    }
+    has_lied = true;
+    liar.host.send_note("lied");
+  };
+  start();
+  ASSERT_TRUE(run_until([&] { return has_lied && text_.find("lied") != std::string::npos; }));
+  EXPECT_FALSE(exit_code_.has_value());
+  honest.host.print(0, 2, "the truth\n");
+  honest.end(0, 3);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 3) << text_;
+  EXPECT_EQ(text_.find("a lie"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("the truth"), std::string::npos) << text_;
+}
+
+// ---- The start
+// -----------------------------------------------------------------------------------
+
+TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
+  node("node1");
+  node("node2").host.answer = FakeHost::Answer::kSilent;
+  node("node3").host.answer = FakeHost::Answer::kRefuse;
+  nodes_.at("node3")->host.refusal = LinkDown{LinkFailure::kUnresolved, "node3 has no address", ""};
+  const std::string told = story();
+  EXPECT_NE(told.find("1 of 3 hosts did not come up"), std::string::npos) << told;
+  EXPECT_NE(told.find("node2"), std::string::npos) << told;
+  EXPECT_NE(told.find("node3"), std::string::npos) << told;
+  // One is up, one has failed, one is awaited.
+  EXPECT_NE(told.find("hosts 1/3 up"), std::string::npos) << told;
+  EXPECT_NE(told.find("waiting for node2; failed: node3"), std::string::npos) << told;
+}
+
+// ---- The end
+// -------------------------------------------------------------------------------------
+
+// All hosts have reported; their last output waits for a reader.
+TEST_F(JobTest, AnEndThatWaitsForItsReaderSaysSoAndCanBeCutShort) {
+  Node& host = node("node1");
+  host.on_started = [&] {
+    host.running.clear();
+    host.say_exited(0, 3);
+    host.report();
+  };
+  start();
+  ASSERT_TRUE(run_until([&] { return text_.find("waiting for the reader") != std::string::npos; }))
+      << text_;
+  EXPECT_FALSE(exit_code_.has_value());
+  job_->interrupt(SIGINT);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 3) << "the worker's failure came first";
+  EXPECT_NE(text_.find("SIGINT: the rest of the output is given up"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("rank 0 failed first"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
+  options_.lease = milliseconds(4'000);
+  Node& host = node("node1");
+  host.on_started = [&] { throw std::bad_alloc(); };
+  start();
+  const auto deadline = steady_clock::now() + kPatience;
+  while (!exit_code_ && steady_clock::now() < deadline) {
+    loop_.restart();
+    boost::asio::steady_timer stop(loop_, milliseconds(50));
+    stop.async_wait([&](const boost::system::error_code& error) {
+      if (!error) loop_.stop();
+    });
+    run_to_the_end(loop_, *job_);
+    read_terminal();
+  }
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_TRUE(host.is_stopping) << "its workers were not stopped";
+  EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+// The folder's file system does not answer: the hosts hear heartbeats all the same, and the job
+// goes on.
+TEST_F(JobTest, AFileSystemThatDoesNotAnswerEndsNoJob) {
+  char folder[] = "/tmp/ivy-job-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  folder_ = folder;
+  options_.log_dir = folder_;
+  options_.lease = milliseconds(2'000);
+  Node& host = node("node1");
+  std::string path;
+  int reader = -1;
+  const std::string chunk(64u << 10, 'x');
+  const int chunks = 400;
+  host.on_started = [&] {
+    for (int i = 0; i < chunks; ++i) host.host.print(0, 1, chunk);
+    host.end(0, 0);
+  };
+  host.on_command = [&](const Command& command) {
+    if (!command.has_hello()) return false;
+    // As a stalled server: whoever writes there waits.
+    path = folder_ + "/" + command.hello().job_id() + "/0/rank00000.out";
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+    reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return false;
+  };
+  start();
+  // Much longer than the lease.
+  const int writes_before = host.host.writes;
+  run_until([&] { return exit_code_.has_value(); }, milliseconds(6'000));
+  EXPECT_FALSE(exit_code_.has_value()) << "the end does not wait for the files";
+  EXPECT_GT(host.host.writes, writes_before + 4) << "no heartbeats";
+  std::size_t read_bytes = 0;
+  ASSERT_TRUE(run_until([&] {
+    char buffer[65536];
+    for (ssize_t count = 0; (count = read(reader, buffer, sizeof buffer)) > 0;)
+      read_bytes += static_cast<std::size_t>(count);
+    return exit_code_.has_value();
+  }));
+  give_back();
+  close(reader);
+  EXPECT_EQ(*exit_code_, 0) << text_.substr(text_.size() - 1000);
+  EXPECT_EQ(read_bytes, chunk.size() * chunks) << text_.substr(text_.size() - 1000);
+}
+
+}  // namespace
+}  // namespace ivy

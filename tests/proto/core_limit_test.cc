@@ -1,0 +1,33 @@
+// What a crash of the launcher may leave behind, and what its children may.
+#include "proto/core_limit.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+namespace ivy {
+namespace {
+
+rlimit core_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_CORE, &limit);
+  return limit;
+}
+
+TEST(CoreLimitTest, TheLauncherLeavesNoCoreAndItsChildrenHaveTheUsersLimit) {
+  rlimit limit = core_limit();
+  if (limit.rlim_max < 4096) GTEST_SKIP() << "the hard limit is too small to tell";
+  limit.rlim_cur = 4096;
+  ASSERT_EQ(setrlimit(RLIMIT_CORE, &limit), 0);
+  leave_no_core();
+  leave_no_core();
+  EXPECT_EQ(core_limit().rlim_cur, 0u);
+  EXPECT_EQ(core_limit().rlim_max, limit.rlim_max);
+  {
+    const UsersCoreLimit users;
+    EXPECT_EQ(core_limit().rlim_cur, 4096u);
+  }
+  EXPECT_EQ(core_limit().rlim_cur, 0u);
+}
+
+}  // namespace
+}  // namespace ivy
