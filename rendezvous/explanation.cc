@@ -65,7 +65,7 @@ std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& pe
     names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
                     ", last: " + shown_key(seen->last_what) + ")");
   }
-  if (names.empty()) return "everybody who is connected waits for it";
+  if (names.empty()) return "all connected clients are blocked on it";
   return "not waiting for it: " + list_of(names, names.size());
 }
 
@@ -142,7 +142,8 @@ std::string explain(const Picture& picture, std::uint64_t now_ns) {
     }
   }
   if (by_what.empty())
-    return picture.clients.empty() ? "nobody waits: nobody is connected" : "nobody waits";
+    return picture.clients.empty() ? "store: no blocked requests (no clients connected)"
+                                   : "store: no blocked requests";
   std::string text;
   std::size_t lines = 0;
   for (const auto& [what, wanted] : by_what) {

@@ -15,9 +15,9 @@ std::string shown_key(std::string_view key);
 // "41.3 s".
 std::string shown_seconds(std::uint64_t ns);
 
-// Several lines without the last newline; "nobody waits" when nobody does. At most 64 lines.
-// Clients are "rank R", "pid P at ADDRESS" (launcher/rank_names.h reads that) or "a client at
-// ADDRESS:PORT".
+// Several lines without the last newline; "store: no blocked requests" when there are none. At most
+// 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/rank_names.h reads that) or "a
+// client at ADDRESS:PORT".
 std::string explain(const Picture& picture, std::uint64_t now_ns);
 
 // The end of a time-out's text: which clients of that dialect are connected and wait for none of

@@ -524,8 +524,9 @@ Result<std::string> ca_init(const CaInitArguments& arguments) {
                                     {"ca.key", authority.texts.key_pem, 0600}}));
   return "CA \"" + name + "\" in " + directory + ", until " +
          certificate_date(authority.facts.not_after) +
-         "\nWhoever has ca.key can launch as any user: keep it on this host and in a copy off "
-         "line.\nNext: `ivy-agent cert HOST` for each host, `ivy-agent cert --user NAME` for each "
+         "\nAnyone with ca.key can launch jobs as any user. Keep it here only, plus an offline "
+         "backup.\nNext: `ivy-agent cert HOST` for each host, `ivy-agent cert --user NAME` for "
+         "each "
          "user.\n";
 }
 

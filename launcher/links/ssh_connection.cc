@@ -167,9 +167,10 @@ void SshConnection::step_failed() {
   if (state_ == State::kHandshake && !session_->saw_banner()) {
     LinkDown down;
     down.failure = LinkFailure::kRefused;
-    down.message = where() + " closed the connection before it said that it is an SSH server";
+    down.message = where() + " closed the connection before sending an SSH banner";
     down.fix =
-        "raise MaxStartups in its sshd_config, or use a smaller --fanout; try: " +
+        "is it an SSH server? If it is: raise MaxStartups in its sshd_config, or use a smaller "
+        "--fanout; try: " +
         ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
     if (!try_again(down, kMaxTries)) fail(down);
     return;

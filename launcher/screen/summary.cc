@@ -24,8 +24,13 @@ constexpr std::size_t kMaxCandidates = 8;
 constexpr std::size_t kMaxNotes = 8;
 
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
-  const long long seconds = std::max<std::int64_t>(to_ns - from_ns, 0) / 1'000'000'000;
+  const long long tenths = std::max<std::int64_t>(to_ns - from_ns, 0) / 100'000'000;
+  const long long seconds = tenths / 10;
   char text[32];
+  if (seconds < 60) {
+    std::snprintf(text, sizeof text, "%lld.%lld s", seconds, tenths % 10);
+    return text;
+  }
   std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
                 seconds % 60);
   return text;
@@ -94,13 +99,12 @@ std::string evidence(const WorkerEnd& end) {
   std::string text = evidence_block(end.stderr_tail);
   if (!file.message.empty() && end.stderr_tail.find(file.message) == std::string::npos)
     text += evidence_block(file.message);
-  return text.empty() ? "    (it wrote nothing to its standard error)\n" : text;
+  return text.empty() ? "    (no stderr output)\n" : text;
 }
 
 std::string how_it_ended(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "could not be started: " + end.exec_failure;
-  if (end.out_of_memory)
-    return "was killed by the kernel's out-of-memory killer (" + describe(end.status) + ")";
+  if (end.out_of_memory) return "killed by the kernel OOM killer (" + describe(end.status) + ")";
   return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
 }
 
@@ -172,8 +176,9 @@ std::string candidates_block(const SummaryInputs& inputs) {
 
 std::string stopped_line(const SummaryInputs& inputs) {
   std::vector<int> ranks;
+  // Those that had been started: a job may end before its workers begin.
   for (const std::size_t index : inputs.outcome->victims)
-    ranks.push_back((*inputs.ends)[index].rank);
+    if ((*inputs.ends)[index].pid > 0) ranks.push_back((*inputs.ends)[index].rank);
   if (ranks.empty()) return "";
   const bool others = inputs.outcome->first.has_value();
   return "  " + count_of(ranks.size(), others ? "other rank" : "rank") +

@@ -125,7 +125,7 @@ def test_nobody_waits_and_no_store(local):
         job.wait_for(rb"job [0-9a-f]{32}", count=2)
         done = why(local, job, "nobody")
         assert done.code == 0, done
-        assert re.match(r"nobody waits: nobody is connected\nwhere the ranks are \(.*\):\n"
+        assert re.match(r"store: no blocked requests \(no clients connected\)\nwhere the ranks are \(.*\):\n"
                         r"  ranks 0-1 \(host \S+\): sleep, sleeping", done.out.decode()), done
         end(job)
     with local.start("--no-store", "-n", "1", *SAY_JOB, "sleep", "300") as job:

@@ -75,7 +75,7 @@ TEST(RankNames, WhatIsNotCertainIsNotSaid) {
                {"key 'k': pid 70 behind 10.0.0.1", "key 'k': pid 70 behind 10.0.0.1"},
                {"key 'k': pid ", "key 'k': pid "},
                {"", ""},
-               {"nobody waits", "nobody waits"}});
+               {"store: no blocked requests", "store: no blocked requests"}});
   // Two machines that share an address, as behind one gateway: either may be meant.
   expect_rows(job_of({{"a", {"10.0.0.1"}, true, {{0, 5}}}, {"b", {"10.0.0.1"}, true, {{1, 5}}}}),
               {{"key 'k': pid 5 at 10.0.0.1 has", "key 'k': pid 5 at 10.0.0.1 has"}});
@@ -94,7 +94,7 @@ TEST(RankNames, OnOneHostItIsNotRepeated) {
 }
 
 TEST(RankNames, SaysWhoIsNotConnectedWhereEverybodyElseIsKnown) {
-  const std::string everybody = " has waited for 1.0 s; everybody who is connected waits for it";
+  const std::string everybody = " has waited for 1.0 s; all connected clients are blocked on it";
   ctl::StoreDescription store = two_hosts();
   EXPECT_EQ(
       explain_ranks("key 'k': rank 1, pid 70 at 10.0.0.1" + everybody, store),
@@ -119,9 +119,11 @@ TEST(RankNames, SaysWhoIsNotConnectedWhereEverybodyElseIsKnown) {
 TEST(RankNames, SaysWhoHasEnded) {
   ctl::StoreDescription store = two_hosts();
   store.mutable_hosts(0)->mutable_workers(1)->set_ended(true);
-  EXPECT_EQ(explain_ranks("nobody waits", store), "nobody waits\nrank 1 has ended");
+  EXPECT_EQ(explain_ranks("store: no blocked requests", store),
+            "store: no blocked requests\nrank 1 has ended");
   store.mutable_hosts(1)->mutable_workers(0)->set_ended(true);
-  EXPECT_EQ(explain_ranks("nobody waits", store), "nobody waits\nranks 1-2 have ended");
+  EXPECT_EQ(explain_ranks("store: no blocked requests", store),
+            "store: no blocked requests\nranks 1-2 have ended");
 }
 
 TEST(RankNames, IndentsEveryLine) { EXPECT_EQ(indented("a\nb"), "  a\n  b"); }

@@ -61,7 +61,7 @@ TEST_F(StoreClientTest, DoesEverything) {
   EXPECT_EQ(*client->count("x/"), 2u);
   EXPECT_EQ(*client->barrier("b", 1, 0, 1s), 1u);
   EXPECT_EQ(*client->barrier("b", 1, 0, 1s), 2u);
-  EXPECT_EQ(*client->why(), "nobody waits");
+  EXPECT_EQ(*client->why(), "store: no blocked requests");
   EXPECT_TRUE(client->ping().ok());
   const std::string big(kMaxValueBytes, 'v');
   EXPECT_TRUE(client->set("big", big).ok());

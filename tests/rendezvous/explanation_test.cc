@@ -17,7 +17,7 @@ TEST(ExplanationTest, NamesKeysWaitersAndTheSilent) {
   const ClientId first = script.join(0);
   const ClientId second = script.join(1);
   const ClientId late = script.join(2);
-  EXPECT_EQ(explain(script.engine.picture(), script.now_ns), "nobody waits");
+  EXPECT_EQ(explain(script.engine.picture(), script.now_ns), "store: no blocked requests");
   script.ask(late, Set{"stage", "1"});
   script.now_ns += 10 * kSecond;
   script.ask(first, Get{"id", kNever});
@@ -58,18 +58,18 @@ TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
   // Its other connection is the same process.
   script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321, std::nullopt);
   EXPECT_EQ(explain(script.engine.picture(), script.now_ns),
-            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; everybody "
-            "who is connected waits for it");
+            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; all "
+            "connected clients are blocked on it");
 }
 
 TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
   EngineScript script;
   const ClientId asker = script.join(std::nullopt);
   EXPECT_EQ(explain(script.engine.picture(asker), script.now_ns),
-            "nobody waits: nobody is connected");
+            "store: no blocked requests (no clients connected)");
   script.ask(script.join(0), Wait{{"id"}, kNever});
   EXPECT_EQ(explain(script.engine.picture(asker), script.now_ns),
-            "key 'id': rank 0 has waited for 0.0 s; everybody who is connected waits for it");
+            "key 'id': rank 0 has waited for 0.0 s; all connected clients are blocked on it");
   script.ask(asker, Set{"other", "1"});
   EXPECT_NE(explain(script.engine.picture(asker), script.now_ns).find("last: set other"),
             std::string::npos);

@@ -129,7 +129,7 @@ std::vector<Exchange> exchanges() {
       {Op::kBarrier, u64(0) + texts({"b"}) + u32(1) + u32(0) + u64(9), 0, u64(1)},
       {Op::kBarrier, u64(0) + texts({"b"}) + u32(1) + u32(1) + u64(9), 3, ""},
       {Op::kPing, texts({"hello"}), 0, texts({"hello"})},
-      {Op::kWhy, "", 0, texts({"nobody waits"})},
+      {Op::kWhy, "", 0, texts({"store: no blocked requests"})},
       {Op::kCancel, u32(12345), 0, ""},
       {Op::kSet, texts({std::string(kMaxKeyBytes + 1, 'k'), ""}), 3, ""},
       {Op::kCheck, u32(kMaxKeysPerRequest + 1), 3, ""},
