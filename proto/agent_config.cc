@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <numeric>
 #include <string_view>
 
+#include "proto/edit_distance.h"
 #include "proto/user_places.h"
 
 // One file parses TOML: an error is a value here too.
@@ -25,21 +25,6 @@ namespace {
 constexpr std::size_t kMaxConfigBytes = 64 * 1024;
 
 constexpr std::array<std::string_view, 5> kKeys{"port", "ca", "revoked", "certificate", "key"};
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, change});
-    }
-  }
-  return row.back();
-}
 
 // The key that was probably meant, or empty.
 std::string_view nearest_key(std::string_view typed) {

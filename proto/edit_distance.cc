@@ -1,4 +1,4 @@
-#include "launcher/edit_distance.h"
+#include "proto/edit_distance.h"
 
 #include <algorithm>
 #include <vector>
