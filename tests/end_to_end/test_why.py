@@ -123,7 +123,7 @@ def test_on_two_hosts_an_address_is_a_host(hosts):
 def test_nobody_waits_and_no_store(local):
     with local.start("-n", "2", *SAY_JOB, "sleep", "300") as job:
         job.wait_for(rb"job [0-9a-f]{32}", count=2)
-        done = why(local, job, "nobody")
+        done = why(local, job, "no blocked requests")
         assert done.code == 0, done
         assert re.match(r"store: no blocked requests \(no clients connected\)\nwhere the ranks are \(.*\):\n"
                         r"  ranks 0-1 \(host \S+\): sleep, sleeping", done.out.decode()), done
