@@ -68,14 +68,15 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
     if (job.place.job_id.starts_with(prefix)) matching.push_back(job);
   if (matching.size() == 1) return matching.front();
   if (jobs.empty())
-    return Error{Code::kNotFound, "no job of yours runs on this host",
+    return Error{Code::kNotFound, "you have no running jobs on this host",
                  std::string("jobs are found on the host where ivyrun was started; ") + kEnded};
   if (prefix.empty())
     return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
                  listed(jobs)};
   if (matching.empty())
     return Error{Code::kInvalidArgument,
-                 "no job of yours begins with \"" + prefix + "\"; " + kEnded, listed(jobs)};
+                 "you have no running job whose id begins with \"" + prefix + "\"; " + kEnded,
+                 listed(jobs)};
   return Error{Code::kInvalidArgument,
                std::to_string(matching.size()) + " jobs begin with \"" + prefix + "\"",
                listed(matching)};

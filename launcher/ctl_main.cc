@@ -16,8 +16,7 @@ void ctl_say(const std::string& text) {
 void ctl_complain(const Error& error) {
   ctl_say("error: " + error.message);
   if (error.fix.empty()) return;
-  const char* lead = error.code == Code::kInvalidArgument ? "  try:   " : "  fix:   ";
-  std::fputs((lead + escape_control(error.fix) + "\n").c_str(), stderr);
+  std::fputs(("  fix:   " + escape_control(error.fix) + "\n").c_str(), stderr);
 }
 
 namespace {

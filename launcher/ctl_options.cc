@@ -25,35 +25,34 @@ constexpr Verb kVerbs[] = {
      "  -H, --hosts LIST what the agents of these hosts know, wherever it was started\n"
      "  --all-hosts      the same for every host of the jobs listed without it\n"
      "  --json           for programs: one object per job\n"
-     "\nExamples:\n  ivyctl ps\n  ivyctl ps -H node[01-08]\n  ivyctl ps --json | jq -r "
+     "\nExamples:\n  ivyctl ps\n  ivyctl ps -H 'node[01-08]'\n  ivyctl ps --json | jq -r "
      "'.[].job'\n"},
-    {"logs", CtlVerb::kLogs, "logs [-f] [JOB] [--rank LIST]", "what the workers have printed",
+    {"logs", CtlVerb::kLogs, "logs [-f] [JOB] [--ranks LIST]", "what the workers have printed",
      "  -f, --follow     go on until the job ends\n"
-     "  --rank LIST      only these ranks: 0,8-15\n"
+     "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --label KIND     auto, none, rank, host or a template, as for ivyrun\n"
      "  --color WHEN     auto, always, never\n"
      "Reads the files of --log-dir. Without them nothing is kept, and only -f shows anything.\n"
-     "\nExamples:\n  ivyctl logs 3f2a --rank 0\n  ivyctl logs -f\n"},
+     "\nExamples:\n  ivyctl logs 3f2a --ranks 0\n  ivyctl logs -f\n"},
     {"signal", CtlVerb::kSignal, "signal [JOB] SIGNAL", "send a signal to each rank's own process",
      "\nExamples:\n  ivyctl signal 3f2a USR1\n  ivyctl signal 3f2a STOP\n"},
     {"stop", CtlVerb::kStop, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
-     "end a job as one Ctrl-C does, and wait for its end",
+     "stop a job gracefully and wait for its end",
      "  -H, --hosts LIST of a job whose launcher is gone: asks the agents of these hosts\n"
      "  --grace TIME     TERM to KILL, instead of the job's own time\n"
      "  --now            KILL at once\n"
      "A job without a launcher on this host is ended on this host alone.\n"
      "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"
-     "  ivyctl stop 3f2a -H node[01-08]\n"},
-    {"attach", CtlVerb::kAttach, "attach [JOB] [--rank LIST]",
+     "  ivyctl stop 3f2a -H 'node[01-08]'\n"},
+    {"attach", CtlVerb::kAttach, "attach [JOB] [--ranks LIST]",
      "follow a job in the background and exit as it does",
-     "  --rank LIST      only these ranks: 0,8-15\n"
+     "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --tail N         begin with the last N lines of each rank's files (default 10)\n"
      "  --label KIND     auto, none, rank, host or a template, as for ivyrun\n"
      "  --color WHEN     auto, always, never\n"
      "Ctrl-C leaves the job alone; `ivyctl stop` ends it.\n"
      "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
-    {"why", CtlVerb::kWhy, "why [JOB]",
-     "why nobody moves: who waits for whom, where, and who is silent",
+    {"why", CtlVerb::kWhy, "why [JOB]", "diagnose a hang: which ranks wait, where, and for whom",
      "Says who has not entered the operation or torch collective that others are in; who waits\n"
      "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
      "ranks are (`ivyctl stack` shows all their threads).\n"
@@ -113,6 +112,11 @@ Result<const Verb*> find_verb(const std::string& typed) {
     if (verb.name == typed) return &verb;
     names.emplace_back(verb.name);
   }
+  if (typed == "top" || typed == "doctor" || typed == "events")
+    return usage_error("\"" + typed + "\" is not available yet",
+                       typed == "top" ? "ivyctl ps shows jobs, ivyctl stack what their ranks do"
+                       : typed == "doctor" ? "ivyrun --dry-run checks hosts, program and addresses"
+                                           : "ivyctl logs -f follows a job");
   // Habits of other tools.
   const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
                             : typed == "list" || typed == "ls"   ? "ps"
@@ -150,7 +154,7 @@ void add_parsed(CLI::App& app, const std::string& name, T& place, Parse parse) {
 }
 
 void add_display_flags(CLI::App& app, CtlOptions& options) {
-  add_parsed(app, "--rank", options.ranks, parse_show_ranks);
+  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
   add_parsed(app, "--label", options.label, parse_label);
   add_value(app, "--color", [&options](const std::string& text) -> Result<void> {
     if (text != "auto" && text != "always" && text != "never")

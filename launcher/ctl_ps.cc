@@ -119,7 +119,7 @@ int ctl_ps(const CtlOptions& options) {
   if (options.json) {
     print_json(rows);
   } else if (rows.empty()) {
-    ctl_say("no job of yours runs on this host");
+    ctl_say("you have no running jobs on this host");
   } else {
     print_rows(rows);
   }

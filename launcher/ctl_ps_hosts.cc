@@ -35,7 +35,7 @@ Result<std::vector<Host>> hosts_of_running_jobs() {
   std::vector<Host> hosts;
   for (const std::string& name : names) hosts.emplace_back().name = name;
   if (hosts.empty())
-    return Error{Code::kNotFound, "no job of yours runs on this host", "ivyctl ps -H HOSTS"};
+    return Error{Code::kNotFound, "you have no running jobs on this host", "ivyctl ps -H HOSTS"};
   return hosts;
 }
 

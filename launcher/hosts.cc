@@ -258,8 +258,11 @@ Result<void> parse_entries(const Piece& list, const Origin& origin, std::vector<
     }
     const Piece entry = trimmed(list.sub(begin, i - begin));
     if (entry.text.empty())
-      return origin.error(list.column + begin, "a host's name is missing",
-                          "remove the comma that is too many");
+      return i < list.text.size() || begin == 0
+                 ? origin.error(list.column + begin, "empty host name before \",\"",
+                                "remove one comma")
+                 : origin.error(list.column + begin, "empty host name after \",\"",
+                                "lists take no spaces: -H node1,node2");
     IVY_CHECK(parse_entry(entry, origin, hosts));
     begin = i + 1;
   }
@@ -280,6 +283,8 @@ Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::stri
     }
     Host& first = result[position->second];
     first.slots = first.slots.value_or(1) + host.slots.value_or(1);
+    if (first.max_slots || host.max_slots)
+      first.max_slots = first.max_slots.value_or(0) + host.max_slots.value_or(0);
   }
   if (result.size() > kMaxHosts)
     return Error{Code::kInvalidArgument, origin + ": " + std::to_string(result.size()) +
@@ -307,6 +312,13 @@ Error written_twice(const Piece& word, const Origin& origin, const Host& host,
 Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
   const std::string_view key = word.text.substr(0, equals);
+  // LSF writes "host 4".
+  if (to_int(word.text) &&
+      std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; })) {
+    const int slots = IVY_TRY(parse_slots(word, origin));
+    for (Host& host : hosts) host.slots = slots;
+    return {};
+  }
   if (equals == std::string_view::npos)
     return origin.error(word.column, quoted(word.text) + " is not key=value",
                         "one host per line: \"name slots=N port=N user=NAME\"");
@@ -334,8 +346,12 @@ Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> 
       host.user = value.text;
     }
   } else if (key == "max_slots" || key == "max-slots") {
-    // Open MPI's bound for oversubscription, which we never do: the slots are the bound.
-    IVY_CHECK(parse_slots(value, origin));
+    const int most = IVY_TRY(parse_slots(value, origin));
+    for (Host& host : hosts) host.max_slots = most;
+  } else if (key == "binding" || key == "ifname") {
+    return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
+                        key == "binding" ? "leave it out; --bind-to KIND binds workers"
+                                         : "leave it out; --iface NAME chooses the interface");
   } else {
     return origin.error(word.column, "unknown key " + quoted(key),
                         "known keys: slots, gpus, max_slots, port, user");
@@ -355,6 +371,11 @@ Result<void> parse_line(Piece line, const Origin& origin, std::vector<Host>& hos
     IVY_CHECK(parse_key(rest.sub(0, end), origin, std::span(hosts).subspan(first_new)));
     rest = trimmed(rest.sub(end));
   }
+  for (const Host& host : std::span(hosts).subspan(first_new))
+    if (host.max_slots && host.slots.value_or(0) > *host.max_slots)
+      return origin.error(line.column,
+                          host.name + ": slots=" + std::to_string(*host.slots) +
+                              " is more than max_slots=" + std::to_string(*host.max_slots));
   return {};
 }
 

@@ -17,8 +17,9 @@ struct Host {
   std::string user;          // Empty: not written.
   std::uint16_t port = 0;    // SSH port; 0: not written.
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
-  std::optional<int> fake;   // --fake-hosts: number of this pretended host, 0..N-1.
-  std::string origin;        // "-H", or "file:line", for messages.
+  std::optional<int> max_slots = {};  // max_slots=4: more workers than this are refused.
+  std::optional<int> fake;            // --fake-hosts: number of this pretended host, 0..N-1.
+  std::string origin;                 // "-H", or "file:line", for messages.
 
   bool operator==(const Host&) const = default;
 };
@@ -34,9 +35,10 @@ inline constexpr std::size_t kMaxHostListBytes = 1u << 20;
 // Errors name the column and the text.
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin);
 
-// A hostfile: per line `host[:slots]`, `host slots=N [port=N] [user=NAME]` or a host range; '#'
-// starts a comment; one line per slot (PBS) adds up; "h:1 slots=2" is refused. Errors read
-// "file:line:column: what". An empty file is an error. `path` is only for messages.
+// A hostfile: per line `host[:slots]`, `host slots=N [max_slots=N] [port=N] [user=NAME]`, `host N`
+// (LSF) or a host range; '#' starts a comment; one line per slot (PBS) adds up; "h:1 slots=2" is
+// refused. Errors read "file:line:column: what". An empty file is an error. `path` is only for
+// messages.
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path);
 
 // `count` pretended hosts named fake0, fake1, ...

@@ -1,7 +1,7 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   job.cc job_control.cc job_events.cc job_evidence.cc job_members.cc job_news.cc job_preemption.cc job_resume.cc job_socket.cc follow_queue.cc
-  detach.cc detached_output.cc env_files.cc host_session.cc interpreter.cc stdin_feed.cc waiting_line.cc hints.cc
+  detach.cc detached_output.cc env_files.cc host_session.cc interpreter.cc stdin_feed.cc waiting_line.cc hints.cc missing_module.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 

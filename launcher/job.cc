@@ -17,6 +17,7 @@
 #include "launcher/explain_env.h"
 #include "launcher/hints.h"
 #include "launcher/interpreter.h"
+#include "launcher/missing_module.h"
 #include "launcher/option_values.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/log_files.h"
@@ -611,8 +612,9 @@ void Job::interrupt(int signal) {
   if (state_ == JobState::kStopping && before != JobState::kStopping) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(grace(kGraceByRequest));
     output_->say("ivyrun: " + called + ": stopping " + std::to_string(workers_running_) +
-                 " workers, KILL follows in " + std::to_string(seconds.count()) +
-                 " s; again to kill them now\n");
+                 (workers_running_ == 1 ? " worker" : " workers") + ", KILL follows in " +
+                 std::to_string(seconds.count()) + " s; " +
+                 (signal == SIGINT ? "press Ctrl-C" : "send it") + " again to kill now\n");
   } else if (state_ == JobState::kKilling) {
     output_->say("ivyrun: " + called + ": killing the workers; again to leave at once\n");
   }
@@ -826,6 +828,14 @@ Outcome Job::say_summary() {
         ends,
         {plan_.hosts.front().name, plan_.master_address, plan_.master_port, plan_.store_port != 0});
     if (hint) text += render(*hint);
+  }
+  if (outcome.first) {
+    const WorkerEnd& end = ends[*outcome.first];
+    const PlannedHost& host = plan_.host_of_rank(end.rank);
+    const HostRecord& record = hosts_[host.host_index];
+    // On this machine: elsewhere nothing is known of other Pythons.
+    if (host.carrier == "local" && record.facts)
+      text += missing_module_text(missing_module(end.stderr_tail), *record.facts, request_.caller);
   }
   // Nobody may take a result for whole that is not.
   if (outcome.exit_code == 0 && !output_->console_failure().empty()) {

@@ -54,11 +54,12 @@ std::unique_ptr<Output> Job::make_output() {
     output = std::move(detached);
   } else {
     handlers.closed = [this] {
-      end_by_launcher(LauncherReason::kOutputClosed, 0,
-                      Diagnostic{.severity = Severity::kNote,
-                                 .id = "IVY-O001",
-                                 .what = "the reader of the output went away; the job was stopped",
-                                 .exit_code = kExitOutputClosed});
+      end_by_launcher(
+          LauncherReason::kOutputClosed, 0,
+          Diagnostic{.severity = Severity::kNote,
+                     .id = "IVY-O001",
+                     .what = "stdout was closed by the reader (for example `| head`); job stopped",
+                     .exit_code = kExitOutputClosed});
       apply(JobEvent::kTimeUp);
     };
     output = Output::make(loop_, options_, job_id_, std::move(handlers));
@@ -295,7 +296,8 @@ Result<void> Job::stop_by_request(const ctl::StopJob& stop) {
   if (is_ending && state_ == JobState::kStopping && stop.has_grace())
     stop_workers(*requested_grace_, "asked to stop");
   if (!is_ending && state_ == JobState::kStopping)
-    output_->say("ivyrun: ivyctl: stopping " + std::to_string(workers_running_) + " workers\n");
+    output_->say("ivyrun: ivyctl: stopping " + std::to_string(workers_running_) +
+                 (workers_running_ == 1 ? " worker\n" : " workers\n"));
   return {};
 }
 

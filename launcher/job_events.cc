@@ -168,10 +168,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
       diagnostic.what += "; " + range_text() + " needs " + std::to_string(least_members());
     diagnostic.where = names + ", " + step_of(group.down.failure);
     diagnostic.cause = group.down.message.lines();
-    if (group.names.size() > 1) {
-      const std::string cause = replace_all(group.pattern, "the name %h has", "the names %h have");
-      diagnostic.cause = replace_all(cause, "%h", names);
-    }
+    if (group.names.size() > 1) diagnostic.cause = replace_all(group.pattern, "%h", names);
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
     diagnostics.push_back(std::move(diagnostic));
@@ -194,8 +191,9 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message)
   diagnostic.where = host.name;
   diagnostic.cause = message.lines();
   diagnostic.fix = loss == HostLoss::kHost
-                       ? "its workers end by themselves when its lease is over; check the host and "
-                         "its network"
+                       ? host.name +
+                             "'s workers stop by themselves when the lease expires; check the "
+                             "host and its network"
                        : "its workers were ended by its warden; the kernel log of the host may say "
                          "who ended it";
   diagnostic.exit_code = kExitHostLost;
@@ -322,9 +320,14 @@ void Job::on_store_opened(std::size_t index, const StoreOpened& opened) {
   diagnostic.what = "the job's store cannot listen";
   diagnostic.where = host.name + ", " + plan_.master_address;
   diagnostic.cause = opened.error();
-  diagnostic.fix =
-      "another --port-range or --master-port,\n"
-      "or --no-store: rank 0's framework then serves on MASTER_PORT";
+  const auto says = [&](int error) {
+    return opened.error().find(std::strerror(error)) != std::string::npos;
+  };
+  diagnostic.fix = says(EADDRNOTAVAIL)
+                       ? "--master-addr with an address that " + host.name + " has, or leave it out"
+                   : says(EADDRINUSE)
+                       ? "--master-port with a port that is free there, or leave it out"
+                       : "--no-store: rank 0's framework then listens on MASTER_PORT";
   if (opened.error().starts_with("the store's log")) {
     diagnostic.what = "the job's store cannot keep a log";
     diagnostic.fix = "name a directory that can be written on the first host: --wal DIR";

@@ -121,6 +121,10 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
     if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
       return unknown_flag(token.substr(0, token.find('=')));
     IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
+    // srun's "-K1": a number behind a switch that changes nothing here belongs to it.
+    if (spelling->entry->kind == OptionKind::kIgnored && i + 1 < token.size() &&
+        token.find_first_not_of("0123456789", i + 1) == std::string::npos)
+      break;
     if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRefused) break;
   }
   return {};
@@ -135,6 +139,7 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
     const std::string& token = arguments[at];
     if (token == "--") {
       ++at;
+      out.is_command_marked = true;
       break;
     }
     if (begins_with_typographic_dash(token))
@@ -212,6 +217,41 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
     scanned.settings.push_back(Setting{&entry, entry.value.empty() ? "true" : *value, name});
   }
   return {};
+}
+
+void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes) {
+  // Read by our programs, though neither a flag's default nor a worker's.
+  constexpr std::string_view kRead[] = {
+      "IVY_PYTHON",      "IVY_SSH_CONFIG", "IVY_AGENT_*",      "IVY_DEVICE_ROOT", "IVY_LAUNCHER",
+      "IVY_INIT_METHOD", "IVY_RENDEZVOUS", "IVY_NODE_SCOPE_*", "IVY_TEST*",       "IVY_BIN"};
+  const auto is_known = [&](const std::string& name) {
+    const auto matches = [&](std::string_view pattern) {
+      return env_pattern_matches(pattern, name);
+    };
+    const auto table = env_table();
+    const auto options = option_table();
+    return std::any_of(std::begin(kRead), std::end(kRead), matches) ||
+           std::any_of(table.begin(), table.end(),
+                       [&](const EnvEntry& entry) {
+                         return entry.pattern != "IVY_*" && matches(entry.pattern);
+                       }) ||
+           std::any_of(options.begin(), options.end(), [&](const OptionEntry& entry) {
+             return variable_of("IVY_", entry.name) == name;
+           });
+  };
+  for (const EnvVariable& variable : environment) {
+    const std::string& name = variable.name;
+    if (!name.starts_with("IVY_") || !is_env_name(name) || is_known(name)) continue;
+    std::string flag = "--";
+    for (const char c : name.substr(4))
+      flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const std::optional<OptionSpelling> alias = find_option(flag);
+    const std::string near = alias ? "--" + std::string(alias->entry->name) : nearest_option(flag);
+    const std::optional<OptionSpelling> meant = find_option(near);
+    notes.push_back(name + " is set, and nothing reads it" +
+                    (meant ? ": did you mean " + variable_of("IVY_", meant->entry->name) + "?"
+                           : "; ivyrun --help names every flag, and IVY_<FLAG> is its default"));
+  }
 }
 
 // ---- Flags of other launchers -----------------------------------------------------------------

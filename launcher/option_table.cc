@@ -20,7 +20,8 @@ constexpr OptionEntry kTable[] = {
     // clang-format off
     // ---- Placement.
     {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
-     "hosts in rank order: h1:4,user@h2,node[01-08],[::1]:2; @FILE reads a hostfile"},
+     "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (brackets in quotes: shells read them too); "
+     "@FILE reads a hostfile"},
     {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
      kHonoured, kOurs, "hosts from a file: one `host[:slots]` or `host slots=N` per line"},
     {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
@@ -40,7 +41,7 @@ constexpr OptionEntry kTable[] = {
     {"include", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
     {"exclude", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
     {"map-by", "-map-by --rank-by -rank-by", "", kPlacement, kLater, kOurs,
-     "ranks fill the hosts in the order of -H"},
+     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"},
     {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
      "KIND", kPlacement, kHonoured, kOurs,
      "run workers on some processors only: core (an even share of the cores, its own), l3, numa, socket "
@@ -48,10 +49,12 @@ constexpr OptionEntry kTable[] = {
     {"report-bindings", "-report-bindings", "", kPlacement, kHonoured, kOurs,
      "say for each rank which processors it runs on"},
     {"visible", "--virtual-local-rank=own", "all|own", kPlacement, kHonoured, kOurs,
-     "accelerators that a worker sees: all of its host, and it takes number LOCAL_RANK (default for torch "
-     "and jax), or its own alone, and LOCAL_RANK is 0 (the other backends, and with --gpus-per-proc)"},
+     "accelerators visible to a worker: `all` on its host (it uses index LOCAL_RANK; default for torch and jax) "
+     "or only its `own` (LOCAL_RANK is 0; default for the other backends and with --gpus-per-proc)"},
     {"gpus-per-proc", "-gpus-per-proc --gpus-per-task --gpus-per-process --devices-per-proc", "K", kPlacement, kHonoured,
      kOurs, "accelerators of each worker (default 1); without -n a host gets as many workers as it has room for"},
+    {"nooversubscribe", "-nooversubscribe", "", kPlacement, kIgnored, kOurs,
+     "workers share accelerators and places only where --oversubscribe says so"},
     {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
      "let workers share accelerators where --visible own, --gpus-per-proc or --nproc-per-node gpu asks for "
      "more than there are"},
@@ -63,9 +66,12 @@ constexpr OptionEntry kTable[] = {
     {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
      "the order of -H or of the hostfile is the order of ranks"},
     {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
-    {"workers", "--num-workers --nprocs --ranks --processes --gpus --gpus-per-node --gres -G", "",
+    {"workers", "--num-workers --nprocs --ranks --processes --gpus", "",
      kPlacement, kRefused, kOurs,
      "-n N starts N workers in all, --nproc-per-node N starts N on each host"},
+    {"gres", "--gpus-per-node -G", "", kPlacement, kRefused, kOurs,
+     "the accelerators of a host are found: --nproc-per-node N starts N workers on each, "
+     "--gpus-per-proc K gives K to each worker"},
     {"world-size", "--rank --local-rank", "", kPlacement, kRefused, kOurs,
      "every worker is given its rank and the world size: -n N starts N workers in all"},
     {"nodelist", "-w --nodefile", "", kPlacement, kRefused, kOurs,
@@ -103,6 +109,9 @@ constexpr OptionEntry kTable[] = {
     {"pass-local-rank", "--use-env", "", kCommand, kLater, kOurs, "read LOCAL_RANK in the script"},
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
      "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible"},
+    {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
+     "start programs whose workers ivyrun does not connect yet (MPI, Horovod, -B tensorflow, paddle, mpi): "
+     "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
     {"env-style", "--compat", "", kCommand, kLater, kOurs,
      "the variables of torch, JAX and Keras are always set; give others with -x"},
     {"env", "", "", kCommand, kLater, kOurs, "pass variables with -x and --env-file"},
@@ -124,9 +133,12 @@ constexpr OptionEntry kTable[] = {
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
     {"prefix", "-prefix", "", kCommand, kRefused, kOurs,
      "nothing has to be installed on the hosts"},
-    {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --config-file --tpu --cpu "
+    {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
      "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
      kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
+    {"config-file", "--config", "", kCommand, kLater, kOurs,
+     "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of accelerate's file "
+     "num_processes is -n, and the machines are named by -H"},
     {"gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
      "--mpi-args --jsrun", "", kCommand, kRefused, kOurs,
      "Horovod reads its own variables: -x HOROVOD_...=VALUE"},
@@ -155,7 +167,7 @@ constexpr OptionEntry kTable[] = {
      "3: output goes to the files of --log-dir only"},
     {"tee", "-t", "0..3", kOutput, kHonoured, kTorchrun,
      "3: output goes to the files of --log-dir and to the console (as without it)"},
-    {"raw", "", "", kOutput, kHonoured, kOurs, "do not filter control strings in workers' output"},
+    {"raw", "", "", kOutput, kHonoured, kOurs, "pass terminal escape sequences through unchanged"},
     {"color", "--colour", "auto|always|never", kOutput, kHonoured, kOurs,
      "colour labels (default: on terminals)"},
     {"console-overflow", "", "block|drop", kOutput, kHonoured, kOurs,
@@ -183,13 +195,13 @@ constexpr OptionEntry kTable[] = {
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long hosts may take to come up (default 120s)"},
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
-     "stop the job after TIME, such as 90, 30m or 12h"},
+     "stop the job after TIME, such as 90, 30m, 1h30m or 01:30:00"},
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
      kTorchrun,
      "from the first signal to KILL (default: 5s after a failure, 30s when asked to stop). Ctrl-C "
      "sends INT first and TERM a second later, anything else TERM at once"},
     {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
-     "how long workers live without hearing from ivyrun (default: 10s, 60s in batch)"},
+     "stop workers when ivyrun has been unreachable for TIME (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "when a worker fails, start all of them again, at most N times (default 0; lost hosts of "
      "--nnodes MIN:MAX do not count)"},
@@ -204,8 +216,10 @@ constexpr OptionEntry kTable[] = {
      "--max-restarts N limits restarts, --start-timeout the wait for hosts"},
     {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
      "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kRefused, kOurs, kElastic},
-    {"forward-signals", "--signals-to-handle", "", kLifecycle, kLater, kOurs,
+    {"forward-signals", "", "", kLifecycle, kLater, kOurs,
      "USR1, USR2 and others are forwarded to every rank"},
+    {"signals-to-handle", "", "LIST", kLifecycle, kIgnored, kTorchrun,
+     "TERM, INT, HUP and QUIT stop the job and its workers, USR1 and USR2 are forwarded"},
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
      "in a Slurm job: TIME before it ends send --preempt-signal to the ranks, once; exit code 75 when "
      "they have ended"},
@@ -234,7 +248,7 @@ constexpr OptionEntry kTable[] = {
      "MASTER_PORT of the workers (default: reserved on the first host)"},
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kOurs,
-     "no store of ivyrun's: rank 0's framework serves on MASTER_PORT"},
+     "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
     {"wal", "--store-wal", "DIR", kNetwork, kHonoured, kOurs,
      "keep what the store has acknowledged in a log below DIR on the first host: a store that is "
      "killed is started again, and the job goes on"},
@@ -265,6 +279,8 @@ constexpr OptionEntry kTable[] = {
      "--start-timeout bounds the wait for hosts, --lease the silence of one"},
     {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
      "addresses are tested; --iface chooses the interface"},
+    {"no-ssh", "", "", kNetwork, kRefused, kOurs,
+     "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank order"},
     {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},
     {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
     {"same-network", "", "", kNetwork, kIgnored, kOurs, "addresses are tested"},
@@ -288,6 +304,8 @@ constexpr OptionEntry kTable[] = {
     {"check-build", "", "", kDiagnosis, kLater, kOurs, "use --version -v"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
+    {"get-stack-traces", "-get-stack-traces", "", kDiagnosis, kLater, kOurs,
+     "`ivyctl stack` shows where the ranks are, --stall-timeout TIME says it when nothing moves"},
     {"debug", "-debug", "", kDiagnosis, kRefused, kOurs, "-vv shows what ivyrun does"},
     {"policy", "", "", kDiagnosis, kLater, kOurs, "give the flags themselves"},
     // clang-format on
@@ -417,16 +435,17 @@ std::string nearest_option(std::string_view typed) {
 }
 
 std::string short_help() {
-  return "ivyrun starts one worker per accelerator on every host and ends with the truth.\n"
+  return "ivyrun launches one worker per accelerator on every host and exits with the status of "
+         "the\n"
+         "first failure.\n"
          "\n"
          "usage: ivyrun [flags] program [arguments]\n"
          "  ivyrun -n 4 train.py --lr 3e-4\n"
-         "  ivyrun -H node[01-04] --nproc_per_node 8 train.py\n"
+         "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n"
          "\n"
          "  -H LIST  hosts in rank order, with slots if wanted: node01:8,node02:8\n"
          "  -n N     number of workers in all; --nproc-per-node N: on each host\n"
-         "  -x K=V   give workers a variable\n"
-         "  -m       the program is a Python module\n"
+         "  -x K=V   give workers a variable; -m: the program is a Python module\n"
          "  --dry-run connects, checks and prints the plan; --log-dir DIR keeps the output\n"
          "  --help shows every flag\n";
 }
@@ -442,9 +461,9 @@ std::string full_help() {
       "default\n"
       "from IVY_<FLAG>, such as IVY_HOSTS; torchrun's also from PET_<FLAG>.\n"
       "\n"
-      "  ivyrun -n 4 train.py --lr 3e-4                     four workers on this host\n"
-      "  ivyrun -H node[01-04] --nproc_per_node 8 train.py  eight on each of four hosts\n"
-      "  ivyrun --fake-hosts 2 --nproc_per_node 2 train.py  two pretended hosts\n";
+      "  ivyrun -n 4 train.py --lr 3e-4                       four workers on this host\n"
+      "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py  eight on each of four hosts\n"
+      "  ivyrun --fake-hosts 2 --nproc_per_node 2 train.py    two pretended hosts\n";
   for (const OptionGroup group :
        {kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis}) {
     out += "\n" + std::string(group_title(group)) + ":\n";
@@ -457,7 +476,7 @@ std::string full_help() {
       "  120 hosts did not come up   121 host or supervisor lost\n"
       "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
       "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
-      "  141 the reader of the output went away\n"
+      "  141 stdout was closed by its reader (for example `| head`)\n"
       "After a job that did not end well, the last line on standard error says whose code it is.\n";
   return out;
 }

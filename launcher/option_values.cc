@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <optional>
 
 #include "launcher/screen/label.h"
 
@@ -23,23 +25,80 @@ Result<int> parse_number(std::string_view text, int low, int high) {
   return number;
 }
 
-Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+namespace {
+
+constexpr std::string_view kTimeForms = "a time such as 90, 1.5s, 250ms, 30m, 1h30m or 01:30:00";
+
+// "1h30m", "1.5s": numbers with their units, each unit smaller than the one before. A number alone
+// is seconds.
+std::optional<double> milliseconds_of_units(std::string_view text) {
   static constexpr std::pair<std::string_view, double> kUnits[] = {
       {"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
-  const std::string wanted = "a time such as 90, 1.5s, 250ms, 30m or 12h";
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
-  const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
-  const auto* known = std::find_if(std::begin(kUnits), std::end(kUnits),
-                                   [&](const auto& entry) { return entry.first == unit; });
-  // Written so that "nan" fails too.
-  if (error != std::errc{} || known == std::end(kUnits) || !(number >= 0))
-    return invalid(text, wanted);
-  const double milliseconds = number * known->second;
-  if (milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
+  double sum = 0;
+  double last_unit = std::numeric_limits<double>::infinity();
+  while (!text.empty()) {
+    double number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+    // Written so that "nan" fails too.
+    if (error != std::errc{} || !(number >= 0)) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    const std::size_t length = std::min(text.find_first_of("0123456789."), text.size());
+    const std::string_view unit = text.substr(0, length);
+    const auto* known = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                     [&](const auto& entry) { return entry.first == unit; });
+    const bool is_part = last_unit < std::numeric_limits<double>::infinity();
+    if (known == std::end(kUnits) || known->second >= last_unit || (unit.empty() && is_part))
+      return std::nullopt;
+    sum += number * known->second;
+    last_unit = known->second;
+    text.remove_prefix(length);
+  }
+  if (last_unit == std::numeric_limits<double>::infinity()) return std::nullopt;
+  return sum;
+}
+
+// Schedulers' form: [days-]hours:minutes:seconds, or minutes:seconds.
+std::optional<double> milliseconds_of_clock(std::string_view text) {
+  double days = 0;
+  const auto whole = [](std::string_view part) -> std::optional<int> {
+    const Result<int> number = parse_number(part, 0, 100'000);
+    const bool is_plain = part.find_first_not_of("0123456789") == std::string_view::npos;
+    return number.ok() && is_plain ? std::optional(number.value()) : std::nullopt;
+  };
+  const std::size_t dash = text.find('-');
+  if (dash != std::string_view::npos) {
+    const std::optional<int> written = whole(text.substr(0, dash));
+    if (!written) return std::nullopt;
+    days = *written;
+    text.remove_prefix(dash + 1);
+  }
+  double seconds = 0;
+  int parts = 0;
+  while (true) {
+    const std::string_view part = text.substr(0, text.find(':'));
+    const std::optional<int> number = whole(part);
+    // Only the first part may be more than a clock shows.
+    if (!number || ++parts > 3 || (parts > 1 && (*number > 59 || part.size() != 2)))
+      return std::nullopt;
+    seconds = seconds * 60 + *number;
+    if (part.size() == text.size()) break;
+    text.remove_prefix(part.size() + 1);
+  }
+  if (parts < 2 || (days > 0 && parts != 3)) return std::nullopt;
+  return (days * 86400 + seconds) * 1e3;
+}
+
+}  // namespace
+
+Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  const std::optional<double> milliseconds = text.find(':') == std::string_view::npos
+                                                 ? milliseconds_of_units(text)
+                                                 : milliseconds_of_clock(text);
+  if (!milliseconds) return invalid(text, std::string(kTimeForms));
+  if (*milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
     return invalid(text, "shorter than a year");
-  return std::chrono::milliseconds(static_cast<std::int64_t>(milliseconds));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*milliseconds));
 }
 
 Result<PerHost> parse_per_host(std::string_view text) {
@@ -52,7 +111,12 @@ Result<PerHost> parse_per_host(std::string_view text) {
     result.kind = PerHost::Kind::kCpu;
   } else {
     const Result<int> number = parse_number(text, 1, kMaxWorkers);
-    if (!number.ok()) return invalid(text, "a number of workers, auto, gpu or cpu");
+    if (!number.ok()) {
+      Error error = invalid(text, "a number of workers, auto, gpu or cpu");
+      if (text == "xpu")
+        error.fix = "Intel's accelerators are not counted yet: a number, one for each of them";
+      return error;
+    }
     result.kind = PerHost::Kind::kNumber;
     result.number = number.value();
   }
@@ -73,13 +137,26 @@ Result<BindChoice> parse_bind_to(std::string_view text) {
                "\"" + std::string(text) + "\" is not one of none, core, l3, numa, socket"};
 }
 
+namespace {
+
+// The first word of each is its name.
+constexpr std::pair<std::string_view, Profile> kProfiles[] = {
+    {"torch", Profile::kTorch},   {"pytorch", Profile::kTorch},
+    {"auto", Profile::kTorch},    {"jax", Profile::kJax},
+    {"numpy", Profile::kNumpy},   {"cupy", Profile::kCupy},
+    {"paddle", Profile::kPaddle}, {"tensorflow", Profile::kTensorflow},
+    {"tf", Profile::kTensorflow}, {"mpi", Profile::kMpi}};
+
+}  // namespace
+
+std::string profile_name(Profile wanted) {
+  for (const auto& [word, profile] : kProfiles)
+    if (profile == wanted) return std::string(word);
+  return {};
+}
+
 Result<Profile> parse_profile(std::string_view text) {
-  using enum Profile;
-  constexpr std::pair<std::string_view, Profile> kWords[] = {
-      {"torch", kTorch},   {"pytorch", kTorch}, {"auto", kTorch},    {"jax", kJax},
-      {"numpy", kNumpy},   {"cupy", kCupy},     {"paddle", kPaddle}, {"tensorflow", kTensorflow},
-      {"tf", kTensorflow}, {"mpi", kMpi}};
-  for (const auto& [word, profile] : kWords)
+  for (const auto& [word, profile] : kProfiles)
     if (text == word) return profile;
   return Error{Code::kInvalidArgument,
                "\"" + std::string(text) +
@@ -146,9 +223,17 @@ Result<std::string> parse_streams(std::string_view text) {
     const std::size_t colon = part.find(':');
     const bool has_rank = colon != std::string_view::npos;
     const bool is_right =
+        part.size() - (has_rank ? colon + 1 : 0) == 1 &&
         parse_number(part.substr(has_rank ? colon + 1 : 0), 0, 3).ok() &&
         (!has_rank || parse_number(part.substr(0, colon), 0, kMaxWorkers - 1).ok());
-    if (!is_right) return invalid(text, "0, 1 (standard output), 2 (standard error) or 3 (both)");
+    if (!is_right) {
+      Error error = invalid(text, "0, 1 (standard output), 2 (standard error) or 3 (both)");
+      // srun's -t is the time limit, in minutes or as a clock shows it.
+      const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
+      if (is_minutes || parse_duration(text).ok())
+        error.fix = "a time limit is --timeout " + std::string(text) + (is_minutes ? "m" : "");
+      return error;
+    }
     if (part.size() == rest.size()) return std::string(text);
     rest.remove_prefix(part.size() + 1);
   }

@@ -34,6 +34,8 @@ Result<PerHost> parse_per_host(std::string_view text);
 Result<BindChoice> parse_bind_to(std::string_view text);
 
 // "torch", "jax"...; "auto" is torch's.
+// "tensorflow" for kTensorflow: the word of -B.
+std::string profile_name(Profile profile);
 Result<Profile> parse_profile(std::string_view text);
 
 // "all", "first-per-host", "0,8-15".

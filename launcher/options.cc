@@ -20,6 +20,7 @@
 #include "launcher/option_scan.h"
 #include "launcher/option_table.h"
 #include "launcher/option_values.h"
+#include "launcher/plan.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
 
@@ -203,6 +204,7 @@ void bind_devices(Binder& binder, Options& options) {
 void bind_command(Binder& binder, Options& options, Raw& raw) {
   binder.on("module", raw.is_module);
   binder.on("no-python", raw.no_python);
+  binder.on("allow-singletons", options.allow_singletons);
   binder.text("python", options.python);
   binder.text("wdir", options.working_directory);
   binder.list("export", options.exports);
@@ -320,8 +322,9 @@ void bind_network(Binder& binder, Options& options) {
     }
     // Where it means a server that hosts find each other by, the job would not be what was asked
     // for.
-    return usage_error("\"" + text + "\" is no rendezvous of ivyrun's: it has its own store",
-                       "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
+    return usage_error(
+        "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
+        "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
   });
   binder.value("node-rank", [&](const std::string& text) -> Result<void> {
     if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
@@ -342,6 +345,54 @@ void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
 }
 
 // ---- What depends on more than one flag ---------------------------------------------------------
+
+// "node" and "7" of "node7"; the number is empty where a name does not end with one.
+std::pair<std::string, std::string> cut_at_last_number(const std::string& name) {
+  const std::size_t last = name.find_last_not_of("0123456789");
+  const std::size_t cut = last == std::string::npos ? 0 : last + 1;
+  return {name.substr(0, cut), name.substr(cut)};
+}
+
+// Beside files of that name a shell makes "-H node1 node2 train.py" of -H node[1-2] train.py.
+Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
+                                     const std::vector<std::string>& command) {
+  if (raw.hosts.size() != 1) return {};
+  const std::string& host = raw.hosts.front();
+  const auto [stem, first] = cut_at_last_number(host);
+  std::error_code ignored;
+  if (stem.empty() || first.empty() || !std::filesystem::exists(host, ignored)) return {};
+  std::string last;
+  for (const std::string& word : command) {
+    const auto [other_stem, number] = cut_at_last_number(word);
+    if (other_stem != stem || number.empty() || !std::filesystem::exists(word, ignored)) break;
+    last = number;
+  }
+  if (last.empty()) return {};
+  return usage_error(
+      binder.shown("hosts") + " " + host + " " + command.front() +
+          " ...: these are files here; the shell has put them in the place of a name with brackets",
+      "quote it: " + binder.shown("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
+}
+
+// What is right as it stands and often means something else.
+void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
+  std::error_code ignored;
+  if (raw.hosts.size() == 1 && !cut_at_last_number(raw.hosts.front()).second.empty() &&
+      std::filesystem::is_directory(raw.hosts.front(), ignored))
+    options.notes.push_back(
+        binder.shown("hosts") + " " + raw.hosts.front() +
+        " names a directory here too: brackets need quotes, or the shell replaces "
+        "them");
+  for (const Host& host : options.hosts) {
+    // The ports at which SSH listens, as many people write them.
+    if (host.slots != 22 && host.slots != 2222) continue;
+    const std::string number = std::to_string(*host.slots);
+    options.notes.push_back(host.name + ":" + number + " means " + number + " workers on " +
+                            host.name + "; a port is written " + host.name + ":port=" + number +
+                            " or --ssh-port " + number);
+    break;
+  }
+}
 
 // A -H that is a file: "@f", or a path that exists and cannot be meant as a list.
 std::string hostfile_in(const std::string& text) {
@@ -371,6 +422,7 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
     std::string list;
     for (const std::string& part : raw.hosts) list += (list.empty() ? "" : ",") + part;
     options.hosts = IVY_TRY(parse_host_list(list, binder.shown("hosts")));
+    note_odd_hosts(binder, raw, options);
     return {};
   }
   const Result<std::string> content = read(path);
@@ -386,6 +438,11 @@ Error no_program(const Scanned& scanned) {
   Error error = usage_error("no program given", "ivyrun [flags] program [arguments]");
   if (scanned.settings.empty() || !scanned.settings.back().is_next_word) return error;
   const Setting& last = scanned.settings.back();
+  const bool is_file = last.value.ends_with(".py") || last.value.find('/') != std::string::npos;
+  if (!is_file) {
+    error.fix = "ivyrun " + last.shown + " " + quoted_arguments({last.value}) + " PROGRAM";
+    return error;
+  }
   error.fix = last.shown + " " + std::string(last.entry->value) + " " + last.value;
   error.message += ": \"" + last.value + "\" was taken as the value of " + last.shown;
   return error;
@@ -410,10 +467,18 @@ void note_odd_commands(Options& options) {
     options.notes.push_back(*word + " is an argument of the program, because it comes after it");
     break;
   }
-  if (std::find(options.command.begin() + 1, options.command.end(), ":") != options.command.end())
-    options.notes.push_back(
-        "the word : and what follows it are arguments of the program: one ivyrun starts one "
-        "program");
+}
+
+// "-np 2 a : -np 2 b": a job of another shape than the one that would run. Behind "--" a : is an
+// argument, and so it is as the last word, where no program follows.
+Result<void> check_one_program(const Scanned& scanned) {
+  if (scanned.is_command_marked) return {};
+  const auto colon = std::find(scanned.command.begin(), scanned.command.end(), ":");
+  if (colon == scanned.command.end() || colon + 1 == scanned.command.end()) return {};
+  return usage_error("several programs in one job (a : b) are not available yet",
+                     "start a script that looks at RANK and runs what this rank should\n"
+                     "if : is an argument of the program: ivyrun [flags] -- " +
+                         scanned.command.front() + " ...");
 }
 
 Result<void> check_module(const Binder& binder, const std::string& module) {
@@ -426,8 +491,26 @@ Result<void> check_module(const Binder& binder, const std::string& module) {
                          name.substr(std::min(name.find_first_not_of('.'), name.size())));
 }
 
+// srun's --export is one list for all; ours is one flag for each variable.
+Result<void> check_exports(const Binder& binder, const Options& options) {
+  const std::string shown = binder.shown("export");
+  for (const std::string& text : options.exports) {
+    const std::string name = text.substr(0, text.find('='));
+    if (is_env_name(name) && name != "ALL" && name != "NONE" && name != "NIL") continue;
+    if (name.ends_with('*') || name.empty()) continue;
+    const bool is_srun =
+        name == "ALL" || name == "NONE" || name == "NIL" || name.find(',') != std::string::npos;
+    if (!is_srun) continue;
+    return usage_error(shown + ": \"" + text + "\" is srun's form, a list for all variables",
+                       "one " + shown + " for each variable: " + shown +
+                           " NAME=VALUE; without it workers get what the frameworks read");
+  }
+  return {};
+}
+
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program's name is empty");
+  IVY_CHECK(check_exports(binder, options));
   if (raw.is_module && raw.no_python)
     return usage_error(
         binder.shown("module") + " and " + binder.shown("no-python") + " contradict each other",
@@ -459,10 +542,11 @@ Result<void> settle_streams(const Binder& binder, const Raw& raw, Options& optio
                             "--show-ranks chooses ranks");
   }
   if (raw.tee.empty() || raw.tee == "0") return {};
-  options.notes.push_back(binder.shown("tee") + (options.log_dir.empty()
-                                                     ? " has no effect without --log-dir DIR"
-                                                     : " has no effect: files and console both "
-                                                       "get everything"));
+  options.notes.push_back(
+      binder.shown("tee") +
+      (options.log_dir.empty()
+           ? " " + raw.tee + " has no effect without --log-dir DIR (a time limit is --timeout TIME)"
+           : " has no effect: files and console both get everything"));
   return {};
 }
 
@@ -573,7 +657,10 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     return parsed;
   }
   IVY_CHECK(sort_out(scanned, options.notes));
-  if (!asks_for("version")) IVY_CHECK(add_defaults(environment, scanned));
+  if (!asks_for("version")) {
+    IVY_CHECK(add_defaults(environment, scanned));
+    note_unknown_variables(environment, options.notes);
+  }
   IVY_CHECK(sort_out(scanned, options.notes));
   Raw raw;
   Binder binder(scanned);
@@ -590,6 +677,8 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     return parsed;
   }
   if (scanned.command.empty()) return no_program(scanned);
+  IVY_CHECK(check_one_program(scanned));
+  IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
   options.command = std::move(scanned.command);
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, read, options));

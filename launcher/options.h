@@ -64,6 +64,7 @@ struct Options {
   bool report_bindings = false;
   // Command.
   Profile profile = Profile::kTorch;  // -B/--backend
+  bool allow_singletons = false;      // N worlds of one are meant (proto/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;    // Program and its arguments, byte for byte.
   std::string python;                  // --python

@@ -192,6 +192,21 @@ void limit_places(Planner& planner, Offer& offer) {
                  fold_host_names(names), "", "fewer processes, or more hosts for them");
 }
 
+// What a hostfile's max_slots forbids, whoever asked for it.
+void check_max_slots(Planner& planner, const Offer& offer) {
+  const std::vector<Host>& hosts = planner.options.hosts;
+  for (std::size_t i = 0; i < offer.places.size() && i < hosts.size(); ++i) {
+    if (!hosts[i].max_slots || offer.places[i] <= *hosts[i].max_slots) continue;
+    planner.refuse("IVY-P001", kExitUsage,
+                   "asked for " + std::to_string(offer.places[i]) +
+                       (offer.places[i] == 1 ? " process on " : " processes on ") +
+                       planner.answers[i].name + ", which takes " +
+                       std::to_string(*hosts[i].max_slots),
+                   hosts[i].origin, "max_slots=" + std::to_string(*hosts[i].max_slots),
+                   "fewer processes (-n, --nproc-per-node), or another max_slots there");
+  }
+}
+
 void number_workers(const Planner& planner, const Offer& offer, JobPlan& plan) {
   for (std::size_t i = 0; i < offer.places.size(); ++i) {
     if (offer.places[i] == 0) continue;
@@ -337,6 +352,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   plan.job_id = job_id;
   plan.program = options.command.front();
   Offer offer = place_workers(planner);
+  check_max_slots(planner, offer);
   limit_places(planner, offer);
   plan.rule = offer.rule;
   if (options.allocation) plan.rule += "; hosts of " + options.allocation->name();

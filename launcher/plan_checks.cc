@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 
+#include "launcher/option_values.h"
 #include "proto/env.h"
 #include "proto/exit_code.h"
+#include "proto/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -68,6 +70,17 @@ void check_directory(Checker& checker) {
   }
 }
 
+// "pkg.mod": names of Python, with dots between them.
+bool may_be_module(const std::string& program) {
+  std::string_view rest = program;
+  while (true) {
+    const std::string_view name = rest.substr(0, rest.find('.'));
+    if (!is_env_name(name)) return false;
+    if (name.size() == rest.size()) return true;
+    rest.remove_prefix(name.size() + 1);
+  }
+}
+
 // What a newcomer may have meant by the name of a program that is not there.
 std::string not_found_fix(const std::string& program) {
   if (program.find_first_not_of("0123456789") == std::string::npos)
@@ -77,29 +90,54 @@ std::string not_found_fix(const std::string& program) {
   const std::size_t equals = program.find('=');
   if (equals != std::string::npos && is_env_name(program.substr(0, equals)))
     return "a variable is given with -x, one for each: -x " + program;
+  if (program.find_first_of("|&;<>$`") != std::string::npos)
+    return "a shell runs that: ivyrun [flags] sh -c " + quoted_arguments({program});
+  if (program.find(' ') != std::string::npos)
+    return "this is one word with blanks; remove the quotes: ivyrun [flags] " + program;
+  if (program.find('.') != std::string::npos && !program.ends_with(".py") && may_be_module(program))
+    return "-m " + program + " if it is a Python module, else write its path";
   if (program.find('/') == std::string::npos && !program.ends_with(".py"))
-    return "install it there, or write the path of a program that every host has";
+    return "install it there, or write the path of a program that every host has" +
+           std::string(may_be_module(program) ? "\n-m " + program + " if it is a Python module"
+                                              : "");
   return "write a path that exists on every host";
+}
+
+// "bash run.sh": what runs a text of this name; the program alone where nothing does.
+std::string through_interpreter(const std::string& program) {
+  constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
+      {".sh", "bash"}, {".bash", "bash"}, {".zsh", "zsh"},   {".csh", "csh"},  {".py", "python3"},
+      {".pl", "perl"}, {".rb", "ruby"},   {".R", "Rscript"}, {".jl", "julia"}, {".lua", "lua"}};
+  for (const auto& [ending, interpreter] : kEndings)
+    if (program.ends_with(ending)) return std::string(interpreter) + " " + program;
+  return "";
 }
 
 std::string cannot_run_fix(const HostFacts& facts, const std::string& program) {
   const std::string& path = facts.program_path();
+  if (program.ends_with(".ipynb"))
+    return "a notebook cannot be launched; make a script of it: jupyter nbconvert --to script " +
+           program;
+  const std::string known = through_interpreter(program);
   switch (facts.program_errno()) {
     case EISDIR:
       return "name a program or a script in it";
     case ENOEXEC:
-      return "put its interpreter in front of it: sh " + program + ", python3 " + program +
+      return "put its interpreter in front of it: " +
+             (known.empty() ? "sh " + program + ", python3 " + program : known) +
              "\nor begin it with a line such as #!/bin/sh or #!/usr/bin/env python3";
     case kInterpreterMissing:
       return "install that interpreter there, or correct the first line of " + path +
-             "\nor put the right interpreter in front of it, such as: python3 " + program;
+             "\nor put the right interpreter in front of it" +
+             (known.empty() ? ", such as: python3 " + program : ": " + known);
     default:
       break;
   }
   if (facts.program_is_script())
     return "make it readable for " + (facts.user().empty() ? "its user" : facts.user()) +
            " there: chmod +r " + path;
-  return "chmod +x " + path + ", or put its interpreter in front of it: python3 " + program;
+  return "chmod +x " + path + ", or put its interpreter in front of it: " +
+         (known.empty() ? "bash " + program + ", python3 " + program : known);
 }
 
 void check_program(Checker& checker) {
@@ -121,6 +159,34 @@ void check_program(Checker& checker) {
     }
     checker.refuse("IVY-P005", kExitNotExecutable, "program cannot be run: " + checker.plan.program,
                    where, error, cannot_run_fix(facts, checker.plan.program));
+  }
+}
+
+// N workers that find no peers would each do the whole work and end well.
+void check_worlds(Checker& checker) {
+  const int workers = checker.plan.world_size;
+  if (workers < 2 || checker.options.allow_singletons) return;
+  const auto refuse = [&](const UnservedWorld& world, const std::string& what,
+                          const std::string& where, const std::string& cause) {
+    checker.refuse(
+        "IVY-P024", kExitRefused,
+        what + ": each of the " + std::to_string(workers) + " workers would be a world of one",
+        where, cause,
+        std::string(world.instead) + "\n--allow-singletons, if each worker is meant to be alone");
+  };
+  const std::string backend = profile_name(checker.options.profile);
+  if (const UnservedWorld* world = world_of_backend(backend); world != nullptr)
+    return refuse(*world, "-B " + backend + " is not served yet", "",
+                  "ivyrun does not connect the workers of " + std::string(world->name));
+  const Sayings said =
+      sayings(checker, [](const HostFacts& facts) { return facts.program_library(); });
+  for (const auto& [library, names] : said) {
+    const UnservedWorld* world = world_of_library(library);
+    if (world == nullptr) continue;
+    refuse(*world,
+           checker.plan.program + " is a program of " + std::string(world->name) +
+               ", which ivyrun does not serve yet",
+           fold_host_names(names), checker.first_facts(names).program_path() + " links " + library);
   }
 }
 
@@ -226,6 +292,7 @@ void check_plan(const Options& options, const std::vector<HostAnswer>& answers, 
   Checker checker{options, answers, plan, refusals};
   check_directory(checker);
   check_program(checker);
+  check_worlds(checker);
   check_interpreter(checker);
   check_script(checker);
   check_arguments(checker);

@@ -97,7 +97,7 @@ class RankNames {
   std::string explain_line(std::string_view line) const {
     std::string text;
     std::set<std::uint32_t> connected;
-    bool knows_all = line.find("waits for it") != std::string_view::npos ||
+    bool knows_all = line.find("are blocked on it") != std::string_view::npos ||
                      line.find("not waiting for it") != std::string_view::npos;
     // Not everybody is named.
     knows_all &= line.find(" more") == std::string_view::npos;

@@ -252,6 +252,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
   for (const EnvVariable& variable : generation_variables(inputs.generation))
     set_variable(out, variable.name, variable.value);
+  if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
   if (inputs.options->allocation)
     for (const EnvVariable& variable : slurm_host_variables(plan, host))
       set_variable(out, variable.name, variable.value);

@@ -46,6 +46,8 @@ constexpr EnvEntry kTable[] = {
     {"IVY_DEVICE_UUID", kSet, "scripts: which accelerator that is, whatever hides others"},
     {"IVY_DEVICE_BDF", kSet, "scripts: its PCI address"},
     {"IVY_STACK_FILE", kSet, "ivyrun's Python hook: where a hung worker's stack is written"},
+    {"IVY_ALLOW_SINGLETONS", kSet,
+     "ivyrun's Python hook: MPI and its like may be alone in a worker (--allow-singletons)"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
     {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},

@@ -13,7 +13,8 @@ namespace ivy {
 Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   SocketAddress place = parse_address(address, port);
   if (!place.is_valid())
-    return Error{Code::kInvalidArgument, "'" + address + "' is no numeric address"};
+    return Error{Code::kInvalidArgument,
+                 "'" + address + "' is a host name; a numeric address is needed"};
   const int family = place.storage.ss_family;
   const int fd = place.open_socket();
   if (fd < 0) return errno_error(Code::kUnavailable, "open a socket", errno);

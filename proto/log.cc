@@ -19,7 +19,7 @@ namespace {
 std::shared_ptr<spdlog::logger> make_logger(const std::string& program) {
   auto logger =
       std::make_shared<spdlog::logger>(program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%n: %l: %v");
+  logger->set_pattern("%n: %v");
   logger->set_level(spdlog::level::off);
   return logger;
 }

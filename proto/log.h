@@ -1,4 +1,4 @@
-// Lines about ourselves for whoever looks for a fault: "ivyrun: debug: ..." on standard error. What
+// Lines about ourselves for whoever looks for a fault: "ivyrun: ..." on standard error. What
 // every user must read is not a log line: see launcher/diagnostic.h. spdlog and fmt are compiled
 // once, in log.cc, and no other file includes them. Thread: any.
 #pragma once

@@ -65,7 +65,7 @@ std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& pe
     names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
                     ", last: " + shown_key(seen->last_what) + ")");
   }
-  if (names.empty()) return "everybody who is connected waits for it";
+  if (names.empty()) return "all connected clients are blocked on it";
   return "not waiting for it: " + list_of(names, names.size());
 }
 

@@ -15,8 +15,8 @@ std::string shown_key(std::string_view key);
 // "41.3 s".
 std::string shown_seconds(std::uint64_t ns);
 
-// Several lines without the last newline; "store: no blocked requests" where no client waits. At
-// most 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/rank_names.h reads that) or "a
+// Several lines without the last newline; "store: no blocked requests" when there are none. At most
+// 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/rank_names.h reads that) or "a
 // client at ADDRESS:PORT".
 std::string explain(const Picture& picture, std::uint64_t now_ns);
 

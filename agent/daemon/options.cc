@@ -122,7 +122,7 @@ void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
 void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.ca = app.add_subcommand("ca", "The certificate authority");
   verbs.ca->require_subcommand(1);
-  verbs.ca_init = verbs.ca->add_subcommand("init", "Make one");
+  verbs.ca_init = verbs.ca->add_subcommand("init", "Make a certificate authority");
   verbs.ca_init->add_option("--name", raw.ca_init.name, "Its name, for people");
   add_authority_options(*verbs.ca_init, raw);
   add_days(*verbs.ca_init, raw, "3650");

@@ -1,9 +1,11 @@
 #include "agent/node/program_facts.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <climits>
@@ -13,8 +15,11 @@
 #include <memory>
 #include <string_view>
 
+#include "agent/node/elf_libraries.h"
 #include "agent/node/sha256.h"
 #include "agent/node/spawn.h"
+#include "proto/edit_distance.h"
+#include "proto/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -41,15 +46,69 @@ std::string check_directory(const std::string& directory) {
   return {};
 }
 
+bool is_regular_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// The file beside a missing one whose name was probably meant; empty when none is near.
+std::string nearest_file(const std::string& path) {
+  // A larger directory is not looked through; a name is a name, and not a text.
+  constexpr int kMaxEntries = 10'000;
+  constexpr std::size_t kMaxNameBytes = 64;
+  const std::size_t slash = path.rfind('/');
+  const std::string wanted = path.substr(slash + 1);
+  if (wanted.size() < 3 || wanted.size() > kMaxNameBytes) return {};
+  std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
+  std::string best;
+  const auto directory = std::unique_ptr<DIR, int (*)(DIR*)>(
+      opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()), closedir);
+  if (!directory) return {};
+  int count = 0;
+  while (const dirent* entry = readdir(directory.get())) {
+    if (++count > kMaxEntries) return {};
+    const std::string name = entry->d_name;
+    if (name.size() > kMaxNameBytes) continue;
+    const std::size_t distance = edit_distance(wanted, name);
+    // Names of two letters are all near to each other.
+    if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
+    if (!is_regular_file(path.substr(0, slash + 1) + name)) continue;
+    best = name;
+    best_distance = distance;
+  }
+  return best;
+}
+
+// "dir/tarin.py" as it should have been typed; empty when no name is near.
+std::string nearest_program(const std::string& typed, const std::string& path) {
+  const std::string near = nearest_file(path);
+  return near.empty() ? "" : typed.substr(0, typed.rfind('/') + 1) + near;
+}
+
+// "PATH (/usr/bin:/bin)"; nobody reads a long one in a message.
+std::string path_text(const std::string& search_path) {
+  constexpr std::size_t kLongest = 60;
+  if (search_path.size() <= kLongest) return "PATH (" + search_path + ")";
+  const auto colons = std::count(search_path.begin(), search_path.end(), ':');
+  return "PATH (" + std::to_string(colons + 1) + " directories)";
+}
+
 void set_error(ProgramFacts& facts, int error, const std::string& message) {
   facts.error = message;
   facts.error_number = error;
 }
 
 // Reads the script once: proves that it can be read, and hashes it.
-void check_script(ProgramFacts& facts) {
+void check_script(const std::string& typed, ProgramFacts& facts) {
   const int fd = open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
+  if (fd < 0) {
+    const int error = errno;
+    const std::string near = error == ENOENT ? nearest_program(typed, facts.path) : "";
+    return set_error(facts, error,
+                     "script " + facts.path + ": " +
+                         (near.empty() ? errno_text(error)
+                                       : "it is not there, but " + near + " is: write " + near));
+  }
   struct stat info {};
   if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
     set_error(facts, EISDIR, "script " + facts.path + ": " + errno_text(EISDIR));
@@ -67,11 +126,6 @@ void check_script(ProgramFacts& facts) {
 
 bool is_python_file(const std::string& program) { return program.ends_with(".py"); }
 
-bool is_regular_file(const std::string& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-}
-
 // The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
 std::string first_bytes(const std::string& path) {
   constexpr std::size_t kLookedAt = 256;
@@ -84,13 +138,24 @@ std::string first_bytes(const std::string& path) {
   return bytes;
 }
 
+bool is_program_file(std::string_view beginning) {
+  return beginning.starts_with(
+      "\x7f"
+      "ELF");
+}
+
+void find_unserved_library(ProgramFacts& facts) {
+  for (const std::string& library : needed_libraries(facts.path)) {
+    if (world_of_library(library) == nullptr) continue;
+    facts.library = library;
+    return;
+  }
+}
+
 // A text file without "#!" is what no kernel runs. Whatever is no text is left to the kernel: it
 // may know formats that we do not.
 bool is_plain_text(std::string_view beginning) {
   return !beginning.empty() && beginning.find('\0') == std::string_view::npos &&
-         !beginning.starts_with(
-             "\x7f"
-             "ELF") &&
          !beginning.starts_with("#!");
 }
 
@@ -104,10 +169,9 @@ std::string_view named_interpreter(std::string_view beginning) {
 // Will the kernel run it? What it would only say as "No such file" or "Exec format error".
 void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
   const std::string beginning = first_bytes(facts.path);
+  if (is_program_file(beginning)) return find_unserved_library(facts);
   if (is_plain_text(beginning))
-    return set_error(facts, ENOEXEC,
-                     "program " + facts.path +
-                         " is a text without a first line (#!) that names its interpreter");
+    return set_error(facts, ENOEXEC, "program " + facts.path + " has no #! line");
   if (!beginning.starts_with("#!")) return;
   std::string name(named_interpreter(beginning));
   const std::string path = absolute_path(name, request.working_directory);
@@ -120,6 +184,27 @@ void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
                 (has_windows_ends ? " (its lines end with CR LF: sed -i 's/\\r$//' " + facts.path +
                                         " repairs them)"
                                   : ""));
+}
+
+// What was meant by a name that is in no directory of PATH: "..., but ...: write ...", or empty.
+std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
+                     const std::string& here) {
+  const std::string& name = request.program;
+  if (is_regular_file(here + ".py"))
+    return " is not there, but " + here + ".py is: write " + name + ".py";
+  if (is_regular_file(here))
+    return " is not in PATH, but in the working directory: write ./" + name;
+  int ignored = 0;
+  if (name == "python" &&
+      find_executable("python3", facts.search_path, request.working_directory, &ignored).ok())
+    return " is not in PATH, but python3 is: write python3";
+  std::string file = here;
+  std::replace(file.begin() + static_cast<std::ptrdiff_t>(request.working_directory.size()),
+               file.end(), '.', '/');
+  if (is_regular_file(file + ".py") || is_regular_file(file + "/__main__.py"))
+    return " is no program, but a Python module: write -m " + name;
+  const std::string near = nearest_file(here);
+  return near.empty() ? "" : " is not in PATH, but ./" + near + " is there: write ./" + near;
 }
 
 void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
@@ -137,26 +222,20 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
   const bool named_by_path = request.program.find('/') != std::string::npos;
   if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
     facts.path = here;
-    return set_error(facts, EACCES,
-                     "program " + here +
-                         " is a file that cannot be executed: make it executable (chmod +x) "
-                         "or run it through its interpreter, for example: python3 " +
-                         request.program);
+    return set_error(facts, EACCES, "program " + here + " is a file that cannot be executed");
   }
-  if (is_regular_file(here + ".py"))
-    return set_error(facts, ENOENT,
-                     "program " + request.program + " is not there, but " + here +
-                         ".py is: write " + request.program + ".py");
-  if (!named_by_path && is_regular_file(here))
-    return set_error(facts, ENOENT,
-                     "program " + request.program +
-                         " is not in PATH, but in the working directory: write ./" +
-                         request.program);
   if (error == 0) error = ENOENT;
+  std::string meant = named_by_path ? "" : meant_by(request, facts, here);
+  if (named_by_path && error == ENOENT) {
+    const std::string near = is_regular_file(here + ".py") ? request.program + ".py"
+                                                           : nearest_program(request.program, here);
+    if (!near.empty()) meant = " is not there, but " + near + " is: write " + near;
+  }
+  if (!meant.empty()) return set_error(facts, ENOENT, "program " + request.program + meant);
   if (named_by_path) facts.path = here;
   set_error(facts, error,
             "program " + (named_by_path ? here : request.program) + ": " +
-                (error == ENOENT && !named_by_path ? "not found in PATH (" + facts.search_path + ")"
+                (error == ENOENT && !named_by_path ? "not found in " + path_text(facts.search_path)
                                                    : errno_text(error)));
 }
 
@@ -178,7 +257,7 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
   }
   facts.interpreter_error =
       tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
-  if (looked_in_path) facts.interpreter_error += " in PATH (" + facts.search_path + ")";
+  if (looked_in_path) facts.interpreter_error += " in " + path_text(facts.search_path);
 }
 
 std::string version_in_name(std::string_view name) {
@@ -240,7 +319,7 @@ ProgramFacts check_program(const ProgramRequest& request) {
   if (is_module) return facts;
   if (facts.is_script) {
     facts.path = absolute_path(request.program, request.working_directory);
-    check_script(facts);
+    check_script(request.program, facts);
   } else {
     check_executable(request, facts);
   }

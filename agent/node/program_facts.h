@@ -32,7 +32,8 @@ struct ProgramFacts {
   std::string path;      // Absolute; empty for a module.
   std::string error;     // Empty: it can be run (a script: read).
   int error_number = 0;  // errno behind `error`.
-  std::string sha256;    // 64 hexadecimal digits; scripts only.
+  std::string library;  // The first of its libraries that proto/unserved_worlds.h has; often empty.
+  std::string sha256;   // 64 hexadecimal digits; scripts only.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.
   std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "agent/node/own_package.h"
+#include "proto/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -17,12 +18,17 @@ namespace {
 // of where they were called stays below a MiB.
 constexpr const char* kFlightEntries = "1000";
 
-// The descriptor goes above 100, since programs like to find the low ones free. A process that a
-// worker starts shall not register as well: only the worker's own is asked.
+constexpr std::string_view kHookHead =
+    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is, lets torch's rank 0 serve on a
+# MASTER_PORT that the script has set itself, and ends a worker that would be alone in its world.
+# ivyrun --no-python-hook leaves it out.
+)";
+
+// _register: the descriptor goes above 100, since programs like to find the low ones free. A
+// process that a worker starts shall not register as well: only the worker's own is asked.
+// _watch: whatever a worker starts is watched too. It costs one look-up in a table per import.
 constexpr std::string_view kHook =
-    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is, and torch's rank 0 serve on a
-# MASTER_PORT that the script has set itself. ivyrun --no-python-hook leaves it out.
-def _register():
+    R"(def _register():
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)
     if not path:
@@ -119,13 +125,92 @@ def _next():
     spec.loader.exec_module(module)
 
 
-for _step in (_register, _arm):
+def _watch():
+    import os
+    import sys
+    if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
+        return
+
+    class _Watch:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name not in _WORLDS or any(word in os.environ for word in _RANK_VARIABLES):
+                return None
+            for finder in sys.meta_path:
+                spec = None if finder is _Watch else finder.find_spec(name, path, target)
+                if spec is not None:
+                    spec.loader = _Refusal(spec.loader)
+                    return spec
+            return None
+
+    class _Refusal:
+        def __init__(self, loader):
+            self._loader = loader
+
+        def __getattr__(self, name):
+            return getattr(self._loader, name)
+
+        # Not find_spec: a library may only ask whether the module is there.
+        def create_module(self, spec):
+            _refuse(spec.name)
+
+        def exec_module(self, module):
+            self._loader.exec_module(module)
+
+    sys.meta_path.insert(0, _Watch)
+
+
+def _refuse(name):
+    import os
+    import sys
+    import time
+    world, instead = _WORLDS[name]
+    text = ("ivyrun: error[IVY-P024]: %s was imported, and ivyrun does not serve %s yet: "
+            "each of the %s workers would be a world of one\n"
+            "  fix:   %s\n"
+            "         --allow-singletons, if each worker is meant to be alone\n"
+            % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
+    said = os.path.join(os.path.dirname(__file__), "refused-" + os.environ.get("IVY_GENERATION", "0"))
+    try:
+        os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # Another worker of this host is saying it, and its exit ends the job.
+        time.sleep(30)
+    except OSError:
+        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os.write(2, text.encode())
+    os._exit(122)
+
+
+for _step in (_register, _arm, _watch):
     try:
         _step()
     except Exception:
         pass
 _next()
 )";
+
+// The words of proto/unserved_worlds.h as Python's.
+std::string hook_text() {
+  const auto quoted = [](std::string_view text) { return "\"" + std::string(text) + "\""; };
+  std::string worlds;
+  for (const UnservedWorld& world : unserved_worlds()) {
+    std::string_view rest = world.modules;
+    while (!rest.empty()) {
+      const std::string_view module = rest.substr(0, rest.find(' '));
+      worlds += "    " + quoted(module) + ": (" + quoted(world.name) + ", " +
+                quoted(world.instead) + "),\n";
+      rest.remove_prefix(std::min(module.size() + 1, rest.size()));
+    }
+  }
+  return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
+         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
+}
 
 bool is_set(const Environment& environment, const char* name) {
   return find_variable(environment, name) != nullptr;
@@ -175,7 +260,7 @@ void add_nccl_variables(Environment& environment, const JobDirectory& directory,
 bool add_python_hook(Environment& environment, const JobDirectory& directory) {
   const std::string folder = directory.path + "/python";
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  if (!write_file(folder + "/sitecustomize.py", kHook).ok()) return false;
+  if (!write_file(folder + "/sitecustomize.py", hook_text()).ok()) return false;
   append_package(environment, folder);
   return true;
 }

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint16_t kAnyPort = 9;
 
 Error no_address(const std::string& name, const std::string& why) {
-  return {Code::kUnavailable, "the name " + name + " has no address: " + why,
+  return {Code::kUnavailable, "cannot resolve " + name + ": " + why,
           "check the spelling, or: getent hosts " + name};
 }
 
@@ -35,7 +35,9 @@ Result<Addresses> look_up(const std::string& name) {
       addresses.push_back(address);
     }
   }
-  if (addresses.empty()) return no_address(name, error.message());
+  if (addresses.empty())
+    return no_address(name,
+                      error == asio::error::host_not_found ? "no such name" : error.message());
   if (addresses.size() > TcpDial::kMaxAddresses) addresses.resize(TcpDial::kMaxAddresses);
   return addresses;
 }

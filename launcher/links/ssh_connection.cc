@@ -182,7 +182,7 @@ void SshConnection::step_failed() {
     down.failure = LinkFailure::kRefused;
     down.message = where() + " closed the connection before sending an SSH banner";
     down.fix =
-        "is it an sshd that listens there, and does it allow this host (hosts.deny, a firewall)? "
+        "is it an SSH server, and does it allow this host (hosts.deny, a firewall)? "
         "try: " +
         ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk) +
         "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";

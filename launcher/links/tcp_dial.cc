@@ -84,7 +84,8 @@ void TcpDial::resolved(const boost::system::error_code& error, Endpoints endpoin
   timer_.cancel();
   if (error || endpoints.empty()) {
     return fail(LinkFailure::kUnresolved,
-                "the name " + host_ + " has no address: " + error.message(),
+                "cannot resolve " + host_ + ": " +
+                    (error == asio::error::host_not_found ? "no such name" : error.message()),
                 "check the spelling, or: getent hosts " + host_);
   }
   if (endpoints.size() > kMaxAddresses) endpoints.resize(kMaxAddresses);

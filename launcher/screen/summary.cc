@@ -25,8 +25,13 @@ constexpr std::size_t kMaxCandidates = 8;
 constexpr std::size_t kMaxNotes = 8;
 
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
-  const long long seconds = std::max<std::int64_t>(to_ns - from_ns, 0) / 1'000'000'000;
+  const long long tenths = std::max<std::int64_t>(to_ns - from_ns, 0) / 100'000'000;
+  const long long seconds = tenths / 10;
   char text[32];
+  if (seconds < 60) {
+    std::snprintf(text, sizeof text, "%lld.%lld s", seconds, tenths % 10);
+    return text;
+  }
   std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
                 seconds % 60);
   return text;
@@ -95,13 +100,12 @@ std::string evidence(const WorkerEnd& end) {
   std::string text = evidence_block(end.stderr_tail);
   if (!file.message.empty() && end.stderr_tail.find(file.message) == std::string::npos)
     text += evidence_block(file.message);
-  return text.empty() ? "    (it wrote nothing to its standard error)\n" : text;
+  return text.empty() ? "    (no stderr output)\n" : text;
 }
 
 std::string how_it_ended(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "could not be started: " + end.exec_failure;
-  if (end.out_of_memory)
-    return "was killed by the kernel's out-of-memory killer (" + describe(end.status) + ")";
+  if (end.out_of_memory) return "killed by the kernel OOM killer (" + describe(end.status) + ")";
   return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
 }
 
@@ -182,6 +186,8 @@ std::string stopped_line(const SummaryInputs& inputs) {
   std::vector<int> failed;
   for (const std::size_t index : inputs.outcome->victims) {
     const WorkerEnd& end = (*inputs.ends)[index];
+    // A job may end before its workers begin.
+    if (end.pid <= 0) continue;
     // Whom somebody else asked to stop may say no to that with an exit code.
     const bool is_failure = inputs.outcome->first && !was_stopped(end);
     (is_failure ? failed : stopped).push_back(end.rank);

@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 
+#include "agent/node/elf_libraries.h"
 #include "agent/node/sha256.h"
+#include "proto/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -114,7 +117,7 @@ TEST_F(ProgramFactsTest, ReadsTheFirstLineOfAProgram) {
       {"#!/bin/sh\r\necho\r\n", kInterpreterMissing, "#!/bin/sh (its lines end with CR LF: sed"},
       {"#!\n", kInterpreterMissing, "not there: #!"},
       {"#!", kInterpreterMissing, "not there: #!"},
-      {"echo no first line\n", ENOEXEC, "a text without a first line (#!)"},
+      {"echo no first line\n", ENOEXEC, "has no #! line"},
       {"\x7f"
        "ELF not really",
        0, ""},  // The kernel judges what is no text.
@@ -146,12 +149,74 @@ TEST_F(ProgramFactsTest, TakesANameWithASlashFromTheWorkingDirectory) {
   EXPECT_EQ(check("sub/tool").path, root_ + "/sub/tool");
 }
 
-TEST_F(ProgramFactsTest, SaysHowToRunAFileThatCannotBeExecuted) {
+TEST_F(ProgramFactsTest, NamesAFileThatCannotBeExecuted) {
   write("train", "print()");
   const ProgramFacts facts = check("./train");
   EXPECT_EQ(facts.error_number, EACCES);
-  EXPECT_NE(facts.error.find("chmod +x"), std::string::npos);
-  EXPECT_NE(facts.error.find("python3 ./train"), std::string::npos);
+  EXPECT_EQ(facts.path, root_ + "/train");
+  EXPECT_EQ(facts.error, "program " + root_ + "/train is a file that cannot be executed");
+}
+
+TEST_F(ProgramFactsTest, SaysWhatWasMeant) {
+  write("train.py", "");
+  write("tools/run.sh", "", 0755);
+  write("pkg/__main__.py", "");
+  write("pkg/mod.py", "");
+  write("bin/python3", "#!/bin/sh\n", 0755);
+  const std::pair<const char*, const char*> cases[] = {{"tarin.py", "write train.py"},
+                                                       {"./trian.py", "write ./train.py"},
+                                                       {"tools/rum.sh", "write tools/run.sh"},
+                                                       {"pkg.mod", "write -m pkg.mod"},
+                                                       {"pkg", "write -m pkg"},
+                                                       {"python", "write python3"}};
+  for (const auto& [program, advice] : cases) {
+    const ProgramFacts facts = check(program);
+    EXPECT_EQ(facts.error_number, ENOENT) << program;
+    EXPECT_TRUE(facts.error.ends_with(std::string(": ") + advice)) << facts.error;
+  }
+  for (const char* program : {"other.py", "ab", "nothing.like.it", "missing/train.py"})
+    EXPECT_EQ(check(program).error.find(": write "), std::string::npos) << check(program).error;
+}
+
+TEST_F(ProgramFactsTest, CountsTheDirectoriesOfALongPath) {
+  ProgramRequest request;
+  request.program = "nothing";
+  request.working_directory = root_;
+  for (int i = 0; i < 20; ++i)
+    request.search_path += (i == 0 ? "" : ":") + root_ + "/" + std::to_string(i);
+  EXPECT_EQ(check_program(request).error, "program nothing: not found in PATH (20 directories)");
+}
+
+// A library's name at the place where the dynamic section has it, and what may be wrong on the way.
+TEST_F(ProgramFactsTest, NamesALibraryOfAWorldThatIsNotServed) {
+  EXPECT_EQ(check("/bin/sh").library, "");
+  write("broken",
+        std::string("\x7f"
+                    "ELF\2\1\1",
+                    7) +
+            std::string(57, '\xff'),
+        0755);
+  EXPECT_EQ(check("./broken").library, "");
+  write("short",
+        "\x7f"
+        "ELF",
+        0755);
+  EXPECT_EQ(check("./short").library, "");
+  const std::vector<std::string> own = needed_libraries("/proc/self/exe");
+  EXPECT_TRUE(std::any_of(own.begin(), own.end(),
+                          [](const std::string& name) { return name.starts_with("libc.so"); }));
+  EXPECT_TRUE(needed_libraries("/no/such/file").empty());
+}
+
+TEST(UnservedWorldsTest, KnowsLibrariesByTheBeginningOfTheirNames) {
+  for (const char* name : {"libmpi.so.40", "libmpich.so.12", "libmpi_cxx.so.40", "libpmpi.so.12",
+                           "libmpifort.so.12", "libmpi_gnu_91.so.12"})
+    ASSERT_NE(world_of_library(name), nullptr) << name;
+  for (const char* name : {"libmpir.so.3", "libc.so.6", "libmp3lame.so.0", "libopen-pal.so.40", ""})
+    EXPECT_EQ(world_of_library(name), nullptr) << name;
+  EXPECT_EQ(world_of_backend("mpi"), world_of_library("libmpi.so.12"));
+  for (const char* name : {"torch", "jax", "numpy", "cupy", ""})
+    EXPECT_EQ(world_of_backend(name), nullptr) << name;
 }
 
 TEST_F(ProgramFactsTest, SaysToWriteADotBeforeAProgramOfTheWorkingDirectory) {

@@ -111,7 +111,7 @@ def test_a_job_is_named_by_any_unique_prefix(local, ctl):
         job = ctl.job()["job"]
         unknown = ctl.run("signal", "zzzz", "USR1")
         assert unknown.code == 1 and job[:12] in unknown.err_text, unknown
-        assert "no job of yours begins with \"zzzz\"" in unknown.err_text
+        assert "you have no running job whose id begins with \"zzzz\"" in unknown.err_text
         assert ctl.run("signal", job[:10], "CONT").code == 0
         run.signal(signal.SIGTERM)
         run.finish()

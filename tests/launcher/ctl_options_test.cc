@@ -34,6 +34,9 @@ TEST(CtlOptions, Verbs) {
   EXPECT_EQ(parsed({"signal", "USR1"}).signal, 10);
   EXPECT_EQ(parsed({"signal", "3f2a", "SIGTERM"}).signal, 15);
   EXPECT_EQ(parsed({"signal", "3f2a", "10"}).job, "3f2a");
+  for (const char* verb : {"logs", "attach", "stack"})
+    for (const char* flag : {"--rank", "--ranks"})
+      EXPECT_EQ(parsed({verb, flag, "1"}).ranks.ranks, std::vector<int>{1}) << verb << flag;
   EXPECT_EQ(parsed({"stop", "3f", "--grace", "2m"}).grace, std::chrono::minutes(2));
   EXPECT_TRUE(parsed({"stop", "--now"}).now);
   EXPECT_EQ(parsed({"why", "3f"}).verb, CtlVerb::kWhy);
@@ -44,6 +47,9 @@ TEST(CtlOptions, Verbs) {
 TEST(CtlOptions, MistakesNameWhatWasMeant) {
   const Wrong table[] = {
       {{"stpo"}, "there is no verb \"stpo\"", "ivyctl stop"},
+      {{"top"},
+       "\"top\" is not available yet",
+       "ivyctl ps shows jobs, ivyctl stack what their ranks do"},
       {{"kill", "3f"}, "there is no verb \"kill\"", "ivyctl stop"},
       {{"atach"}, "there is no verb \"atach\"", "ivyctl attach"},
       {{"frobnicate"}, "there is no verb \"frobnicate\"", "ivyctl --help lists them"},

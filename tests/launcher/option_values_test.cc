@@ -27,10 +27,20 @@ TEST(OptionValuesTest, DurationsHaveUnits) {
                                                         {"12h", 43'200'000},
                                                         {"2d", 172'800'000},
                                                         {"0.5h", 1'800'000},
+                                                        {"1h30m", 5'400'000},
+                                                        {"1d2h3m4.5s", 93'784'500},
+                                                        {"1s500ms", 1'500},
+                                                        {"10:00", 600'000},
+                                                        {"90:00", 5'400'000},
+                                                        {"01:00:00", 3'600'000},
+                                                        {"2-00:30:00", 174'600'000},
                                                         {"365d", 31'536'000'000}};
   for (const auto& [text, expected] : cases)
     EXPECT_EQ(parse_duration(text).value(), milliseconds(expected)) << text;
-  for (const char* bad : {"", "s", "-1", "1w", "1 s", "nan", "inf", "1e9", "366d", "1s5"})
+  for (const char* bad :
+       {"",     "s",    "-1",      "1w",    "1 s",      "nan",       "inf",   "1e9",
+        "366d", "1s5",  "1m1h",    "1m1m",  "1:2",      "1:60",      "1:2:3", ":10",
+        "10:",  "1-10", "1-00:10", "+1:00", "-1:00:00", "1:00:00:00"})
     EXPECT_FALSE(parse_duration(bad).ok()) << bad;
 }
 
@@ -77,8 +87,19 @@ TEST(OptionValuesTest, Labels) {
 TEST(OptionValuesTest, Streams) {
   for (const char* good : {"0", "1", "2", "3", "0:3", "0:1,1:2"})
     EXPECT_EQ(parse_streams(good).value(), good);
-  for (const char* bad : {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x"})
+  for (const char* bad :
+       {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x", "10:00", "0:03", "03"})
     EXPECT_FALSE(parse_streams(bad).ok()) << bad;
+  // srun's -t.
+  EXPECT_EQ(parse_streams("10:00").error().fix, "a time limit is --timeout 10:00");
+  EXPECT_EQ(parse_streams("30").error().fix, "a time limit is --timeout 30m");
+  EXPECT_EQ(parse_streams("a").error().fix, "");
+}
+
+TEST(OptionValuesTest, BackendsHaveOneName) {
+  for (const char* name : {"torch", "jax", "tensorflow", "numpy", "cupy", "paddle", "mpi"})
+    EXPECT_EQ(profile_name(parse_profile(name).value()), name);
+  EXPECT_EQ(profile_name(parse_profile("tf").value()), "tensorflow");
 }
 
 TEST(OptionValuesTest, PortRanges) {

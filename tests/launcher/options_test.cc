@@ -183,7 +183,7 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
   EXPECT_EQ(error_of({"--color", "red", "p"}).message,
             "--color: \"red\" is not one of auto, always, never");
   EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
-            "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m or 12h");
+            "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m, 1h30m or 01:30:00");
   EXPECT_EQ(error_of({"--label", "prog", "x"}).message, "--label: \"prog\" is not a label");
   EXPECT_EQ(error_of({"--label", "%r %z", "x"}).message,
             "--label: \"%z\" is not a placeholder of a label");
@@ -268,7 +268,6 @@ TEST(OptionsTest, AFileIsNoModule) {
 
 TEST(OptionsTest, WhatIsEasilyMeantOtherwiseIsNoted) {
   const std::pair<Words, const char*> cases[] = {
-      {{"-np", "2", "a", ":", "-np", "1", "b"}, "the word :"},
       {{"torchrun", "x"}, "torchrun is a launcher itself"},
       {{"train.py", "--nproc_per_node=2"}, "--nproc_per_node=2 is an argument of the program"},
       {{"/usr/bin/mpirun", "x"}, "mpirun is a launcher itself"}};
@@ -278,6 +277,52 @@ TEST(OptionsTest, WhatIsEasilyMeantOtherwiseIsNoted) {
     EXPECT_TRUE(contains(options.notes[0], note)) << options.notes[0];
   }
   EXPECT_TRUE(options_of({"train.py", "torchrun"}).notes.empty());
+}
+
+TEST(OptionsTest, SeveralProgramsAreRefused) {
+  for (const Words& words : {Words{"-np", "2", "a", ":", "-np", "1", "b"},
+                             Words{"-np", "2", ":", "-np", "2", "b"}, Words{"a", ":", "b"}})
+    EXPECT_TRUE(contains(error_of(words).message, "not available yet")) << words.front();
+  EXPECT_EQ(options_of({"--", "a", ":", "b"}).command, (Words{"a", ":", "b"}));
+  EXPECT_EQ(options_of({"echo", ":"}).command, (Words{"echo", ":"}));
+}
+
+TEST(OptionsTest, NumbersOfHostsThatLookLikePortsAreNoted) {
+  const Options options = options_of({"-H", "a:22,b:2222,c:8", "x"});
+  ASSERT_EQ(options.notes.size(), 1u);
+  EXPECT_TRUE(contains(options.notes[0], "a:22 means 22 workers on a")) << options.notes[0];
+}
+
+TEST(OptionsTest, ANumberBehindAForeignSwitchBelongsToIt) {
+  EXPECT_EQ(options_of({"-K1", "x"}).notes.size(), 1u);
+  EXPECT_TRUE(contains(error_of({"-K1x", "x"}).message, "unknown flag -K1x"));
+  EXPECT_TRUE(contains(error_of({"-q1", "x"}).message, "unknown flag -q1"));
+}
+
+TEST(OptionsTest, SrunsListOfVariablesIsNamedAsTyped) {
+  for (const char* value : {"ALL", "NONE", "ALL,FOO=1", "A,B"}) {
+    const Error error = error_of({std::string("--export=") + value, "x"});
+    EXPECT_TRUE(error.message.starts_with("--export: ")) << error.message;
+  }
+  EXPECT_EQ(options_of({"--export", "ALLOWED=1", "-x", "A*", "x"}).exports,
+            (Words{"ALLOWED=1", "A*"}));
+}
+
+TEST(OptionsTest, AVariableThatNothingReadsIsNoted) {
+  const auto notes_of = [](const Environment& environment) {
+    return parse({"x"}, environment)->options.notes;
+  };
+  ASSERT_EQ(notes_of({{"IVY_HOST", "a"}}).size(), 1u);
+  EXPECT_TRUE(contains(notes_of({{"IVY_HOST", "a"}})[0], "did you mean IVY_HOSTS?"));
+  EXPECT_TRUE(contains(notes_of({{"IVY_TIMEOUTS", "9"}})[0], "did you mean IVY_TIMEOUT?"));
+  EXPECT_TRUE(contains(notes_of({{"IVY_QQQQQQQQ", "9"}})[0], "nothing reads it"));
+  EXPECT_TRUE(notes_of({{"IVY_HOSTS", "a"},
+                        {"IVY_RANK", "3"},
+                        {"IVY_NCCL_ROOTS", "2"},
+                        {"IVY_PYTHON", "p"},
+                        {"IVYX", "1"},
+                        {"PET_FOO", "1"}})
+                  .empty());
 }
 
 TEST(OptionsTest, ARelativeDirectoryBecomesAbsolute) {
@@ -374,7 +419,8 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"-N", "2", "x"}).fix, "--nnodes N or --nproc-per-node N"));
   EXPECT_TRUE(contains(error_of({"--mca", "btl", "tcp", "x"}).fix, "OMPI_MCA_"));
   EXPECT_TRUE(contains(error_of({"-rankfile", "f", "x"}).message, "not a flag of ivyrun"));
-  EXPECT_TRUE(contains(error_of({"--rdzv-backend", "etcd", "x"}).message, "no rendezvous of"));
+  EXPECT_TRUE(
+      contains(error_of({"--rdzv-backend", "etcd", "x"}).message, "\"etcd\" is not supported"));
   EXPECT_TRUE(contains(error_of({"--rdzv_backend=etcd-v2", "x"}).fix, "leave it out"));
   EXPECT_TRUE(contains(error_of({"--reset-limit", "3", "x"}).fix, "--max-restarts"));
   EXPECT_TRUE(contains(error_of({"--max-restarts", "10001", "x"}).message, "0 to 10000"));
@@ -396,7 +442,11 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
       {"--master_adress", "--master-address"},
       {"--gpus", "--nproc-per-node"},
       {"--workers", "-n N"},
-      {"--gres=gpu:8", "-n N"},
+      {"--gres=gpu:8", "--nproc-per-node N"},
+      {"--config-file", "IVY_HOSTS"},
+      {"--map-by", "ppr:N:node is --nproc-per-node N"},
+      {"--no_ssh", "rank order"},
+      {"--get-stack-traces", "ivyctl stack"},
       {"--partition", "salloc"},
       {"--time", "--timeout"},
       {"-w", "--hostfile"},
@@ -475,7 +525,7 @@ TEST(OptionsTest, ABrokenHostSourceNeverMeansLocalhost) {
                        "--hostfile: cannot read /nowhere/f: No such file or directory"));
   EXPECT_TRUE(contains(error_of({"--hostfile", "/tmp", "x"}).message, "is a directory"));
   EXPECT_TRUE(contains(error_of({"-H", "@/nowhere/f", "x"}).message, "cannot read"));
-  EXPECT_EQ(error_of({"-H", "a,,b", "x"}).message, "-H, column 3: a host's name is missing");
+  EXPECT_EQ(error_of({"-H", "a,,b", "x"}).message, "-H, column 3: empty host name before \",\"");
   const TemporaryFile empty("# no host\n");
   EXPECT_TRUE(contains(error_of({"--hostfile", empty.path(), "x"}).message, "no host in it"));
   const TemporaryFile broken("a\nb cores=4\n");
@@ -538,8 +588,8 @@ TEST(OptionsTest, NothingTypedShowsTheShortHelp) {
 
 TEST(OptionsTest, FlagsWithoutAProgram) {
   EXPECT_EQ(error_of({"-n", "2", "-q"}).message, "no program given");
-  EXPECT_EQ(error_of({"-n", "2", "--"}).message,
-            "no program given: \"2\" was taken as the value of -n");
+  EXPECT_EQ(error_of({"-n", "2", "--"}).fix, "ivyrun -n 2 PROGRAM");
+  EXPECT_EQ(error_of({"-H", "node[1-3]"}).fix, "ivyrun -H 'node[1-3]' PROGRAM");
   EXPECT_EQ(error_of({"-x", "./train"}).message,
             "no program given: \"./train\" was taken as the value of -x");
   EXPECT_EQ(error_of({"-x", "./train"}).fix, "-x K[=V] ./train");

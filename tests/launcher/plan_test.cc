@@ -345,7 +345,8 @@ TEST(PlanTest, TheFixOfAProgramThatCannotRun) {
       {ENOEXEC, false, "put its interpreter in front of it: sh ./tool, python3 ./tool\nor "},
       {ELIBACC, false, "install that interpreter there"},
       {EACCES, true, "make it readable for ada there: chmod +r /data/train.py"},
-      {EACCES, false, "chmod +x /data/train.py"}};
+      {EACCES, false,
+       "chmod +x /data/train.py, or put its interpreter in front of it: bash ./tool"}};
   for (const auto& [error, is_script, fix] : cases) {
     Paper paper;
     paper.options.command = {"./tool"};
@@ -368,6 +369,10 @@ TEST(PlanTest, TheFixOfAMissingProgramGuessesWhatWasMeant) {
       {"A=1", "a variable is given with -x, one for each: -x A=1"},
       {"launch", "ivyrun [flags] program"},
       {"tool", "install it there"},
+      {"pkg.mod", "-m pkg.mod if it is a Python module"},
+      {"train.py --lr 3",
+       "this is one word with blanks; remove the quotes: ivyrun [flags] train.py --lr 3"},
+      {"a | b", "a shell runs that: ivyrun [flags] sh -c 'a | b'"},
       {"./tool", "write a path that exists"},
       {"train.py", "write a path that exists"}};
   for (const auto& [program, fix] : cases) {
@@ -386,6 +391,62 @@ TEST(PlanTest, WhatTheHostFoundInsteadIsTheFix) {
   facts.set_program_error("program train is not there, but /d/train.py is: write train.py");
   facts.set_program_errno(ENOENT);
   EXPECT_EQ(paper.refusal().fix, "write train.py");
+}
+
+TEST(PlanTest, AProgramIsRunByWhatItsNameSays) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"./run.sh", "in front of it: bash ./run.sh"},
+      {"run.pl", "in front of it: perl run.pl"},
+      {"notes.ipynb", "a notebook cannot be launched"}};
+  for (const int error : {EACCES, ENOEXEC})
+    for (const auto& [program, fix] : cases) {
+      Paper paper;
+      paper.options.command = {program};
+      HostFacts& facts = paper.host("a");
+      facts.set_program_is_script(false);
+      facts.set_program_error("cannot");
+      facts.set_program_errno(error);
+      EXPECT_NE(paper.refusal().fix.find(fix), std::string::npos) << paper.refusal().fix;
+    }
+}
+
+TEST(PlanTest, WorldsOfOneAreRefused) {
+  Paper paper;
+  paper.host("a").set_program_library("libmpi.so.40");
+  paper.host("b").set_program_library("libmpi.so.40");
+  const Diagnostic refusal = paper.refusal();
+  EXPECT_EQ(refusal.id, "IVY-P024");
+  EXPECT_EQ(refusal.where, "a,b");
+  EXPECT_EQ(refusal.exit_code, kExitRefused);
+  EXPECT_TRUE(refusal.what.ends_with(": each of the 2 workers would be a world of one"))
+      << refusal.what;
+  EXPECT_NE(refusal.fix.find("--allow-singletons"), std::string::npos) << refusal.fix;
+  paper.options.allow_singletons = true;
+  EXPECT_EQ(paper.plan().world_size, 2);
+  for (const Profile profile : {Profile::kMpi, Profile::kTensorflow, Profile::kPaddle}) {
+    Paper named;
+    named.options.profile = profile;
+    named.host("a");
+    EXPECT_EQ(named.plan().world_size, 1);
+    named.host("b");
+    EXPECT_EQ(named.refusal().id, "IVY-P024");
+  }
+  // A host's word that no table of ours has.
+  Paper odd;
+  odd.host("a").set_program_library("libother.so");
+  odd.host("b");
+  EXPECT_EQ(odd.plan().world_size, 2);
+}
+
+TEST(PlanTest, MaxSlotsBoundWhateverIsAskedFor) {
+  Paper paper;
+  paper.host("a");
+  paper.options.hosts.front().max_slots = 2;
+  paper.options.num_proc = 2;
+  EXPECT_EQ(paper.plan().world_size, 2);
+  paper.options.num_proc = 3;
+  EXPECT_EQ(paper.refusal().what, "asked for 3 processes on a, which takes 2");
+  EXPECT_EQ(paper.refusal().id, "IVY-P001");
 }
 
 TEST(PlanTest, RanksToShowMustExist) {

@@ -94,7 +94,7 @@ TEST(RankNames, OnOneHostItIsNotRepeated) {
 }
 
 TEST(RankNames, SaysWhoIsNotConnectedWhereEverybodyElseIsKnown) {
-  const std::string everybody = " has waited for 1.0 s; everybody who is connected waits for it";
+  const std::string everybody = " has waited for 1.0 s; all connected clients are blocked on it";
   ctl::StoreDescription store = two_hosts();
   EXPECT_EQ(
       explain_ranks("key 'k': rank 1, pid 70 at 10.0.0.1" + everybody, store),

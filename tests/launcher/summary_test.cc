@@ -191,9 +191,9 @@ TEST_F(SummaryTest, NamesTheKernelsKiller) {
   WorkerEnd& end = add(0, 0);
   end.status.signal = SIGKILL;
   end.out_of_memory = true;
-  EXPECT_NE(text().find("rank 0 failed first (node03, pid 4700): was killed by the kernel's "
-                        "out-of-memory killer (SIGKILL) after 00:12:44\n"
-                        "    (it wrote nothing to its standard error)\n"),
+  EXPECT_NE(text().find("rank 0 failed first (node03, pid 4700): killed by the kernel OOM "
+                        "killer (SIGKILL) after 00:12:44\n"
+                        "    (no stderr output)\n"),
             std::string::npos)
       << text();
 }
@@ -248,6 +248,27 @@ TEST_F(SummaryTest, ARankThatFailedByItselfAMomentLaterWasNotStopped) {
                      "  1 other rank was stopped: 2\n"),
             std::string::npos)
       << all;
+}
+
+TEST_F(SummaryTest, CountsOnlyThoseAsStoppedThatHadStarted) {
+  launcher_end.reason = LauncherReason::kRefused;
+  launcher_end.diagnostic = Diagnostic{.id = "IVY-H011", .what = "no store", .exit_code = 122};
+  add(0, 1, true).pid = 0;
+  add(1, 1, true).pid = 0;
+  EXPECT_EQ(text(),
+            "ivyrun: error[IVY-H011]: no store\nivyrun: exit code 122 (origin: launcher)\n");
+}
+
+TEST_F(SummaryTest, ShowsTenthsBelowAMinute) {
+  WorkerEnd end = add(0, 3);
+  const auto after = [&](std::int64_t tenths) {
+    end.at_ns = kSecond + tenths * kSecond / 10;
+    return attempt_cause(end, kSecond).substr(attempt_cause(end, kSecond).find("after"));
+  };
+  EXPECT_EQ(after(0), "after 0.0 s");
+  EXPECT_EQ(after(4), "after 0.4 s");
+  EXPECT_EQ(after(599), "after 59.9 s");
+  EXPECT_EQ(after(600), "after 00:01:00");
 }
 
 TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {

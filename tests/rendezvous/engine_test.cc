@@ -280,11 +280,11 @@ TEST(EngineWaitTest, TheDeadlineNamesWhatIsMissing) {
   script.pass(1);
   EXPECT_EQ(script.word(wait), "!4");
   EXPECT_EQ(script.error_text(wait),
-            "waited 3.0 s for keys gone, bad?[31mkey; everybody who is connected waits for it");
+            "waited 3.0 s for keys gone, bad?[31mkey; all connected clients are blocked on it");
   EXPECT_TRUE(script.waits(later));
   script.pass(10 * kSecond);
   EXPECT_EQ(script.error_text(later),
-            "waited 13.0 s for key gone; everybody who is connected waits for it");
+            "waited 13.0 s for key gone; all connected clients are blocked on it");
   EXPECT_EQ(script.next_due_ns, kNever);
 }
 
@@ -490,8 +490,8 @@ TEST(EngineBarrierTest, WhoLeftOrGaveUpHasNotCome) {
   EXPECT_TRUE(script.waits(waiting));
   script.pass(kSecond);
   EXPECT_EQ(script.error_text(waiting),
-            "waited 1.0 s for barrier 'x' of 2; members that have not come: 0; everybody who is "
-            "connected waits for it");
+            "waited 1.0 s for barrier 'x' of 2; members that have not come: 0; all connected "
+            "clients are blocked on it");
   const RequestId again = script.ask(script.join(0), Barrier{"x", 2, 0, 0, kNever});
   EXPECT_TRUE(script.waits(again));
 }

@@ -58,8 +58,8 @@ TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
   // Its other connection is the same process.
   script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321, std::nullopt);
   EXPECT_EQ(explain(script.engine.picture(), script.now_ns),
-            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; everybody "
-            "who is connected waits for it");
+            "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; all "
+            "connected clients are blocked on it");
 }
 
 TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
@@ -69,7 +69,7 @@ TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
             "store: no blocked requests (no clients connected)");
   script.ask(script.join(0), Wait{{"id"}, kNever});
   EXPECT_EQ(explain(script.engine.picture(asker), script.now_ns),
-            "key 'id': rank 0 has waited for 0.0 s; everybody who is connected waits for it");
+            "key 'id': rank 0 has waited for 0.0 s; all connected clients are blocked on it");
   script.ask(asker, Set{"other", "1"});
   EXPECT_NE(explain(script.engine.picture(asker), script.now_ns).find("last: set other"),
             std::string::npos);

@@ -1,0 +1,245 @@
+"""Command lines as people type them, out of other launchers' habits or by mistake: never a job of another
+shape without a word, and a message that says what to type."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from launching import seconds
+from test_bad_input import refused
+
+HELLO = ("sh", "-c", "echo started")
+
+
+def noted(done, *words):
+    """The job ran, and a note holds all words."""
+    assert done.code == 0 and b"started" in done.out, done
+    for word in words:
+        assert re.search(word, done.own_text()), f"no {word!r} in {done!r}"
+
+
+# ---- worlds of one -------------------------------------------------------------------------------
+
+MPI_PROGRAM = """
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char** argv) {
+  int rank, size;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  printf("started %d of %d\\n", rank, size);
+  MPI_Finalize();
+}
+"""
+
+
+@pytest.fixture(params=["mpicc.mpich", "mpicc.openmpi"])
+def mpi_program(local, request):
+    if shutil.which(request.param) is None:
+        pytest.skip(f"no {request.param} here")
+    local.file("world.c", MPI_PROGRAM)
+    subprocess.run([request.param, "world.c", "-o", "world"], cwd=local.directory, check=True,
+                   timeout=seconds(120))
+    return os.path.join(local.directory, "world")
+
+
+def test_an_mpi_program_is_no_row_of_worlds_of_one(local, mpi_program):
+    refused(local.run("-n", "2", mpi_program), 122, "IVY-P024", "2 workers would be a world of one",
+            r"links libmpi", r"fix: .*mpirun", "--allow-singletons", "localhost")
+    done = local.run("-n", "1", mpi_program)
+    assert done.code == 0 and b"started 0 of 1" in done.out, done
+    done = local.run("--allow-singletons", "-n", "2", mpi_program)
+    assert done.code == 0 and done.out.count(b"started 0 of 1") == 2, done
+
+
+@pytest.mark.parametrize("backend, way", [("mpi", "mpirun"), ("tensorflow", "TF_CONFIG"),
+                                          ("tf", "TF_CONFIG"), ("paddle", "paddle.distributed.launch")])
+def test_a_backend_that_is_not_served(local, backend, way):
+    refused(local.run("-n", "2", "-B", backend, *HELLO), 122, "IVY-P024", "-B", way)
+    assert local.run("-n", "1", "-B", backend, *HELLO).code == 0
+    done = local.run("-n", "2", "-B", backend, "--allow-singletons", *HELLO)
+    assert done.code == 0 and done.out.count(b"started") == 2, done
+
+
+# A package in the place of mpi4py, whose MPI is the part that joins the world.
+WORLD = "import mpi4py.MPI\nprint('started', mpi4py.MPI.size)\n"
+
+
+@pytest.fixture
+def mpi4py(local):
+    os.makedirs(os.path.join(local.directory, "mpi4py"))
+    local.file("mpi4py/__init__.py", "")
+    local.file("mpi4py/MPI.py", "size = 1\n")
+    return local.file("world.py", WORLD)
+
+
+def test_a_python_script_that_joins_an_mpi_world(local, mpi4py):
+    done = local.run("-n", "3", "--python", "/usr/bin/python3", mpi4py)
+    assert done.code == 122 and b"started" not in done.out, done
+    assert done.err.count(b"IVY-P024]: mpi4py.MPI was imported") in (1, 2), done  # Its line, and in the report.
+    assert b"each of the 3 workers would be a world of one" in done.err, done
+    assert b"--allow-singletons" in done.err and b"mpirun" in done.err, done
+
+
+@pytest.mark.parametrize("before", ["import mpi4py", "import importlib.util as u; u.find_spec('mpi4py.MPI')"])
+def test_who_only_asks_for_mpi4py_is_left_alone(local, mpi4py, before):
+    local.file("world.py", before + "\nprint('started')\n")
+    done = local.run("-n", "2", "--python", "/usr/bin/python3", mpi4py)
+    assert done.code == 0 and done.out.count(b"started") == 2, done
+
+
+@pytest.mark.parametrize("flags", [("-n", "1"), ("-n", "2", "--allow-singletons"),
+                                   ("-n", "2", "--no-python-hook")])
+def test_worlds_of_one_that_are_meant(local, mpi4py, flags):
+    done = local.run(*flags, "--python", "/usr/bin/python3", mpi4py)
+    assert done.code == 0 and b"started 1" in done.out, done
+
+
+def test_a_worker_that_starts_mpirun_itself(local, mpi4py):
+    """mpirun inside of a worker tells its processes their ranks: nobody is alone there."""
+    done = local.run("-n", "2", "sh", "-c", f"OMPI_COMM_WORLD_RANK=0 exec /usr/bin/python3 {mpi4py}")
+    assert done.code == 0 and done.out.count(b"started 1") == 2, done
+
+
+def test_several_programs_in_one_job(local):
+    for words in (("-np", "2", *HELLO, ":", "-np", "2", *HELLO), ("-np", "2", ":", "-np", "2", *HELLO)):
+        refused(local.run(*words), 2, "not available yet", "looks at RANK")
+    done = local.run("-np", "1", "--", "echo", "started", ":", "b")
+    assert done.code == 0 and done.out == b"started : b\n", done
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+def test_the_fix_names_what_was_meant(local):
+    local.file("train.py", "print('started')\n")
+    local.file("run.sh", "#!/bin/sh\necho started\n")
+    local.file("notes.ipynb", "{}")
+    os.makedirs(os.path.join(local.directory, "pkg"))
+    local.file("pkg/mod.py", "")
+    local.file("pkg/__main__.py", "")
+    for program, code, fix in (("tarin.py", 127, "write train.py"),
+                               ("./tarin.py", 127, r"write \./train.py"),
+                               ("pkg.mod", 127, "write -m pkg.mod"),
+                               ("pkg", 127, "write -m pkg"),
+                               ("no.such.module", 127, "-m no.such.module"),
+                               ("train.py --lr 3", 127, r"remove the quotes: .*train.py --lr 3"),
+                               ("echo a | cat", 127, "sh -c 'echo a | cat'"),
+                               ("./run.sh", 126, r"bash \./run.sh"),
+                               ("./notes.ipynb", 126, "notebook cannot be launched")):
+        refused(local.run("-n", "2", program), code, r"fix: .*" + fix)
+
+
+def test_python_where_only_python3_is(local):
+    place = os.path.join(local.directory, "bin")
+    os.makedirs(place)
+    os.symlink("/usr/bin/python3", os.path.join(place, "python3"))
+    refused(local.run("-n", "1", "python", "-c", "1", env={"PATH": place}), 127, "fix: .*write python3")
+
+
+def test_a_long_path_is_not_recited(local):
+    place = ":".join(f"/opt/no/such/directory/{number}" for number in range(20))
+    done = local.run("-n", "1", "nosuchprogram", env={"PATH": place})
+    refused(done, 127, r"PATH \(20 directories\)")
+    assert "/opt/no/such" not in done.own_text(), done
+
+
+# ---- flags of other launchers --------------------------------------------------------------------
+
+@pytest.mark.parametrize("words, fix", [
+    (("-t", "10:00"), "--timeout 10:00"),
+    (("-t", "30"), "--timeout 30m"),
+    (("--map-by", "ppr:2:node"), "--nproc-per-node N"),
+    (("--gres=gpu:1",), "--gpus-per-proc K"),
+    (("--export=ALL,FOO=1",), "--export NAME=VALUE"),
+    (("--config_file", "cfg.yaml"), "num_processes is -n"),
+    (("--config", "cfg.yaml"), "IVY_HOSTS"),
+    (("--get-stack-traces",), "ivyctl stack"),
+    (("--no_ssh",), "started once"),
+    (("--nproc_per_node", "xpu"), "Intel"),
+    (("-H", "node1,"), "lists take no spaces: -H node1,node2"),
+    (("--rdzv_backend", "etcd-v2"), "leave it out")])
+def test_the_fix_of_a_foreign_flag(local, words, fix):
+    refused(local.run(*words, *HELLO), 2, "fix: .*" + re.escape(fix))
+
+
+def test_messages_name_the_flag_as_typed(local):
+    refused(local.run("--export=ALL,FOO=1", *HELLO), 2, "--export: ")
+
+
+@pytest.mark.parametrize("words, notes", [
+    (("--signals-to-handle", "SIGTERM,SIGINT"), "--signals-to-handle has no effect"),
+    (("-K1",), "-K has no effect"),
+    (("--nooversubscribe",), "--nooversubscribe has no effect"),
+    (("-t", "2"), "time limit is --timeout"),
+    (("--timeout", "1h30m"), ""),
+    (("--timeout", "01:00:00"), ""),
+    (("-H", "localhost:22", "-n", "1"), "localhost:22 means 22 workers.*localhost:port=22")])
+def test_what_is_understood(local, words, notes):
+    noted(local.run(*words, *HELLO), notes)
+
+
+def test_a_variable_that_nothing_reads(local):
+    noted(local.run(*HELLO, env={"IVY_HOST": "foo"}), "IVY_HOST is set, and nothing reads it", "IVY_HOSTS")
+    done = local.run(*HELLO, env={"IVY_TIMEOUT": "1h", "IVY_PYTHON": "python3", "IVY_KERNELS": "avx2"})
+    assert "nothing reads" not in done.own_text(), done
+
+
+def test_brackets_that_the_shell_has_expanded(local):
+    for name in ("node1", "node2", "node3"):
+        local.file(name, "a certificate\n")
+    done = local.run_program("sh", "-c", f"cd {local.directory} && exec {local.ivyrun()} -H node[1-3] echo started")
+    refused(done, 2, "put them in the place", r"quote it: -H 'node\[1-3\]'")
+
+
+# ---- host files ----------------------------------------------------------------------------------
+
+def test_max_slots_is_the_most(local):
+    path = local.file("hosts", "localhost slots=2 max_slots=1\n")
+    refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:1", "max_slots=1")
+    local.file("hosts", "localhost max_slots=2\n")
+    refused(local.run("--hostfile", path, "--nproc_per_node", "3", *HELLO), 2, "asked for 3 processes",
+            "takes 2", f"{path}:1")
+    assert local.run("--hostfile", path, "-n", "2", *HELLO).out.count(b"started") == 2
+
+
+def test_host_files_of_others(local):
+    path = local.file("hosts", "localhost 3\n")
+    assert local.run("--hostfile", path, *HELLO).out.count(b"started") == 3
+    local.file("hosts", "localhost:2 binding=user:1\n")
+    refused(local.run("--hostfile", path, *HELLO), 2, f"{path}:1:13", "MPICH", "fix: .*--bind-to")
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+def test_an_address_of_another_machine(local):
+    done = local.run("--master-addr", "203.0.113.9", "-n", "2", "sleep", "30")
+    refused(done, 122, "IVY-H011", "fix: .*--master-addr with an address that localhost has")
+
+
+def test_short_times_have_tenths(local):
+    done = local.run("-n", "1", "sh", "-c", "exit 3")
+    assert re.search(r"with exit 3 after \d+\.\d s\n    \(no stderr output\)\n", done.own_text()), done
+
+
+def test_verbose_lines_have_one_lead(local):
+    done = local.run("-v", *HELLO)
+    assert "debug:" not in done.own_text() and "ivyrun: job: " in done.own_text(), done
+
+
+def test_the_python_that_has_the_module_is_named(local):
+    for place in ("lacks/bin", "has/bin", "has/lib/python3.11/site-packages/planetarium"):
+        os.makedirs(os.path.join(local.directory, place))
+    for place in ("lacks", "has"):
+        os.symlink("/usr/bin/python3", os.path.join(local.directory, place, "bin/python3"))
+    local.file("train.py", "import planetarium.stars\n")
+    path = ":".join(os.path.join(local.directory, place, "bin") for place in ("lacks", "has"))
+    done = local.run("-n", "1", "train.py", env={"PATH": path})
+    assert done.code == 1, done
+    assert re.search(rf"fix:   --python {local.directory}/has/bin/python3 \(it has planetarium\)", done.own_text()), done
+    local.file("train.py", "import no_module_of_this_name\n")
+    done = local.run("-n", "1", "train.py", env={"PATH": path})
+    assert re.search(r"fix:   .*/lacks/bin/python3 -m pip install no_module_of_this_name", done.own_text()), done
