@@ -45,7 +45,7 @@ Listed list_on(const std::vector<Host>& hosts) {
                 listed.all_answered = false;
               } else {
                 for (const JobEntry& job : *answer)
-                  listed.hosts_of_job[job.job_id].insert(host.name);
+                  listed.hosts_of_job[job.job_id.line()].insert(host.name);
               }
               if (--waiting == 0) loop.stop();
             });

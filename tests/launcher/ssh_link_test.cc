@@ -292,7 +292,7 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
   ASSERT_TRUE(remote_.start());
   std::string said;
   context_ = make_carrier_context(loop_, options_, remote_.node_binary());
-  set_note_handler(context_, [&](const std::string& text) { said += text + "\n"; });
+  set_note_handler(context_, [&](const RemoteText& text) { said += text.bytes() + "\n"; });
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kHostKey, "", "");
