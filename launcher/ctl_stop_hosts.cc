@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kDeadline{5'000};
 constexpr milliseconds kPause{200};
+// A launcher makes itself known to ivyctl at most a second after its start.
+constexpr milliseconds kUnknownLauncher{1500};
 // A job's own grace is 30 s unless it was told otherwise; what cannot be killed is given up after
 // another 30 s.
 constexpr milliseconds kPatience{90'000};
@@ -83,9 +85,9 @@ bool ask_agents(const std::vector<Host>& hosts, const std::string& job_id) {
 
 // Asks `is_there` until it says no; false when the patience is over.
 template <class IsThere>
-bool wait_until_gone(IsThere is_there) {
+bool wait_until_gone(IsThere is_there, milliseconds patience = kPatience) {
   const std::int64_t until =
-      monotonic_ns() + std::chrono::duration_cast<std::chrono::nanoseconds>(kPatience).count();
+      monotonic_ns() + std::chrono::duration_cast<std::chrono::nanoseconds>(patience).count();
   while (is_there()) {
     if (monotonic_ns() >= until) return false;
     usleep(static_cast<useconds_t>(kPause.count() * 1000));
@@ -146,6 +148,8 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
     ctl_complain(job_id.error());
     return kCtlFailed;
   }
+  if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
+    return std::nullopt;
   ctl_say("job " + short_id(*job_id) +
           " has no launcher on this host: what runs of it here is ended");
   for (const HostedJob& job : hosted)

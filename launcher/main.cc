@@ -62,8 +62,11 @@ bool is_ignored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Waits for signals as long as the job lives.
+// Waits for signals as long as the job lives. One request may come twice: timeout(1) signals its
+// child and then its own process group, in which that child is.
 class Signals {
+  using Clock = std::chrono::steady_clock;
+
  public:
   // watch: null outside of a Slurm allocation.
   Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch)
@@ -83,7 +86,21 @@ class Signals {
     });
   }
 
+  // No finger presses Ctrl-C again this soon.
+  static constexpr std::chrono::milliseconds kEcho{50};
+
+  bool is_echo(int signal) {
+    if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP && signal != SIGQUIT)
+      return false;
+    const Clock::time_point now = Clock::now();
+    const bool is_same = signal == last_signal_ && now - last_at_ < kEcho;
+    last_signal_ = signal;
+    last_at_ = now;
+    return is_same;
+  }
+
   void handle(int signal) {
+    if (is_echo(signal)) return;
     switch (signal) {
       case SIGUSR1:
       case SIGUSR2:
@@ -102,6 +119,8 @@ class Signals {
   ivy::Job& job_;
   ivy::AllocationWatch* const watch_;
   boost::asio::signal_set set_;
+  int last_signal_ = 0;
+  Clock::time_point last_at_;
 };
 
 // The warden of this host leaves right behind its supervisor. Where the first process never reaps,

@@ -276,6 +276,16 @@ def test_a_term_and_ivyctl_stop_are_no_keyboard_interrupt(local):
         assert b"saved" not in done.out, done
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_request_that_comes_twice_at_once_is_one(local, name):
+    """timeout(1) signals ivyrun, and then the process group that ivyrun is in."""
+    script = local.file("slow_end.sh", "trap 'sleep 0.3; echo saved $RANK; exit 0' INT TERM\n"
+                                       "echo ready $RANK\nwhile :; do sleep 0.1; done\n")
+    done = local.run_program("timeout", "-s", name, "3", local.ivyrun(), "-n", "2", "sh", script)
+    assert len(re.findall(rb"saved \d", done.out)) == 2, done
+    assert b"killing" not in done.err, done
+
+
 def test_ctrl_c_says_how_long_it_waits_and_twice_kills(anyone):
     with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("stubborn.py")) as run:
         wait_for_ranks(run, "is ready", 3)
