@@ -282,9 +282,10 @@ Result<std::vector<Host>> merged(const std::vector<Host>& hosts, const std::stri
       continue;
     }
     Host& first = result[position->second];
+    // A mention without a bound allows its own slots.
+    const auto most = [](const Host& one) { return one.max_slots.value_or(one.slots.value_or(1)); };
+    if (first.max_slots || host.max_slots) first.max_slots = most(first) + most(host);
     first.slots = first.slots.value_or(1) + host.slots.value_or(1);
-    if (first.max_slots || host.max_slots)
-      first.max_slots = first.max_slots.value_or(0) + host.max_slots.value_or(0);
   }
   if (result.size() > kMaxHosts)
     return Error{Code::kInvalidArgument, origin + ": " + std::to_string(result.size()) +

@@ -70,6 +70,8 @@ std::string missing_module(const std::string& stderr_tail) {
   const std::size_t begin = at + kSays.size();
   const std::size_t end = stderr_tail.find_first_not_of(
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", begin);
+  // Python writes a dotted name only where the package itself is there.
+  if (end == std::string::npos || stderr_tail[end] != '\'') return {};
   const std::string name = stderr_tail.substr(begin, end - begin);
   return name.size() <= kMaxNameBytes && is_env_name(name) ? name : "";
 }

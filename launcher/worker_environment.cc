@@ -177,10 +177,21 @@ void reach_the_first_host_directly(const std::string& address, Environment& out)
     return is_proxy(variable.name) && !is_no_proxy(variable.name);
   });
   if (!has_proxy) return;
-  for (const char* name : {"no_proxy", "NO_PROXY"}) {
-    const std::string* known = find_variable(out, name);
-    set_variable(out, name, known == nullptr || known->empty() ? address : *known + "," + address);
-  }
+  // Libraries read one of the two, some the small one first and some the large one, so that both
+  // must say what the user has said in either.
+  const auto said = [&](const char* name) {
+    const std::string* const value = find_variable(out, name);
+    return value == nullptr ? std::string() : *value;
+  };
+  const std::string small = said("no_proxy");
+  const std::string large = said("NO_PROXY");
+  const auto with_address = [&](const std::string& own, const std::string& other) {
+    const std::string& known = own.empty() ? other : own;
+    return known.empty() || known == "*" ? known + (known.empty() ? address : "")
+                                         : known + "," + address;
+  };
+  set_variable(out, "no_proxy", with_address(small, large));
+  set_variable(out, "NO_PROXY", with_address(large, small));
 }
 
 void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {

@@ -32,9 +32,9 @@ struct AcceptorLimits {
 };
 
 // For HalfOpen: is this descriptor, whoever owns it now, still our connection to "10.77.0.1:41234"?
+bool is_connected_to(const std::string& peer, int descriptor);
 // Ends the connection if it is still the one to this peer; whoever has the descriptor closes it.
 void shut_down_connection(const std::string& peer, int descriptor);
-bool is_connected_to(const std::string& peer, int descriptor);
 
 class Acceptor {
  public:

@@ -42,6 +42,8 @@ constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer of our ow
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
 constexpr int kExitFailed = 1;
+// Of this process; it outlives Serving for the thread that ends whatever hangs below main.
+std::atomic<int> exit_code = 0;
 
 // Asks our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
 // threads and the loop at once. One question at a time.
@@ -129,7 +131,6 @@ class Serving {
   std::string jobs_;  // "3 jobs", as the service says it.
   bool ready_ = false;
   bool stopping_ = false;
-  std::atomic<int> exit_code_ = 0;
   std::chrono::steady_clock::time_point next_check_{};
   std::chrono::milliseconds check_interval_{10'000};
 };
@@ -237,12 +238,12 @@ int Serving::run() {
   for (;;) {
     try {
       loop_.run();
-      return exit_code_;
+      return exit_code;
     } catch (const std::exception& error) {
       // Out of memory or of the kernel's tables, most likely. Jobs outlive an agent: the next one
       // begins with a clean state, and this one still ends in order.
       agent_log::error(std::string("an error that nothing expected: ") + error.what());
-      exit_code_ = kExitFailed;
+      exit_code = kExitFailed;
       if (!stopping_) stop("this error");
     }
   }
@@ -313,7 +314,7 @@ void Serving::stop(const std::string& why) {
   std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
     agent_log::warning("calls did not end in time and are left behind");
-    _exit(exit_code_);
+    _exit(exit_code);
   }).detach();
   // The loop runs on meanwhile: calls end there.
   std::thread([this] {

@@ -45,6 +45,16 @@ constexpr std::string_view kHook =
     faulthandler.register(46, file=file, all_threads=False)
 
 
+def _spec_behind(own, name, path, target):
+    import sys
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # Finders of old have none.
+        spec = find(name, path, target) if find is not None and finder is not own else None
+        if spec is not None:
+            return spec
+    return None
+
+
 # TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
 # MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
 # Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
@@ -54,16 +64,10 @@ class _Rendezvous:
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        import sys
-        for finder in sys.meta_path:
-            find = getattr(finder, "find_spec", None)
-            if find is None or finder is self:
-                continue
-            spec = find(name, path, target)
-            if spec is not None:
-                self.wrap(spec.loader)
-                return spec
-        return None
+        spec = _spec_behind(self, name, path, target)
+        if spec is not None:
+            self.wrap(spec.loader)
+        return spec
 
     def wrap(self, loader):
         try:
@@ -136,12 +140,10 @@ def _watch():
         def find_spec(name, path=None, target=None):
             if name not in _WORLDS or any(word in os.environ for word in _RANK_VARIABLES):
                 return None
-            for finder in sys.meta_path:
-                spec = None if finder is _Watch else finder.find_spec(name, path, target)
-                if spec is not None:
-                    spec.loader = _Refusal(spec.loader)
-                    return spec
-            return None
+            spec = _spec_behind(_Watch, name, path, target)
+            if spec is not None:
+                spec.loader = _Refusal(spec.loader)
+            return spec
 
     class _Refusal:
         def __init__(self, loader):

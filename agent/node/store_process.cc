@@ -95,8 +95,8 @@ std::string end_of(const std::string& name, int wait_status) {
   return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
 }
 
-// In the child of a process with one thread: ordinary functions are allowed.
-[[noreturn]] void become_store(std::vector<std::string> arguments, pid_t parent, bool in_step) {
+// In the child of a process that may have a thread which writes log files: nothing here allocates.
+[[noreturn]] void become_store(char* const* arguments, pid_t parent, bool in_step) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
   for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
@@ -105,10 +105,7 @@ std::string end_of(const std::string& name, int wait_status) {
   if (in_step)
     for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  execv("/proc/self/exe", pointers.data());
+  execv("/proc/self/exe", arguments);
   _exit(kExitInternal);
 }
 
@@ -231,13 +228,16 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (over_ || pid_ != 0) return;
     std::array<int, 2> ends{};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return fail();
-    const std::vector<std::string> words = arguments(ends[1]);
+    std::vector<std::string> words = arguments(ends[1]);
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
       for (Listener& listener : listeners_) keep_over_exec(listener.socket.native_handle());
       keep_over_exec(ends[1]);
-      become_store(words, parent, request_.in_step);
+      become_store(pointers.data(), parent, request_.in_step);
     }
     const int error = errno;
     close(ends[1]);

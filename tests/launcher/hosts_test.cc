@@ -148,6 +148,7 @@ TEST(HostfileTest, ReadsEveryDialect) {
       {"a gpus=4 port=2222 user=me\n", "me@a:4/2222"},
       {"# comment\n\n  a slots=4  # eight later\r\n\tb\r\n", "a:4 b"},
       {"a\na\na\nb\n", "a:3 b"},
+      {"a slots=2 max_slots=2\na slots=2\n", "a:4"},
       {"node[01-03] slots=8\n", "node01:8 node02:8 node03:8"},
       {"a,b slots=2\n", "a:2 b:2"},
       {"user@a:2\n[::1]:3\n", "user@a:2 ::1:3"},

@@ -517,9 +517,12 @@ TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
   EXPECT_EQ(find_variable(worker, "all_proxy"), nullptr) << "true on this host only";
   // gRPC would look for rank 0 behind the proxy.
   EXPECT_EQ(value(worker, "no_proxy"), ".example,10.0.0.1");
-  EXPECT_EQ(value(worker, "NO_PROXY"), "10.0.0.1");
+  EXPECT_EQ(value(worker, "NO_PROXY"), ".example,10.0.0.1") << "some libraries read this one";
   EXPECT_EQ(not_passed_line(job.inputs()),
             "not passed to other hosts: HTTPS_PROXY, all_proxy (-x NAME passes one)");
+  job.caller[3] = {"NO_PROXY", "*"};
+  EXPECT_EQ(value(job.worker(), "no_proxy"), "*") << "urllib takes it for all alone only";
+  EXPECT_EQ(value(job.worker(), "NO_PROXY"), "*");
   job.options.exports = {"HTTPS_PROXY"};
   EXPECT_EQ(value(job.worker(), "HTTPS_PROXY"), "http://user:secret@proxy.example:3128");
   job.options.exports.clear();
