@@ -276,10 +276,12 @@ class Encounter {
     }
     const MeetingNote note = IVY_TRY(decode_note(*text));
     Result<Meet> met = try_note(note);
-    while (!met.ok() && steady_clock::now() + kLongestPause < end_) {
+    const auto may_pass = [](const Error& error) { return error.code != Code::kAlreadyExists; };
+    while (!met.ok() && may_pass(met.error()) && steady_clock::now() + kLongestPause < end_) {
       pause_for(kLongestPause);
       met = try_note(note);
     }
+    if (!met.ok() && !may_pass(met.error())) return is_complete(met.error());
     if (!met.ok()) return met.error().context("rank 0's store, as torchrun's store names it");
     return met;
   }

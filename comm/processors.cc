@@ -121,15 +121,26 @@ std::optional<double> quota_at(const std::string& directory, bool is_second) {
 
 void add_quotas(const std::string& root, const Mount& mount, Quotas& quotas) {
   std::string below = own_group(root, mount.is_second);
-  if (mount.root != "/" && below.starts_with(mount.root)) below.erase(0, mount.root.size());
+  if (mount.root != "/") {
+    // A part of the tree that we are not in says nothing about us.
+    const std::size_t size = mount.root.size();
+    const bool is_above =
+        below.starts_with(mount.root) && (below.size() == size || below[size] == '/');
+    if (is_above)
+      below.erase(0, size);
+    else if (below != "/")
+      return;
+  }
   while (true) {
     while (!below.empty() && below.back() == '/') below.pop_back();
     const std::string directory = root + mount.path + below;
     struct stat status = {};
     const std::optional<double> quota = quota_at(directory, mount.is_second);
     if (quota && stat(directory.c_str(), &status) == 0) {
-      quotas.push_back(
-          {std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino), *quota});
+      const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+      // The same tree may be mounted in several places.
+      const auto is_known = [&](const Quota& known) { return known.group == group; };
+      if (std::none_of(quotas.begin(), quotas.end(), is_known)) quotas.push_back({group, *quota});
     }
     if (below.empty()) return;
     below.resize(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));

@@ -131,7 +131,9 @@ void RollCall::waits(const LongWait& wait) {
                        own_.culprit == wait.culprit;
   // Of several that are waited for in turn, each is not worth a writing.
   const auto since = steady_clock::now() - told_at_;
-  if (since < (is_same ? beat_after(wait.waited) : nanoseconds(kBeatMin))) return;
+  // Never later than the last writing has promised.
+  if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
+    return;
   write(wait, false);
 }
 

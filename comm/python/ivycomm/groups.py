@@ -171,8 +171,10 @@ _former_hook = None
 
 
 def _watch_for_uncaught():
-    global _former_hook
-    if sys.excepthook is not _note_uncaught:
+    """Once: whoever has put a hook of its own over ours calls ours already, and must not be called by it."""
+    global _former_hook, _uncaught
+    _uncaught = None  # A program that begins another world has gone on.
+    if _former_hook is None:
         _former_hook, sys.excepthook = sys.excepthook, _note_uncaught
 
 
