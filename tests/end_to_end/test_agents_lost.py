@@ -251,7 +251,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     # On the host itself, without its agent.
     agents[3].stop()
     wrong = ctl(3, "stop", "0123")
-    assert wrong.code == 1 and "no job of yours" in wrong.err_text, wrong
+    assert wrong.code == 1 and "no running jobs" in wrong.err_text, wrong
     stopped = ctl(3, "stop", job)
     assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
     assert not agents.supervisors(3) and not agents.workers(3)

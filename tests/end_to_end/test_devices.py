@@ -215,7 +215,8 @@ def test_own_is_torchruns_virtual_local_rank(local, tree):
 @pytest.mark.parametrize("profile, sees_own", [("torch", False), ("jax", False), ("tensorflow", True), ("numpy", True),
                                                ("cupy", True), ("mpi", True)])
 def test_profiles(local, tree, profile, sees_own):
-    done = local.run("-n", "2", "-B", profile, *SHOW, env=trees.eight_gpus(tree).environment())
+    # Those that are not served yet are refused without it.
+    done = local.run("-n", "2", "-B", profile, "--allow-singletons", *SHOW, env=trees.eight_gpus(tree).environment())
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == (["0", "1"] if sees_own else [None, None])
 
 

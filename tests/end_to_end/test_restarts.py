@@ -152,7 +152,7 @@ def test_the_time_is_up_between_two_attempts(local):
 
 
 def test_ctrl_c_in_a_later_attempt(local):
-    script = local.file("second.sh", "trap 'echo bye; exit 1' TERM; " + MEET + "[ $IVY_GENERATION$RANK = 01 ] && exit 3; "
+    script = local.file("second.sh", "trap 'echo bye; exit 1' INT TERM; " + MEET + "[ $IVY_GENERATION$RANK = 01 ] && exit 3; "
                         "echo up $IVY_GENERATION; while :; do sleep 0.05; done")
     with local.start("-n", "2", "--max-restarts", "3", "sh", script, env=QUICKLY) as run:
         run.wait_for("up 1", count=2)

@@ -45,7 +45,8 @@ def stack(local, job_id, *flags, pattern="", limit=10):
 
 
 def end(job):
-    job.signal(signal.SIGINT)
+    # No SIGINT: Python would print where it was.
+    job.signal(signal.SIGTERM)
     return job.finish()
 
 

@@ -217,7 +217,7 @@ def test_host_files_of_others(local):
 
 def test_an_address_of_another_machine(local):
     done = local.run("--master-addr", "203.0.113.9", "-n", "2", "sleep", "30")
-    refused(done, 122, "IVY-H011", "fix: .*--master-addr with an address that localhost has")
+    refused(done, 122, "IVY-P022", "no address of the first host", "fix: .*leave --master-addr out")
 
 
 def test_short_times_have_tenths(local):
