@@ -28,6 +28,8 @@ constexpr milliseconds kUnknownLauncher{1500};
 // A job's own grace is 30 s unless it was told otherwise; what cannot be killed is given up after
 // another 30 s.
 constexpr milliseconds kPatience{90'000};
+// Nobody is left who would end what outlives its supervisor, which has waited long enough itself.
+constexpr milliseconds kLeftoverPatience{5'000};
 
 // Answers of all hosts to one question, and whether each has answered.
 struct Listed {
@@ -106,6 +108,22 @@ int tell_end(const std::string& job_id, const std::string& where, bool is_gone) 
   return kCtlFailed;
 }
 
+int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left) {
+  std::string named;
+  std::string pids;
+  for (const HostedProcess& process : left) {
+    const std::string pid = std::to_string(process.pid);
+    named += (named.empty() ? "pid " : ", pid ") + pid + " (" + process.name + ")";
+    pids += (pids.empty() ? "" : ",") + pid;
+  }
+  ctl_complain(
+      {Code::kDeadlineExceeded,
+       "job " + short_id(job_id) +
+           " has left processes on this host, which its supervisor could not end: " + named,
+       "see what they wait for: ps -o pid,stat,wchan,args -p " + pids});
+  return kCtlFailed;
+}
+
 }  // namespace
 
 int ctl_stop_on_hosts(const CtlOptions& options) {
@@ -152,13 +170,21 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
     return std::nullopt;
   ctl_say("job " + short_id(*job_id) +
           " has no launcher on this host: what runs of it here is ended");
+  HostedProcesses processes(*job_id);
+  processes.look();
   for (const HostedJob& job : hosted)
     if (job.job_id == *job_id) ask_to_end(job);
-  return tell_end(*job_id, "this host", wait_until_gone([&] {
+  const bool is_gone = wait_until_gone([&] {
+    processes.look();
     const std::vector<HostedJob> now = find_hosted_jobs();
     return std::any_of(now.begin(), now.end(),
                        [&](const HostedJob& job) { return job.job_id == *job_id; });
-  }));
+  });
+  if (is_gone) {
+    const auto is_left = [&] { return !processes.look().empty(); };
+    if (!wait_until_gone(is_left, kLeftoverPatience)) return tell_left(*job_id, processes.look());
+  }
+  return tell_end(*job_id, "this host", is_gone);
 }
 
 }  // namespace ivy

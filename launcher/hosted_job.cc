@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -9,11 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -44,6 +47,17 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
   return job;
 }
 
+// Whoever lives there holds the directory's lock (agent/node/job_directory.h). A supervisor that
+// stands still is not asked by its socket: it takes nobody in, and each question would fill its
+// backlog.
+bool is_lived_in(const HostedJob& job) {
+  const int fd = open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno != ENOENT;
+  const bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return is_held;
+}
+
 // The process that listens on the job's command socket: its warden. Nothing: nobody does.
 std::optional<pid_t> warden_of(const HostedJob& job) {
   sockaddr_un address{};
@@ -61,18 +75,61 @@ std::optional<pid_t> warden_of(const HostedJob& job) {
   return answers && peer.pid > 0 ? std::optional<pid_t>(peer.pid) : std::nullopt;
 }
 
-bool is_supervisor_of(pid_t pid, pid_t warden) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string all = text.str();
-  const std::size_t end = all.rfind(')');
-  if (end == std::string::npos || all.find("(ivy-supervisor)") == std::string::npos) return false;
-  std::istringstream rest(all.substr(end + 1));
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct ProcessLine {
+  std::string name;
   char state = 0;
   pid_t parent = 0;
-  rest >> state >> parent;
-  return parent == warden && state != 'Z';
+  int threads = 0;
+  std::uint64_t start_time = 0;  // Clock ticks since boot.
+};
+
+std::optional<ProcessLine> line_of(pid_t pid) {
+  const std::string all = text_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t begin = all.find('(');
+  const std::size_t end = all.rfind(')');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return std::nullopt;
+  ProcessLine line;
+  line.name = all.substr(begin + 1, end - begin - 1);
+  std::istringstream rest(all.substr(end + 1));
+  std::string skipped;
+  rest >> line.state >> line.parent;
+  for (int field = 5; field < 20; ++field) rest >> skipped;  // num_threads is the 20th.
+  rest >> line.threads >> skipped >> line.start_time;
+  return rest ? std::optional<ProcessLine>(line) : std::nullopt;
+}
+
+// A main thread that has left is called a zombie though its other threads live.
+bool has_ended(const ProcessLine& line) {
+  return (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
+}
+
+// Its own directory in /proc; those of its threads where the main thread has left its environment.
+std::string environment_of(pid_t pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::string environment = text_of(process + "/environ");
+  if (!environment.empty()) return environment;
+  const OpenDirectory threads(opendir((process + "/task").c_str()));
+  while (const dirent* entry = threads ? readdir(threads.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    environment = text_of(process + "/task/" + entry->d_name + "/environ");
+    if (!environment.empty()) break;
+  }
+  return environment;
+}
+
+bool is_of_this_user(pid_t pid) {
+  struct stat status {};
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 && status.st_uid == geteuid();
+}
+
+bool is_supervisor_of(pid_t pid, pid_t warden) {
+  const std::optional<ProcessLine> line = line_of(pid);
+  return line && line->name == "ivy-supervisor" && line->parent == warden && line->state != 'Z';
 }
 
 // A pid that ends and is given to another between the look and the signal is not signalled.
@@ -95,7 +152,7 @@ std::vector<HostedJob> find_hosted_jobs() {
     if (!directory) continue;
     while (const dirent* entry = readdir(directory.get())) {
       const std::optional<HostedJob> job = parse_name(parent, entry->d_name);
-      if (job && is_private(job->directory) && warden_of(*job)) found.push_back(*job);
+      if (job && is_private(job->directory) && is_lived_in(*job)) found.push_back(*job);
     }
   }
   std::sort(found.begin(), found.end(), [](const HostedJob& a, const HostedJob& b) {
@@ -114,6 +171,28 @@ bool ask_to_end(const HostedJob& job) {
     if (pid > 1 && is_supervisor_of(pid, *warden)) return terminate_supervisor(pid, *warden);
   }
   return false;
+}
+
+const std::vector<HostedProcess>& HostedProcesses::look() {
+  std::erase_if(known_, [](const HostedProcess& process) {
+    const std::optional<ProcessLine> line = line_of(process.pid);
+    return !line || has_ended(*line) || line->start_time != process.start_time;
+  });
+  const std::string variable = std::string(1, '\0') + "IVY_JOB_ID=" + job_id_ + '\0';
+  const OpenDirectory processes(opendir("/proc"));
+  while (const dirent* entry = processes ? readdir(processes.get()) : nullptr) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid <= 1 || pid == getpid() || !is_of_this_user(pid)) continue;
+    if (std::any_of(known_.begin(), known_.end(),
+                    [&](const HostedProcess& process) { return process.pid == pid; }))
+      continue;
+    const std::optional<ProcessLine> line = line_of(pid);
+    if (!line || has_ended(*line)) continue;
+    const std::string environment = std::string(1, '\0') + environment_of(pid) + '\0';
+    if (environment.find(variable) != std::string::npos)
+      known_.push_back({pid, line->start_time, line->name});
+  }
+  return known_;
 }
 
 }  // namespace ivy

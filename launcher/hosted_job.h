@@ -3,8 +3,11 @@
 // milliseconds. Thread: any, one at a time.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ivy {
@@ -15,9 +18,29 @@ struct HostedJob {
   std::string directory;
 };
 
-// Those of this user whose supervisor listens, by id.
+// Those of this user whose warden or supervisor lives, even one that stands still, by id.
 std::vector<HostedJob> find_hosted_jobs();
 // Asks its supervisor to end the job on this host, in order. False when it cannot be found.
 bool ask_to_end(const HostedJob& job);
+
+struct HostedProcess {
+  pid_t pid = 0;
+  std::uint64_t start_time = 0;  // Clock ticks since boot: the pid alone may be another's by now.
+  std::string name;
+};
+
+// This user's processes with the job's id in the environment. They may outlive the supervisor: what
+// cannot be killed does.
+class HostedProcesses {
+ public:
+  explicit HostedProcesses(std::string job_id) : job_id_(std::move(job_id)) {}
+  // Those that live now. Whoever was seen once is known by its pid from then on: a process that is
+  // ending has no environment any more.
+  const std::vector<HostedProcess>& look();
+
+ private:
+  std::string job_id_;
+  std::vector<HostedProcess> known_;
+};
 
 }  // namespace ivy

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -480,6 +481,51 @@ def test_a_job_without_a_launcher_can_be_read_and_stopped(local, ctl):
     stopped = ctl.run("stop", job)
     assert stopped.code == 0 and "exit code 143" in stopped.err_text, stopped
     assert not workers_of(local)
+
+
+def without_a_launcher(local, ctl):
+    """A job of which the launcher has left nothing, as where it ran on another host; (id, its keepers' pids)."""
+    job, _ = detach(local, "--lease", "60", "-n", "1", *COUNTING)
+    whole, = {name for name in places() if name.startswith(job)}
+    kill_launcher(ctl, job)
+    shutil.rmtree(f"/tmp/ivyrun-{os.getuid()}/{whole}")
+    return whole, [process.pid for process in local.processes() if process.name == b"ivy-supervisor"]
+
+
+def test_stop_waits_for_a_supervisor_that_stands_still(local, ctl):
+    """More often than its backlog is long ivyctl looks, and nobody takes it in."""
+    job, supervisors = without_a_launcher(local, ctl)
+    assert supervisors
+    for pid in supervisors:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        with ctl.start("stop", job) as stopping:
+            stopping.wait_for("has no launcher on this host")
+            time.sleep(16)
+            assert b"has ended" not in stopping.said() and workers_of(local), stopping.said()
+            for pid in supervisors:
+                os.kill(pid, signal.SIGCONT)
+            done = stopping.finish()
+    finally:
+        for pid in supervisors:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    assert done.code == 0 and "has ended on this host" in done.err_text, done
+    assert not workers_of(local)
+
+
+def test_stop_names_a_process_that_outlives_the_supervisor(local, ctl):
+    """One that is in the job by its id alone: the supervisor, which does not see it, goes."""
+    job, _ = without_a_launcher(local, ctl)
+    left = subprocess.Popen(["sleep", "300"], env={**local.environment, "IVY_JOB_ID": job})
+    try:
+        done = ctl.run("stop", job)
+        assert done.code == 1 and "has ended" not in done.err_text, done
+        assert f"pid {left.pid} (sleep)" in done.err_text and f"args -p {left.pid}" in done.err_text, done
+        assert not workers_of(local)
+    finally:
+        left.kill()
+        left.wait()
 
 
 def test_the_exit_code_of_a_job_that_has_ended_is_remembered(local, ctl):

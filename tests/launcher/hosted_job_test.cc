@@ -1,0 +1,102 @@
+// What ivyctl sees of jobs on this host: directories whose supervisor lives, and processes.
+#include "launcher/hosted_job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "proto/user_places.h"
+
+namespace ivy {
+namespace {
+
+// Another one for each process of this test.
+std::string some_job() {
+  std::array<char, kJobIdDigits + 1> text{};
+  std::snprintf(text.data(), text.size(), "%032x", static_cast<unsigned>(getpid()));
+  return text.data();
+}
+
+bool is_found(const std::string& job_id) {
+  const std::vector<HostedJob> found = find_hosted_jobs();
+  return std::any_of(found.begin(), found.end(),
+                     [&](const HostedJob& job) { return job.job_id == job_id; });
+}
+
+TEST(HostedJobs, OneWhoseSupervisorTakesNobodyInIsThere) {
+  const std::string parent = place_in_tmp(geteuid());
+  mkdir(parent.c_str(), 0700);
+  const std::string path = parent + "/" + some_job() + "-0";
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  const int lock = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = path + "/command.sock";
+  ASSERT_LT(name.size(), sizeof address.sun_path);
+  std::memcpy(address.sun_path, name.data(), name.size());
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  const int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listening, generic, sizeof address), 0);
+  ASSERT_EQ(listen(listening, 4), 0);
+
+  // As often as ivyctl looks, and more often than the backlog is long.
+  for (int look = 0; look < 10; ++look) EXPECT_TRUE(is_found(some_job())) << look;
+  // Looking has taken no place in the backlog.
+  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  EXPECT_EQ(connect(client, generic, sizeof address), 0) << std::strerror(errno);
+
+  close(client);
+  close(lock);
+  EXPECT_FALSE(is_found(some_job())) << "nobody lives there any more";
+  close(listening);
+  unlink(name.c_str());
+  rmdir(path.c_str());
+}
+
+TEST(HostedProcesses, AreThoseWithTheJobsIdUntilTheyHaveEnded) {
+  std::string variable = "IVY_JOB_ID=" + some_job();
+  std::string longer = variable + "0";
+  std::string program = "sleep";
+  std::string time = "60";
+  const std::array<char*, 3> arguments{program.data(), time.data(), nullptr};
+  const std::array<char*, 2> ours{variable.data(), nullptr};
+  const std::array<char*, 2> others{longer.data(), nullptr};
+  HostedProcesses processes(some_job());
+  EXPECT_TRUE(processes.look().empty());
+  pid_t pid = -1;
+  pid_t other = -1;
+  ASSERT_EQ(posix_spawn(&pid, "/bin/sleep", nullptr, nullptr, arguments.data(), ours.data()), 0);
+  ASSERT_EQ(posix_spawn(&other, "/bin/sleep", nullptr, nullptr, arguments.data(), others.data()),
+            0);
+  const std::vector<HostedProcess> found = processes.look();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found.front().pid, pid);
+  EXPECT_EQ(found.front().name, "sleep");
+  EXPECT_EQ(processes.look().size(), 1u) << "each once";
+  kill(pid, SIGKILL);
+  kill(other, SIGKILL);
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(processes.look().empty()) << "it has ended, though nobody has collected it";
+  waitpid(pid, nullptr, 0);
+  waitpid(other, nullptr, 0);
+}
+
+}  // namespace
+}  // namespace ivy
