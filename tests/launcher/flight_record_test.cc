@@ -49,17 +49,16 @@ std::string read_text(const std::string& bytes) {
 // ---- Pickles -------------------------------------------------------------------------------
 
 TEST(PlainPickle, ReadsPlainDataOfEveryProtocol) {
+  using namespace std::string_literals;  // These hold zeros.
   // pickle.dumps({"a": [1, -2, 300, 70000, True, None, (1, 2, 3)]}, 2) and the like.
   const std::string of_2(
       "\x80\x02}q\x00X\x01\x00\x00\x00"
       "aq\x01]q\x02(K\x01J\xfe\xff\xff\xffM,\x01Jp\x11\x01\x00\x88NK\x01K\x02K\x03\x87q\x03"
-      "es.",
-      53);
+      "es."s);
   EXPECT_EQ(read_text(of_2), "[a, [1, -2, 300, 70000, True, None, [1, 2, 3]]]");
   const std::string of_4(
       "\x80\x04\x95\x11\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x01x\x94h\x01\x8a\x03\x00\x00\x01"
-      "e.",
-      29);
+      "e."s);
   EXPECT_EQ(read_text(of_4), "[x, x, 65536]");
   EXPECT_EQ(read_text(std::string("\x80\x02G?\xf8\x00\x00\x00\x00\x00\x00.", 12)), "1.500000");
   EXPECT_EQ(read_text("\x80\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x7f."),
