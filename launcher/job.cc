@@ -1,5 +1,6 @@
 #include "launcher/job.h"
 
+#include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -70,6 +71,15 @@ std::string hexadecimal(const std::string& bytes) {
 
 // Somebody sits in front of it, unlike under nohup or a scheduler.
 bool is_attended() { return isatty(STDERR_FILENO) != 0; }
+
+// Past the output, whose queue may never leave any more. A reader that takes nothing is not
+// awaited.
+void write_at_once(const std::string& text) {
+  pollfd place{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&place, 1, static_cast<int>(kInterruptedDrain.count())) <= 0) return;
+  const std::string harmless = escape_control(text);
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, harmless.data(), harmless.size());
+}
 
 ProgramForm program_form(ProgramKind kind) {
   switch (kind) {
@@ -622,30 +632,49 @@ void Job::interrupt(int signal) {
 
 void Job::fail(const std::string& what) {
   ++failures_;
-  end_by_launcher(LauncherReason::kInternal, 0,
-                  Diagnostic{.id = "IVY-X001",
-                             .what = "ivyrun itself has failed: " + what,
-                             .fix = "the job was ended in order; if memory and limits (ulimit -a) "
-                                    "suffice, report this",
-                             .exit_code = kExitInternal});
-  if (state_ == JobState::kDone) return output_->limit_finish(kInterruptedDrain);
+  const Diagnostic reason{.id = "IVY-X001",
+                          .what = "ivyrun itself has failed: " + what,
+                          .fix =
+                              "the job was ended in order; if memory and limits (ulimit -a) "
+                              "suffice, report this",
+                          .exit_code = kExitInternal};
+  end_by_launcher(LauncherReason::kInternal, 0, reason);
+  if (state_ == JobState::kDone) return fail_at_the_end(reason);
   if (!has_sessions()) return give_up_resuming(what);
   apply(failures_ == 1 ? JobEvent::kTimeUp : JobEvent::kInterrupted);
+}
+
+// What was to come next may have been lost with the exception, and nothing else would end us.
+void Job::fail_at_the_end(const Diagnostic& reason) {
+  if (!concluded_) return conclude();
+  if (std::exchange(summary_follows_, false)) return output_->limit_finish(kInterruptedDrain);
+  if (std::exchange(gives_up_end_, true)) {
+    write_at_once(render(reason));
+    return over_(kExitInternal, 0);
+  }
+  output_->say(render(reason));
+  output_->limit_finish(kInterruptedDrain);
+  output_->finish([this] { over_(kExitInternal, 0); });
 }
 
 void run_to_the_end(boost::asio::io_context& loop, Job& job) {
   // Beyond this nothing can be trusted; the hosts end what is left when their lease is over.
   constexpr int kMaxFailures = 8;
+  std::optional<std::string> last;
   for (int failures = 0; failures < kMaxFailures; ++failures) {
     try {
+      // In here: what ends the job may throw as well.
+      if (last) job.fail(*last);
       loop.run();
       return;
     } catch (const std::exception& error) {
-      job.fail(error.what());
+      last = error.what();
     }
   }
   job.output().status_line("");
-  job.output().say("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving\n");
+  // Who called us exits now: what is only queued would be lost.
+  write_at_once("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving: " + *last +
+                "\n");
 }
 
 void Job::forward_signal(int signal) {
@@ -833,8 +862,9 @@ Outcome Job::say_summary() {
     const WorkerEnd& end = ends[*outcome.first];
     const PlannedHost& host = plan_.host_of_rank(end.rank);
     const HostRecord& record = hosts_[host.host_index];
-    // On this machine: elsewhere nothing is known of other Pythons.
-    if (host.carrier == "local" && record.facts)
+    // On this machine: elsewhere nothing is known of other Pythons. Their file systems may be slow,
+    // and whoever leaves at once waits for none.
+    if (host.carrier == "local" && record.facts && !leaves_)
       text += missing_module_text(missing_module(end.stderr_tail), *record.facts, request_.caller);
   }
   // Nobody may take a result for whole that is not.
@@ -871,6 +901,8 @@ Outcome Job::say_summary() {
 }
 
 void Job::leave() {
+  leaves_ = true;
+  concluded_ = true;
   output_->say("ivyrun: leaving now; the workers' hosts end what is left within their lease\n");
   const Outcome outcome = say_summary();
   for (HostRecord& host : hosts_) host.session->close();

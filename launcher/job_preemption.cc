@@ -81,6 +81,7 @@ void Job::conclude() {
   finish_timer_.cancel();
   await_reader();
   output_->finish([this] {
+    summary_follows_ = false;
     reader_timer_.cancel();
     const Outcome outcome = say_summary();
     requeue_if_due(outcome, [this, outcome] {
@@ -89,6 +90,7 @@ void Job::conclude() {
       });
     });
   });
+  summary_follows_ = true;
 }
 
 void Job::requeue_if_due(const Outcome& outcome, std::function<void()> then) {

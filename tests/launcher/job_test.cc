@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
@@ -18,6 +19,7 @@
 #include <new>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 #include "proto/exit_code.h"
 #include "proto/log.h"
@@ -210,7 +212,10 @@ class JobTest : public ::testing::Test {
       return link;
     };
     job_ = std::make_unique<Job>(loop_, std::move(request));
-    job_->start([this](int code, int) { exit_code_ = code; });
+    job_->start([this](int code, int) {
+      if (on_over_) on_over_();
+      exit_code_ = code;
+    });
   }
   bool run_until(const std::function<bool()>& condition, milliseconds limit = kPatience) {
     const auto deadline = steady_clock::now() + limit;
@@ -221,6 +226,19 @@ class JobTest : public ::testing::Test {
       if (reads_) read_terminal();
     }
     return true;
+  }
+  // As ivyrun does: an exception in a handler is the job's.
+  void run_with_care() {
+    const auto deadline = steady_clock::now() + kPatience;
+    while (!exit_code_ && steady_clock::now() < deadline) {
+      loop_.restart();
+      boost::asio::steady_timer stop(loop_, milliseconds(50));
+      stop.async_wait([&](const boost::system::error_code& error) {
+        if (!error) loop_.stop();
+      });
+      run_to_the_end(loop_, *job_);
+      read_terminal();
+    }
   }
   // Runs the job to its end and returns everything that stood on the terminal.
   std::string story() {
@@ -258,6 +276,7 @@ class JobTest : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Node>> nodes_;
   std::unique_ptr<Job> job_;
   std::optional<int> exit_code_;
+  std::function<void()> on_over_;
   std::string text_;
   std::string folder_;
   bool reads_ = true;
@@ -516,21 +535,58 @@ TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
   Node& host = node("node1");
   host.on_started = [&] { throw std::bad_alloc(); };
   start();
-  const auto deadline = steady_clock::now() + kPatience;
-  while (!exit_code_ && steady_clock::now() < deadline) {
-    loop_.restart();
-    boost::asio::steady_timer stop(loop_, milliseconds(50));
-    stop.async_wait([&](const boost::system::error_code& error) {
-      if (!error) loop_.stop();
-    });
-    run_to_the_end(loop_, *job_);
-    read_terminal();
-  }
+  run_with_care();
   give_back();
   ASSERT_TRUE(exit_code_.has_value()) << text_;
   EXPECT_EQ(*exit_code_, kExitInternal) << text_;
   EXPECT_TRUE(host.is_stopping) << "its workers were not stopped";
   EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+// Every worker has ended, and nothing that would still have ended the launcher comes any more.
+TEST_F(JobTest, AnExceptionAfterTheEndEndsTheLauncher) {
+  Node& host = node("node1");
+  host.on_started = [&] { host.end(0, 0); };
+  int calls = 0;
+  on_over_ = [&] {
+    if (++calls <= 2) throw std::runtime_error("no luck \x1b[31m");
+  };
+  start();
+  run_with_care();
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_NE(text_.find("ivyrun itself has failed: no luck"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("luck \x1b"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AnExceptionWhileHostsAreToldOfTheEndEndsTheLauncher) {
+  Node& host = node("node1");
+  host.on_started = [&] { host.end(0, 0); };
+  host.on_command = [&](const Command& command) -> bool {
+    if (command.has_finish()) throw std::bad_alloc();
+    return false;
+  };
+  start();
+  run_with_care();
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+// Whoever runs it exits at once then: what is said must have left.
+TEST_F(JobTest, RepeatedFailuresAreNamedBeforeTheLauncherLeaves) {
+  node("node1");
+  start();
+  on_over_ = [&] { throw std::runtime_error("the end fails"); };
+  for (int i = 0; i < 8; ++i)
+    boost::asio::post(loop_, [] { throw std::runtime_error("the loop fails"); });
+  run_to_the_end(loop_, *job_);
+  read_terminal();
+  const std::string shown = text_;
+  give_back();
+  EXPECT_NE(shown.find("again and again; leaving: the "), std::string::npos) << shown;
 }
 
 // The folder's file system does not answer: the hosts hear heartbeats all the same, and the job
