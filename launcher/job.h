@@ -104,6 +104,9 @@ class Job {
   void conclude();
   void give_up_output();
   void await_reader();
+  void await_log_dir();
+  void log_dir_answered();
+  std::string stopping_text() const;
   void hosts_did_not_stop();
   Outcome say_summary();
   void leave();

@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -24,6 +26,16 @@
 #include "proto/exit_code.h"
 #include "proto/log.h"
 #include "tests/launcher/fake_host.h"
+
+namespace {
+// A file system that does not answer: whoever makes a folder there waits.
+std::atomic<bool> folders_wait{false};
+}  // namespace
+
+extern "C" int mkdir(const char* path, mode_t mode) noexcept {
+  while (folders_wait && std::strstr(path, "/ivy-job-") != nullptr) usleep(10'000);
+  return mkdirat(AT_FDCWD, path, mode);
+}
 
 namespace ivy {
 namespace {
@@ -149,6 +161,7 @@ class JobTest : public ::testing::Test {
     options_.start_timeout = milliseconds(30'000);
   }
   void TearDown() override {
+    folders_wait = false;
     give_back();
     log::set_verbosity(0);
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
@@ -216,6 +229,18 @@ class JobTest : public ::testing::Test {
       if (on_over_) on_over_();
       exit_code_ = code;
     });
+  }
+  // With --log-dir on a file system that does not answer.
+  void start_with_waiting_folder() {
+    char folder[] = "/tmp/ivy-job-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    options_.log_dir = folder_;
+    folders_wait = true;
+    start();
+    ASSERT_TRUE(run_until([&] {
+      return text_.find("waiting for the file system of --log-dir " + folder_) != std::string::npos;
+    })) << text_;
   }
   bool run_until(const std::function<bool()>& condition, milliseconds limit = kPatience) {
     const auto deadline = steady_clock::now() + limit;
@@ -541,6 +566,30 @@ TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
   EXPECT_EQ(*exit_code_, kExitInternal) << text_;
   EXPECT_TRUE(host.is_stopping) << "its workers were not stopped";
   EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
+  options_.start_timeout = milliseconds(3'000);
+  Node& host = node("node1");
+  start_with_waiting_folder();
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, kExitRefused) << text_;
+  EXPECT_NE(text_.find("did not answer in --start-timeout"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("every rank has ended"), std::string::npos) << text_;
+  EXPECT_TRUE(host.ranks.empty());
+}
+
+TEST_F(JobTest, AnInterruptBeforeTheStartNamesNoWorkers) {
+  node("node1");
+  start_with_waiting_folder();
+  job_->interrupt(SIGINT);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 128 + SIGINT) << text_;
+  EXPECT_NE(text_.find("no worker has been started"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("0 workers"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("every rank has ended"), std::string::npos) << text_;
 }
 
 // Every worker has ended, and nothing that would still have ended the launcher comes any more.
