@@ -1,5 +1,6 @@
 #include "launcher/job.h"
 
+#include <poll.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -41,6 +42,8 @@ constexpr milliseconds kStopPatience{45'000};
 constexpr milliseconds kInterruptedDrain{100};
 // A reader that is slower than this is named as what the end waits for.
 constexpr milliseconds kReaderPatience{2'000};
+// The same for the file system of --log-dir, before anything has been started.
+constexpr milliseconds kLogDirPatience{2'000};
 // After a kill the console has this long to take what is still queued.
 constexpr milliseconds kDrainAfterKill{2'000};
 // Hosts have proved that nothing is left; this long they may take to close the connection.
@@ -70,6 +73,15 @@ std::string hexadecimal(const std::string& bytes) {
 
 // Somebody sits in front of it, unlike under nohup or a scheduler.
 bool is_attended() { return isatty(STDERR_FILENO) != 0; }
+
+// Past the output, whose queue may never leave any more. A reader that takes nothing is not
+// awaited.
+void write_at_once(const std::string& text) {
+  pollfd place{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&place, 1, static_cast<int>(kInterruptedDrain.count())) <= 0) return;
+  const std::string harmless = escape_control(text);
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, harmless.data(), harmless.size());
+}
 
 ProgramForm program_form(ProgramKind kind) {
   switch (kind) {
@@ -398,6 +410,7 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
   const std::vector<std::string> lines = first_lines(inputs);
   // The file system of --log-dir takes its time; heartbeats go on meanwhile.
   const auto opened = [this, lines, commands = std::move(commands)](const Result<void>& begun) {
+    log_dir_answered();
     if (state_ != JobState::kRunning || started_at_ns_ != 0) return;
     if (!begun.ok())
       return refuse({Diagnostic{.id = "IVY-O002",
@@ -408,7 +421,38 @@ void Job::send_plans(const EnvironmentInputs& inputs) {
     for (const std::string& line : lines) output_->say("ivyrun: " + line + "\n");
     start_with(commands);
   };
+  await_log_dir();
   output_->begin(generation_, places(), max_attempts(), opened);
+}
+
+// Until log_dir_answered(). A server that never answers must not hold the job for ever.
+void Job::await_log_dir() {
+  output_begins_ = true;
+  const auto is_awaited = [this] {
+    return output_begins_ && (state_ == JobState::kRunning || state_ == JobState::kRestarting);
+  };
+  const std::string called = "the file system of --log-dir " + options_.log_dir;
+  waiting_timer_.expires_after(kLogDirPatience);
+  waiting_timer_.async_wait([=, this](const boost::system::error_code& error) {
+    if (error || !is_awaited() || options_.quiet) return;
+    output_->say("ivyrun: waiting for " + called + "\n");
+  });
+  start_timer_.expires_after(options_.start_timeout);
+  start_timer_.async_wait([=, this](const boost::system::error_code& error) {
+    if (error || !is_awaited()) return;
+    refuse({Diagnostic{.id = "IVY-O002",
+                       .what = called + " did not answer in --start-timeout",
+                       .fix = "name a folder on another file system, or allow more: "
+                              "--start-timeout",
+                       .exit_code = kExitRefused}},
+           LauncherReason::kRefused);
+  });
+}
+
+void Job::log_dir_answered() {
+  output_begins_ = false;
+  waiting_timer_.cancel();
+  start_timer_.cancel();
 }
 
 void Job::start_with(const std::vector<Command>& commands) {
@@ -570,13 +614,14 @@ void Job::give_up_output() {
 
 // Every host has reported, and output is still on its way, held back by who reads it.
 void Job::await_reader() {
-  if (waits_for_reader_ || output_may_be_cut_ || options_.quiet) return;
+  if (waits_for_reader_ || output_may_be_cut_ || options_.quiet || started_at_ns_ == 0) return;
   waits_for_reader_ = true;
+  const bool has_files = !options_.log_dir.empty() && options_.log_to != LogPlace::kNode;
   reader_timer_.expires_after(kReaderPatience);
-  reader_timer_.async_wait([this](const boost::system::error_code& error) {
+  reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
     if (error || output_may_be_cut_) return;
     output_->say("ivyrun: every rank has ended; waiting for the reader of the output" +
-                 std::string(options_.log_dir.empty() ? "" : " and the files of --log-dir") +
+                 std::string(has_files ? " and the files of --log-dir" : "") +
                  " (Ctrl-C: without the rest)\n");
   });
 }
@@ -588,6 +633,12 @@ void Job::hosts_did_not_stop() {
     host.session->close();
     host_lost(index, HostLoss::kSupervisor, "it did not confirm that the job has ended");
   }
+}
+
+std::string Job::stopping_text() const {
+  if (started_at_ns_ == 0) return "ending the job, no worker has been started";
+  return "stopping " + std::to_string(workers_running_) +
+         (workers_running_ == 1 ? " worker" : " workers");
 }
 
 void Job::interrupt(int signal) {
@@ -609,10 +660,12 @@ void Job::interrupt(int signal) {
   if (state_ == JobState::kKilling && interrupts_ == 1) return;
   const JobState before = state_;
   apply(JobEvent::kInterrupted);
-  if (state_ == JobState::kStopping && before != JobState::kStopping) {
+  const bool is_ending = state_ == JobState::kStopping || state_ == JobState::kKilling;
+  if (is_ending && started_at_ns_ == 0) {
+    output_->say("ivyrun: " + called + ": " + stopping_text() + "; again to leave at once\n");
+  } else if (state_ == JobState::kStopping && before != JobState::kStopping) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(grace(kGraceByRequest));
-    output_->say("ivyrun: " + called + ": stopping " + std::to_string(workers_running_) +
-                 (workers_running_ == 1 ? " worker" : " workers") + ", KILL follows in " +
+    output_->say("ivyrun: " + called + ": " + stopping_text() + ", KILL follows in " +
                  std::to_string(seconds.count()) + " s; " +
                  (signal == SIGINT ? "press Ctrl-C" : "send it") + " again to kill now\n");
   } else if (state_ == JobState::kKilling) {
@@ -622,30 +675,49 @@ void Job::interrupt(int signal) {
 
 void Job::fail(const std::string& what) {
   ++failures_;
-  end_by_launcher(LauncherReason::kInternal, 0,
-                  Diagnostic{.id = "IVY-X001",
-                             .what = "ivyrun itself has failed: " + what,
-                             .fix = "the job was ended in order; if memory and limits (ulimit -a) "
-                                    "suffice, report this",
-                             .exit_code = kExitInternal});
-  if (state_ == JobState::kDone) return output_->limit_finish(kInterruptedDrain);
+  const Diagnostic reason{.id = "IVY-X001",
+                          .what = "ivyrun itself has failed: " + what,
+                          .fix =
+                              "the job was ended in order; if memory and limits (ulimit -a) "
+                              "suffice, report this",
+                          .exit_code = kExitInternal};
+  end_by_launcher(LauncherReason::kInternal, 0, reason);
+  if (state_ == JobState::kDone) return fail_at_the_end(reason);
   if (!has_sessions()) return give_up_resuming(what);
   apply(failures_ == 1 ? JobEvent::kTimeUp : JobEvent::kInterrupted);
+}
+
+// What was to come next may have been lost with the exception, and nothing else would end us.
+void Job::fail_at_the_end(const Diagnostic& reason) {
+  if (!concluded_) return conclude();
+  if (std::exchange(summary_follows_, false)) return output_->limit_finish(kInterruptedDrain);
+  if (std::exchange(gives_up_end_, true)) {
+    write_at_once(render(reason));
+    return over_(kExitInternal, 0);
+  }
+  output_->say(render(reason));
+  output_->limit_finish(kInterruptedDrain);
+  output_->finish([this] { over_(kExitInternal, 0); });
 }
 
 void run_to_the_end(boost::asio::io_context& loop, Job& job) {
   // Beyond this nothing can be trusted; the hosts end what is left when their lease is over.
   constexpr int kMaxFailures = 8;
+  std::optional<std::string> last;
   for (int failures = 0; failures < kMaxFailures; ++failures) {
     try {
+      // In here: what ends the job may throw as well.
+      if (last) job.fail(*last);
       loop.run();
       return;
     } catch (const std::exception& error) {
-      job.fail(error.what());
+      last = error.what();
     }
   }
   job.output().status_line("");
-  job.output().say("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving\n");
+  // Who called us exits now: what is only queued would be lost.
+  write_at_once("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving: " + *last +
+                "\n");
 }
 
 void Job::forward_signal(int signal) {
@@ -738,10 +810,10 @@ void Job::check_restart() {
     return host.plan_index < 0 || (host.checked && !host.opens_store);
   });
   if (!is_ready) return;
-  if (std::exchange(output_begins_, true)) return;
+  if (output_begins_) return;
   const auto opened = [this, serial = output_serial_](const Result<void>& begun) {
     if (state_ != JobState::kRestarting || serial != output_serial_) return;
-    output_begins_ = false;
+    log_dir_answered();
     if (begun.ok()) return apply(JobEvent::kRestartDue);
     end_by_launcher(LauncherReason::kRefused, 0,
                     Diagnostic{.id = "IVY-O002",
@@ -750,6 +822,7 @@ void Job::check_restart() {
                                .exit_code = kExitRefused});
     apply(JobEvent::kRefused);
   };
+  await_log_dir();
   output_->begin(generation_ + 1, places(), max_attempts(), opened);
 }
 
@@ -784,7 +857,8 @@ void Job::restart_workers() {
 void Job::finish() {
   timeout_timer_.cancel();
   // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
-  if (drain_timer_.cancel() > 0) output_->limit_finish(kDrainAfterKill);
+  // So does a file system that has not opened the files of workers that do not start any more.
+  if (drain_timer_.cancel() > 0 || output_begins_) output_->limit_finish(kDrainAfterKill);
   stop_timer_.cancel();
   restart_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
@@ -833,8 +907,9 @@ Outcome Job::say_summary() {
     const WorkerEnd& end = ends[*outcome.first];
     const PlannedHost& host = plan_.host_of_rank(end.rank);
     const HostRecord& record = hosts_[host.host_index];
-    // On this machine: elsewhere nothing is known of other Pythons.
-    if (host.carrier == "local" && record.facts)
+    // On this machine: elsewhere nothing is known of other Pythons. Their file systems may be slow,
+    // and whoever leaves at once waits for none.
+    if (host.carrier == "local" && record.facts && !leaves_)
       text += missing_module_text(missing_module(end.stderr_tail), *record.facts, request_.caller);
   }
   // Nobody may take a result for whole that is not.
@@ -871,6 +946,8 @@ Outcome Job::say_summary() {
 }
 
 void Job::leave() {
+  leaves_ = true;
+  concluded_ = true;
   output_->say("ivyrun: leaving now; the workers' hosts end what is left within their lease\n");
   const Outcome outcome = say_summary();
   for (HostRecord& host : hosts_) host.session->close();

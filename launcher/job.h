@@ -104,9 +104,13 @@ class Job {
   void conclude();
   void give_up_output();
   void await_reader();
+  void await_log_dir();
+  void log_dir_answered();
+  std::string stopping_text() const;
   void hosts_did_not_stop();
   Outcome say_summary();
   void leave();
+  void fail_at_the_end(const Diagnostic& reason);
 
   // ---- what hosts say (job_events.cc) ----
   HostSession::Handlers session_handlers(std::size_t index);
@@ -260,6 +264,9 @@ class Job {
   bool output_begins_ = false;       // which is not ready.
   bool waits_for_reader_ = false;    // It has been said.
   bool concluded_ = false, pause_is_over_ = false;
+  bool leaves_ = false;                     // Without waiting for anything.
+  bool summary_follows_ = false;            // When the output that conclude() waits for has left.
+  bool gives_up_end_ = false;               // It failed: only the reason is still said.
   int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
   std::uint64_t window_bytes_ = 0;          // Of one host.
   bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.

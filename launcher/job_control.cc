@@ -296,8 +296,7 @@ Result<void> Job::stop_by_request(const ctl::StopJob& stop) {
   if (is_ending && state_ == JobState::kStopping && stop.has_grace())
     stop_workers(*requested_grace_, "asked to stop");
   if (!is_ending && state_ == JobState::kStopping)
-    output_->say("ivyrun: ivyctl: stopping " + std::to_string(workers_running_) +
-                 (workers_running_ == 1 ? " worker\n" : " workers\n"));
+    output_->say("ivyrun: ivyctl: " + stopping_text() + "\n");
   return {};
 }
 

@@ -70,9 +70,10 @@ void Job::end_with_allocation() {
   apply(JobEvent::kInterrupted);
   if (state_ != JobState::kStopping || options_.quiet) return;
   const auto grace_s = std::chrono::duration_cast<std::chrono::seconds>(grace(kGraceByRequest));
-  output_->say("ivyrun: " + request_.allocation_end->allocation().name() + " ends: stopping " +
-               std::to_string(workers_running_) + (workers_running_ == 1 ? " worker" : " workers") +
-               ", KILL follows in " + std::to_string(grace_s.count()) + " s\n");
+  output_->say(
+      "ivyrun: " + request_.allocation_end->allocation().name() + " ends: " + stopping_text() +
+      (started_at_ns_ == 0 ? "\n"
+                           : ", KILL follows in " + std::to_string(grace_s.count()) + " s\n"));
 }
 
 void Job::conclude() {
@@ -81,6 +82,7 @@ void Job::conclude() {
   finish_timer_.cancel();
   await_reader();
   output_->finish([this] {
+    summary_follows_ = false;
     reader_timer_.cancel();
     const Outcome outcome = say_summary();
     requeue_if_due(outcome, [this, outcome] {
@@ -89,6 +91,7 @@ void Job::conclude() {
       });
     });
   });
+  summary_follows_ = true;
 }
 
 void Job::requeue_if_due(const Outcome& outcome, std::function<void()> then) {

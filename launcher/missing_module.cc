@@ -28,12 +28,14 @@ bool holds(const fs::path& place, const std::string& module) {
 // Debian's dist-packages.
 bool has_module(const std::string& interpreter, const std::string& module) {
   const fs::path prefix = fs::path(interpreter).parent_path().parent_path();
-  std::error_code ignored;
   for (const char* library : {"lib", "local/lib"}) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(prefix / library, ignored)) {
-      if (!entry.path().filename().string().starts_with("python3")) continue;
-      if (holds(entry.path() / "site-packages", module) ||
-          holds(entry.path() / "dist-packages", module))
+    std::error_code failed;
+    // A range-for would throw where a folder cannot be read to its end.
+    fs::directory_iterator entry(prefix / library, failed);
+    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      const fs::path folder = entry->path();
+      if (!folder.filename().string().starts_with("python3")) continue;
+      if (holds(folder / "site-packages", module) || holds(folder / "dist-packages", module))
         return true;
     }
   }

@@ -7,21 +7,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <new>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 
 #include "proto/exit_code.h"
 #include "proto/log.h"
 #include "tests/launcher/fake_host.h"
+
+namespace {
+// A file system that does not answer: whoever makes a folder there waits.
+std::atomic<bool> folders_wait{false};
+}  // namespace
+
+extern "C" int mkdir(const char* path, mode_t mode) noexcept {
+  while (folders_wait && std::strstr(path, "/ivy-job-") != nullptr) usleep(10'000);
+  return mkdirat(AT_FDCWD, path, mode);
+}
 
 namespace ivy {
 namespace {
@@ -147,6 +161,7 @@ class JobTest : public ::testing::Test {
     options_.start_timeout = milliseconds(30'000);
   }
   void TearDown() override {
+    folders_wait = false;
     give_back();
     log::set_verbosity(0);
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
@@ -210,7 +225,22 @@ class JobTest : public ::testing::Test {
       return link;
     };
     job_ = std::make_unique<Job>(loop_, std::move(request));
-    job_->start([this](int code, int) { exit_code_ = code; });
+    job_->start([this](int code, int) {
+      if (on_over_) on_over_();
+      exit_code_ = code;
+    });
+  }
+  // With --log-dir on a file system that does not answer.
+  void start_with_waiting_folder() {
+    char folder[] = "/tmp/ivy-job-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    options_.log_dir = folder_;
+    folders_wait = true;
+    start();
+    ASSERT_TRUE(run_until([&] {
+      return text_.find("waiting for the file system of --log-dir " + folder_) != std::string::npos;
+    })) << text_;
   }
   bool run_until(const std::function<bool()>& condition, milliseconds limit = kPatience) {
     const auto deadline = steady_clock::now() + limit;
@@ -221,6 +251,19 @@ class JobTest : public ::testing::Test {
       if (reads_) read_terminal();
     }
     return true;
+  }
+  // As ivyrun does: an exception in a handler is the job's.
+  void run_with_care() {
+    const auto deadline = steady_clock::now() + kPatience;
+    while (!exit_code_ && steady_clock::now() < deadline) {
+      loop_.restart();
+      boost::asio::steady_timer stop(loop_, milliseconds(50));
+      stop.async_wait([&](const boost::system::error_code& error) {
+        if (!error) loop_.stop();
+      });
+      run_to_the_end(loop_, *job_);
+      read_terminal();
+    }
   }
   // Runs the job to its end and returns everything that stood on the terminal.
   std::string story() {
@@ -258,6 +301,7 @@ class JobTest : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Node>> nodes_;
   std::unique_ptr<Job> job_;
   std::optional<int> exit_code_;
+  std::function<void()> on_over_;
   std::string text_;
   std::string folder_;
   bool reads_ = true;
@@ -516,21 +560,82 @@ TEST_F(JobTest, AnExceptionInAHandlerEndsTheJobInOrder) {
   Node& host = node("node1");
   host.on_started = [&] { throw std::bad_alloc(); };
   start();
-  const auto deadline = steady_clock::now() + kPatience;
-  while (!exit_code_ && steady_clock::now() < deadline) {
-    loop_.restart();
-    boost::asio::steady_timer stop(loop_, milliseconds(50));
-    stop.async_wait([&](const boost::system::error_code& error) {
-      if (!error) loop_.stop();
-    });
-    run_to_the_end(loop_, *job_);
-    read_terminal();
-  }
+  run_with_care();
   give_back();
   ASSERT_TRUE(exit_code_.has_value()) << text_;
   EXPECT_EQ(*exit_code_, kExitInternal) << text_;
   EXPECT_TRUE(host.is_stopping) << "its workers were not stopped";
   EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AFileSystemThatDoesNotAnswerBeforeTheStartIsNamedAndBounded) {
+  options_.start_timeout = milliseconds(3'000);
+  Node& host = node("node1");
+  start_with_waiting_folder();
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, kExitRefused) << text_;
+  EXPECT_NE(text_.find("did not answer in --start-timeout"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("every rank has ended"), std::string::npos) << text_;
+  EXPECT_TRUE(host.ranks.empty());
+}
+
+TEST_F(JobTest, AnInterruptBeforeTheStartNamesNoWorkers) {
+  node("node1");
+  start_with_waiting_folder();
+  job_->interrupt(SIGINT);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 128 + SIGINT) << text_;
+  EXPECT_NE(text_.find("no worker has been started"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("0 workers"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("every rank has ended"), std::string::npos) << text_;
+}
+
+// Every worker has ended, and nothing that would still have ended the launcher comes any more.
+TEST_F(JobTest, AnExceptionAfterTheEndEndsTheLauncher) {
+  Node& host = node("node1");
+  host.on_started = [&] { host.end(0, 0); };
+  int calls = 0;
+  on_over_ = [&] {
+    if (++calls <= 2) throw std::runtime_error("no luck \x1b[31m");
+  };
+  start();
+  run_with_care();
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_NE(text_.find("ivyrun itself has failed: no luck"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("luck \x1b"), std::string::npos) << text_;
+}
+
+TEST_F(JobTest, AnExceptionWhileHostsAreToldOfTheEndEndsTheLauncher) {
+  Node& host = node("node1");
+  host.on_started = [&] { host.end(0, 0); };
+  host.on_command = [&](const Command& command) -> bool {
+    if (command.has_finish()) throw std::bad_alloc();
+    return false;
+  };
+  start();
+  run_with_care();
+  give_back();
+  ASSERT_TRUE(exit_code_.has_value()) << text_;
+  EXPECT_EQ(*exit_code_, kExitInternal) << text_;
+  EXPECT_NE(text_.find("IVY-X001"), std::string::npos) << text_;
+}
+
+// Whoever runs it exits at once then: what is said must have left.
+TEST_F(JobTest, RepeatedFailuresAreNamedBeforeTheLauncherLeaves) {
+  node("node1");
+  start();
+  on_over_ = [&] { throw std::runtime_error("the end fails"); };
+  for (int i = 0; i < 8; ++i)
+    boost::asio::post(loop_, [] { throw std::runtime_error("the loop fails"); });
+  run_to_the_end(loop_, *job_);
+  read_terminal();
+  const std::string shown = text_;
+  give_back();
+  EXPECT_NE(shown.find("again and again; leaving: the "), std::string::npos) << shown;
 }
 
 // The folder's file system does not answer: the hosts hear heartbeats all the same, and the job
