@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include "proto/exit_code.h"
 #include "proto/log.h"
@@ -182,8 +184,24 @@ class JobTest : public ::testing::Test {
     }
     close(slave);
     fcntl(master_, F_SETFL, O_NONBLOCK);
+    // A dry run prints at once more than a terminal holds: somebody must read meanwhile.
+    if (options_.dry_run)
+      reader_ = std::jthread([this](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          pollfd waiting{master_, POLLIN, 0};
+          if (poll(&waiting, 1, 20) > 0) take_from_terminal();
+        }
+      });
   }
   void read_terminal() {
+    if (!reader_.joinable()) take_from_terminal();
+  }
+  void stop_reader() {
+    if (!reader_.joinable()) return;
+    reader_.request_stop();
+    reader_.join();
+  }
+  void take_from_terminal() {
     char buffer[65536];
     for (ssize_t count = 0; master_ >= 0 && (count = read(master_, buffer, sizeof buffer)) > 0;)
       text_.append(buffer, static_cast<std::size_t>(count));
@@ -192,6 +210,7 @@ class JobTest : public ::testing::Test {
   void give_back() {
     job_.reset();
     std::fflush(nullptr);
+    stop_reader();
     if (saved_[0] < 0) return;
     for (int fd = 1; fd <= 2; ++fd) {
       dup2(saved_[fd - 1], fd);
@@ -302,6 +321,7 @@ class JobTest : public ::testing::Test {
   std::unique_ptr<Job> job_;
   std::optional<int> exit_code_;
   std::function<void()> on_over_;
+  std::jthread reader_;  // Of the terminal, in a dry run: text_ is its alone until it has stopped.
   std::string text_;
   std::string folder_;
   bool reads_ = true;
