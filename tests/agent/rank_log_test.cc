@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -54,11 +56,28 @@ TEST_F(RankLogTest, OverwritesAnOlderFile) {
   EXPECT_EQ(content(root_ + "/job/0/rank00003.err"), "new");
 }
 
+// A limit of the file's size is as good as a full disk.
 TEST_F(RankLogTest, SaysThatTheDiskIsFull) {
-  std::filesystem::create_directories(root_ + "/job/0");
-  ASSERT_EQ(symlink("/dev/full", (root_ + "/job/0/rank00000.out").c_str()), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  rlimit none = old;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
   RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
-  EXPECT_EQ(first_error(), ENOSPC);
+  const int error = first_error();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_EQ(error, EFBIG);
+}
+
+TEST_F(RankLogTest, FollowsNoLinkAtAFilesPlace) {
+  std::filesystem::create_directories(root_ + "/job/0");
+  const std::string target = root_ + "/precious";
+  ASSERT_TRUE(std::ofstream(target) << "kept");
+  ASSERT_EQ(symlink(target.c_str(), (root_ + "/job/0/rank00000.out").c_str()), 0);
+  RankLog(writer_, {root_, "job", 0, 0, 1}).write("lost");
+  EXPECT_EQ(first_error(), ELOOP);
+  EXPECT_EQ(std::filesystem::file_size(target), 4u);
 }
 
 TEST_F(RankLogTest, SaysThatADirectoryCannotBeMade) {
