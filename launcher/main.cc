@@ -87,7 +87,7 @@ class Signals {
   }
 
   // No finger presses Ctrl-C again this soon.
-  static constexpr std::chrono::milliseconds kEcho{50};
+  static constexpr std::chrono::milliseconds kEcho{20};
 
   bool is_echo(int signal) {
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP && signal != SIGQUIT)

@@ -233,6 +233,7 @@ def test_nobody_reads_and_the_end_comes_in_time(hosts):
             start_unread(hosts, *flood) as interrupted:
         interrupted.signal(signal.SIGINT)
         interrupted.wait_for("again to kill", 5)
+        time.sleep(0.2)  # Two at once would be one request.
         interrupted.signal(signal.SIGINT)
         asked = time.monotonic()
         done = interrupted.finish()
