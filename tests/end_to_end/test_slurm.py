@@ -217,6 +217,7 @@ def test_ctrl_c_twice(slurm):
         run.wait_for("is ready", count=4)
         run.signal(signal.SIGINT)
         run.wait_for("again to kill")
+        time.sleep(0.2)  # Two at once would be one request.
         run.signal(signal.SIGINT)
         done = run.finish()
     assert "interrupted by SIGINT" in done.err_text, done
