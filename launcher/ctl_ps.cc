@@ -92,7 +92,8 @@ void add_hosted_jobs(std::vector<Row>& rows) {
       return row.job.place.job_id == hosted.job_id;
     });
     if (is_listed) continue;
-    Row& row = rows.emplace_back(Row{{}, "no launcher here", {}});
+    Row& row = rows.emplace_back();
+    row.trouble = "no launcher here";
     row.job.place.job_id = hosted.job_id;
   }
 }

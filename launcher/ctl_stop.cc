@@ -59,7 +59,7 @@ Result<void> stop_job(const CtlOptions& options) {
     patience.reset();
     if (!reply.has_end()) continue;
     ctl_say("job " + id + " has ended: " +
-            how_it_ended({job.place.job_id, reply.end().exit_code(), reply.end().cause()}));
+            how_it_ended({job.place.job_id, reply.end().exit_code(), reply.end().cause(), ""}));
     return {};
   }
 }

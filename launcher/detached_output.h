@@ -43,6 +43,8 @@ class DetachedOutput final : public Output {
   void status_line(const std::string& text) override;
   bool has_terminal() const override { return foreground_ && foreground_->has_terminal(); }
   std::string stderr_tail(int rank) const override;
+  // Nobody reads along: the summary has to be complete.
+  bool is_just_shown(int) const override { return false; }
   std::string log_path(int rank, int stream) const override { return files_.path(rank, stream); }
   void finish(std::function<void()> done) override;
   void limit_finish(std::chrono::milliseconds limit) override;

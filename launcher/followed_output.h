@@ -36,6 +36,7 @@ class FollowedOutput final : public Output {
   void status_line(const std::string& text) override { output_->status_line(text); }
   bool has_terminal() const override { return output_->has_terminal(); }
   std::string stderr_tail(int rank) const override { return output_->stderr_tail(rank); }
+  bool is_just_shown(int rank) const override { return output_->is_just_shown(rank); }
   std::string log_path(int rank, int stream) const override {
     return output_->log_path(rank, stream);
   }

@@ -353,6 +353,10 @@ Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> 
     return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
                         key == "binding" ? "leave it out; --bind-to KIND binds workers"
                                          : "leave it out; --iface NAME chooses the interface");
+  } else if (key == "addr") {
+    return origin.error(word.column, "a host has no address beside its name here",
+                        "write the address as the name, or give the name its address in "
+                        "/etc/hosts or by HostName in ~/.ssh/config");
   } else {
     return origin.error(word.column, "unknown key " + quoted(key),
                         "known keys: slots, gpus, max_slots, port, user");

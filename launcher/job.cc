@@ -887,6 +887,7 @@ std::vector<WorkerEnd> Job::worker_ends() const {
     if (!worker.ended) continue;
     ends.push_back(worker.end);
     ends.back().stderr_tail = output_->stderr_tail(worker.end.rank);
+    ends.back().is_just_shown = output_->is_just_shown(worker.end.rank);
   }
   return ends;
 }

@@ -310,9 +310,12 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
   end.set_raise_signal(outcome.raise_signal);
   end.set_cause(first_line_of(summary_text_));
   const bool is_in_background = request_.detachment != nullptr && request_.detachment->has_left();
-  if (is_in_background)
+  const ctl::JobDescription last = description();
+  // For "ivyctl logs" and "ivyctl why" afterwards; the rest of what a job in the foreground had to
+  // say stands on its terminal.
+  if (is_in_background || !last.log_directory().empty())
     remember_end(job_socket_->place(),
-                 {job_id_, outcome.exit_code, end.cause(), description().SerializeAsString()});
+                 {job_id_, outcome.exit_code, end.cause(), last.SerializeAsString()});
   job_socket_->end(end, std::move(told));
 }
 

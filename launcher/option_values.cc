@@ -216,25 +216,35 @@ Result<std::string> parse_label(std::string_view text) {
   return std::string(text);
 }
 
-Result<std::string> parse_streams(std::string_view text) {
+Result<StreamChoice> parse_streams(std::string_view text) {
+  const auto wrong = [&] {
+    Error error = invalid(text,
+                          "0, 1 (standard output), 2 (standard error) or 3 (both), or one of them "
+                          "for each local rank, such as 0:3,1:2");
+    // srun's -t is the time limit, in minutes or as a clock shows it.
+    const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (is_minutes || parse_duration(text).ok())
+      error.fix = "a time limit is --timeout " + std::string(text) + (is_minutes ? "m" : "");
+    return error;
+  };
+  const auto parse_bits = [](std::string_view bits) {
+    return bits.size() == 1 ? parse_number(bits, 0, 3) : Result<int>(Error{});
+  };
+  StreamChoice choice;
+  if (const Result<int> everywhere = parse_bits(text); everywhere.ok()) {
+    choice.everywhere = *everywhere;
+    return choice;
+  }
   std::string_view rest = text;
   while (true) {
     const std::string_view part = rest.substr(0, rest.find(','));
     const std::size_t colon = part.find(':');
-    const bool has_rank = colon != std::string_view::npos;
-    const bool is_right =
-        part.size() - (has_rank ? colon + 1 : 0) == 1 &&
-        parse_number(part.substr(has_rank ? colon + 1 : 0), 0, 3).ok() &&
-        (!has_rank || parse_number(part.substr(0, colon), 0, kMaxWorkers - 1).ok());
-    if (!is_right) {
-      Error error = invalid(text, "0, 1 (standard output), 2 (standard error) or 3 (both)");
-      // srun's -t is the time limit, in minutes or as a clock shows it.
-      const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
-      if (is_minutes || parse_duration(text).ok())
-        error.fix = "a time limit is --timeout " + std::string(text) + (is_minutes ? "m" : "");
-      return error;
-    }
-    if (part.size() == rest.size()) return std::string(text);
+    if (colon == std::string_view::npos) return wrong();
+    const Result<int> rank = parse_number(part.substr(0, colon), 0, kMaxWorkers - 1);
+    const Result<int> bits = parse_bits(part.substr(colon + 1));
+    if (!rank.ok() || !bits.ok() || !choice.by_local_rank.emplace(*rank, *bits).second)
+      return wrong();
+    if (part.size() == rest.size()) return choice;
     rest.remove_prefix(part.size() + 1);
   }
 }

@@ -45,7 +45,7 @@ Result<ShowRanks> parse_show_ranks(std::string_view text);
 Result<std::string> parse_label(std::string_view text);
 
 // torchrun's --redirects and --tee: "0" to "3", or for local ranks "0:3,1:2".
-Result<std::string> parse_streams(std::string_view text);
+Result<StreamChoice> parse_streams(std::string_view text);
 
 // "A-B" or "A".
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);

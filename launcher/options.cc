@@ -52,8 +52,6 @@ struct Raw {
   bool is_module = false;
   bool no_python = false;
   bool show_local = false;
-  std::string redirects;
-  std::string tee;
   bool wants_help = false;
   bool wants_version = false;
 };
@@ -230,8 +228,8 @@ void bind_output(Binder& binder, Options& options, Raw& raw) {
   binder.choice<LogPlace>(
       "log-to", options.log_to,
       {{"head", LogPlace::kHead}, {"node", LogPlace::kNode}, {"both", LogPlace::kBoth}});
-  binder.parsed("redirects", raw.redirects, parse_streams);
-  binder.parsed("tee", raw.tee, parse_streams);
+  binder.parsed("redirects", options.redirects, parse_streams);
+  binder.parsed("tee", options.tee, parse_streams);
   binder.on("raw", options.raw);
   binder.choice<ColorChoice>("color", options.color,
                              {{"auto", ColorChoice::kAuto},
@@ -528,25 +526,14 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
   return {};
 }
 
-// torchrun's -r and -t. Its per-rank forms and single streams have no counterpart here.
-Result<void> settle_streams(const Binder& binder, const Raw& raw, Options& options) {
-  const bool redirects = !raw.redirects.empty() && raw.redirects != "0";
-  if (redirects && options.log_dir.empty())
+// torchrun's -r and -t.
+Result<void> settle_streams(const Binder& binder, Options& options) {
+  if (options.redirects.has_any() && options.log_dir.empty())
     return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
-  if (redirects && raw.redirects == "3") {
-    options.show_ranks = ShowRanks{};
-    options.show_ranks.all = false;
-  } else if (redirects) {
-    options.notes.push_back(binder.shown("redirects") + " " + raw.redirects +
-                            ": the files get both streams, and both stay on the console; "
-                            "--show-ranks chooses ranks");
-  }
-  if (raw.tee.empty() || raw.tee == "0") return {};
-  options.notes.push_back(
-      binder.shown("tee") +
-      (options.log_dir.empty()
-           ? " " + raw.tee + " has no effect without --log-dir DIR (a time limit is --timeout TIME)"
-           : " has no effect: files and console both get everything"));
+  if (options.tee.has_any() && options.log_dir.empty())
+    options.notes.push_back(
+        binder.shown("tee") +
+        " has no effect without --log-dir DIR (a time limit is --timeout TIME)");
   return {};
 }
 
@@ -578,7 +565,7 @@ Result<void> settle_output(const Binder& binder, const Scanned& scanned, const R
     return usage_error(binder.shown("master-port") + " and " + binder.shown("port-range") +
                            " contradict each other",
                        "keep one of them");
-  return settle_streams(binder, raw, options);
+  return settle_streams(binder, options);
 }
 
 // What a number of hosts that may change does not go with.

@@ -2,9 +2,11 @@
 // option_table.h; CLI11 is used only in options.cc.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +46,22 @@ struct ShowRanks {
   std::vector<int> ranks;
 };
 
+// torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error; for every
+// worker of a host, or by local rank (who is not named has none).
+struct StreamChoice {
+  int everywhere = 0;
+  std::map<int, int> by_local_rank;
+
+  int of(int local_rank) const {
+    const auto found = by_local_rank.find(local_rank);
+    return found == by_local_rank.end() ? everywhere : found->second;
+  }
+  bool has_any() const {
+    return everywhere != 0 || std::any_of(by_local_rank.begin(), by_local_rank.end(),
+                                          [](const auto& entry) { return entry.second != 0; });
+  }
+};
+
 struct Options {
   // Placement.
   std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
@@ -76,7 +94,9 @@ struct Options {
   std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
-  std::string log_dir;  // --log-dir; empty: no files.
+  StreamChoice redirects;  // --redirects: these go to the files of --log-dir alone,
+  StreamChoice tee;        // --tee: but these to the console as well.
+  std::string log_dir;     // --log-dir; empty: no files.
   LogPlace log_to = LogPlace::kHead;
   bool raw = false;
   bool timestamps = false;

@@ -24,6 +24,7 @@ struct WorkerEnd {
   std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
   std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
+  bool is_just_shown = false;       // Their end is among the last lines on the console.
   std::string exec_failure;         // "exec: No such file or directory: /x" when it never ran.
 };
 

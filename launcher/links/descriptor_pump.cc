@@ -2,7 +2,6 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/asio/write.hpp>
 #include <utility>
 
 namespace ivy {
@@ -42,13 +41,22 @@ void DescriptorPump::write(std::string_view bytes) {
 
 void DescriptorPump::write_queued() {
   writing_ = std::exchange(queued_, {});
-  asio::async_write(
-      writer(), asio::buffer(writing_),
-      [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+  written_ = 0;
+  write_on();
+}
+
+// Piece by piece, so that unwritten() tells how a large text gets on.
+void DescriptorPump::write_on() {
+  writer().async_write_some(
+      asio::buffer(std::string_view(writing_).substr(written_)),
+      [self = shared_from_this()](const boost::system::error_code& error, std::size_t count) {
         // A reader that went away shows as the end of our input too, behind what it still had to
         // say.
         if (self->stopped_ || error) return;
+        self->written_ += count;
+        if (self->written_ < self->writing_.size()) return self->write_on();
         self->writing_.clear();
+        self->written_ = 0;
         if (!self->queued_.empty()) return self->write_queued();
         if (self->ending_) return self->end_writing();
         self->handlers_.drained();

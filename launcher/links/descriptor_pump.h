@@ -28,6 +28,8 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   void use_for_writing(std::function<void()> drained) { handlers_.drained = std::move(drained); }
   // Appends to what is still to be written.
   void write(std::string_view bytes);
+  // Bytes given to write() that have not left yet.
+  std::size_t unwritten() const { return queued_.size() + writing_.size() - written_; }
   // The peer sees an end of file behind what was written; reading goes on.
   void end_writing();
   // Closes both at once; the peer sees an end of file. Unwritten bytes are dropped.
@@ -36,6 +38,7 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
  private:
   void read();
   void write_queued();
+  void write_on();
   void end(const std::string& why);
   boost::asio::posix::stream_descriptor& writer() { return shared_ ? input_ : output_; }
 
@@ -49,6 +52,7 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   std::unique_ptr<std::array<char, kReadBytes>> buffer_;
   std::string queued_;
   std::string writing_;
+  std::size_t written_ = 0;  // Of writing_.
   bool ending_ = false;
   bool stopped_ = false;
 };

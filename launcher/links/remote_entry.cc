@@ -46,10 +46,12 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
         return;
       }
       step.send.append(bundle_->tar->bytes());
-      step.progress = "sending ivy-node (" + megabytes(bundle_->tar->bytes().size()) + ")";
+      sending_bytes_ = bundle_->tar->bytes().size();
+      step.progress = "sending ivy-node (" + megabytes(sending_bytes_) + ")";
       return;
     case GreetingEvent::Kind::kReady:
       step.send += opening_line(request_);
+      sending_bytes_ = 0;
       step.up = true;
       up_ = true;
       return;
@@ -60,6 +62,15 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
       step.failed = up_ ? relay_failure(event.text) : failure(event.text);
       return;
   }
+}
+
+std::string RemoteEntry::sending(std::size_t unsent) {
+  if (sending_bytes_ == 0 || unsent > sending_bytes_) return "";
+  const std::size_t percent = 100 * (sending_bytes_ - unsent) / sending_bytes_;
+  if (percent == told_percent_) return "";
+  told_percent_ = percent;
+  return "sending ivy-node (" + std::to_string(percent) + " % of " + megabytes(sending_bytes_) +
+         ")";
 }
 
 void RemoteEntry::need(const std::string& architecture, Step& step) {

@@ -32,6 +32,9 @@ class RemoteEntry {
       : upload_(upload), request_(std::move(request)), host_(std::move(host)) {}
 
   Step feed(std::string_view bytes);
+  // How far the bundle has got while so many bytes of what feed() gave are still here, for people;
+  // empty: nothing new, or no bundle is under way.
+  std::string sending(std::size_t unsent);
   // Nothing but the relay's bytes can follow: pass them on without feed().
   bool is_past() const { return greeting_.is_past(); }
   bool is_up() const { return up_; }
@@ -48,6 +51,8 @@ class RemoteEntry {
   const std::string host_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
   std::optional<NodeBundle> bundle_;
+  std::size_t sending_bytes_ = 0;  // 0: no bundle is under way.
+  std::size_t told_percent_ = 0;
   bool up_ = false;
 };
 

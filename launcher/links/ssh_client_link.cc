@@ -15,9 +15,11 @@
 namespace ivy {
 namespace {
 
-// The whole way from the start of the client to the relay; logging in through several jump hosts
-// and sending the bundle included.
+// From the start of the client to the relay: so long may pass in which nothing moves, logging in
+// through several jump hosts included.
 constexpr std::chrono::seconds kEntryTimeout{90};
+// How often it is looked at whether the bundle moves.
+constexpr std::chrono::seconds kLook{1};
 // After its output ended: how long its exit code and last words are waited for.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
 constexpr std::size_t kErrorKeptBytes = 4096;
@@ -137,7 +139,8 @@ void SshClientLink::start(NodeUpload& upload) {
                          "install the OpenSSH client, or name yours with --ssh-command"});
   }
   start_pumps();
-  set_deadline();
+  moved_at_ = std::chrono::steady_clock::now();
+  watch_entry();
 }
 
 Result<void> SshClientLink::start_child(const std::vector<std::string>& command) {
@@ -183,6 +186,7 @@ void SshClientLink::take(std::string_view bytes) {
 
 void SshClientLink::enter(std::string_view bytes) {
   const std::shared_ptr<bool> alive = alive_;
+  moved_at_ = std::chrono::steady_clock::now();
   const RemoteEntry::Step step = entry_->feed(bytes);
   if (!step.progress.empty()) handlers_.progress(step.progress);
   if (!*alive) return;
@@ -235,12 +239,21 @@ LinkDown SshClientLink::end_reason() {
   return down;
 }
 
-void SshClientLink::set_deadline() {
-  timer_.expires_after(kEntryTimeout);
+void SshClientLink::watch_entry() {
+  timer_.expires_after(kLook);
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
-    child_->signal(SIGTERM);
-    fail(LinkDown{LinkFailure::kUnreachable, "the ssh client did not get through in 90 s", fix()});
+    const std::size_t unwritten = pump_->unwritten();
+    if (unwritten != std::exchange(unwritten_, unwritten))
+      moved_at_ = std::chrono::steady_clock::now();
+    if (std::chrono::steady_clock::now() - moved_at_ >= kEntryTimeout) {
+      child_->signal(SIGTERM);
+      return fail(
+          LinkDown{LinkFailure::kUnreachable, "the ssh client did not get on for 90 s", fix()});
+    }
+    const std::string moved = entry_->sending(unwritten);
+    if (!moved.empty()) handlers_.progress(moved);
+    if (*alive) watch_entry();
   });
 }
 

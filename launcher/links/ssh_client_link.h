@@ -4,6 +4,8 @@
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +50,7 @@ class SshClientLink : public HostLink {
   void output_ended();
   void report_end();
   LinkDown end_reason();
-  void set_deadline();
+  void watch_entry();
   void fail(const LinkDown& down);
   std::string fix() const;
 
@@ -64,6 +66,8 @@ class SshClientLink : public HostLink {
   std::optional<RemoteEntry> entry_;
   Slots::Ticket place_;
   boost::asio::steady_timer timer_;
+  std::size_t unwritten_ = 0;  // When it was last looked at.
+  std::chrono::steady_clock::time_point moved_at_;
   LinkUp up_;
   std::string error_text_;
   bool owes_drained_ = false;

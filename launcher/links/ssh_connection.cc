@@ -330,7 +330,12 @@ bool SshConnection::write_some() {
     if (count == 0) return wrote;
     wrote = true;
     written_ += static_cast<std::size_t>(count);
-    if (state_ == State::kEntry) set_deadline(kEntryTimeout, [this] { ended(); });
+    if (state_ == State::kEntry) {
+      set_deadline(kEntryTimeout, [this] { ended(); });
+      const std::string moved = entry_->sending(outgoing_.size() - written_);
+      if (!moved.empty()) handlers_.link.progress(moved);
+      if (state_ == State::kOver) return false;
+    }
   }
   if (written_ < outgoing_.size() || session_->wants_write()) return wrote;
   outgoing_.clear();

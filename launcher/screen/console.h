@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,7 @@ struct Lane {
   std::int64_t due_ns = 0;    // When the unfinished line is shown.
   bool due_is_for_state = false;
   std::uint64_t dropped_lines = 0;
+  std::optional<std::uint64_t> last_line;  // Number of its last line among those of its console.
 };
 
 struct ConsoleStyle {

@@ -48,9 +48,13 @@ bool is_same_place(int first_fd, int second_fd) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
+// What stands so few lines above can be read there, and need not be said again.
+constexpr std::uint64_t kJustShownLines = 3;
+
 // A console, and what waits for it.
 struct Desk {
   std::unique_ptr<Console> console;
+  std::uint64_t lines = 0;  // Of workers, shown so far.
   ChunkQueue queue;
   bool wants_flush = false;
 };
@@ -67,6 +71,7 @@ class ConsoleOutput final : public Output {
   void status_line(const std::string& text) override;
   bool has_terminal() const override { return is_capable_terminal(STDERR_FILENO); }
   std::string stderr_tail(int rank) const override;
+  bool is_just_shown(int rank) const override;
   std::string log_path(int rank, int stream) const override { return files_.path(rank, stream); }
   void finish(std::function<void()> done) override;
   void limit_finish(std::chrono::milliseconds limit) override;
@@ -83,6 +88,7 @@ class ConsoleOutput final : public Output {
   Desk& desk_of(const Lane& lane);
   ConsoleStyle style_for(int fd) const;
   bool is_shown(const RankPlace& place) const;
+  bool is_shown(const RankPlace& place, int stream) const;
   void prepare_lane(Lane& lane, const LabelStyle& style, const RankPlace& place);
   void keep_tail(RankRecord& record, std::string_view bytes);
   void accept(Lane& lane, std::string_view bytes, bool end);
@@ -183,6 +189,12 @@ bool ConsoleOutput::is_shown(const RankPlace& place) const {
   return std::find(filter.ranks.begin(), filter.ranks.end(), number) != filter.ranks.end();
 }
 
+bool ConsoleOutput::is_shown(const RankPlace& place, int stream) const {
+  const int redirected =
+      options_.redirects.of(place.local_rank) & ~options_.tee.of(place.local_rank);
+  return is_shown(place) && (redirected & stream) == 0;
+}
+
 void ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>& places,
                           int max_attempts, Ready ready) {
   for (auto& desk : desks_) {
@@ -208,7 +220,7 @@ void ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>
   for (const RankPlace& place : places) {
     style.max_rank = std::max(style.max_rank, place.rank);
     style.host_width = std::max(style.host_width, place.host.size());
-    if (is_shown(place)) ++style.shown_ranks;
+    if (is_shown(place, 1) || is_shown(place, 2)) ++style.shown_ranks;
     hosts.insert(place.host_index);
     ranks.push_back(place.rank);
   }
@@ -233,7 +245,7 @@ void ConsoleOutput::begin(std::uint32_t generation, const std::vector<RankPlace>
 void ConsoleOutput::prepare_lane(Lane& lane, const LabelStyle& style, const RankPlace& place) {
   lane.rank = place.rank;
   lane.host_index = place.host_index;
-  lane.shown = is_shown(place);
+  lane.shown = is_shown(place, lane.stream);
   const int fd = lane.stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
   const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
   lane.label = make_label(
@@ -273,6 +285,15 @@ std::string ConsoleOutput::stderr_tail(int rank) const {
   if (found == ranks_.end()) return "";
   const std::string& tail = found->second.tail;
   return tail.size() <= kTailBytes ? tail : tail.substr(tail.size() - kTailBytes);
+}
+
+bool ConsoleOutput::is_just_shown(int rank) const {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return false;
+  const Desk& desk = desks_[1] ? *desks_[1] : *desks_[0];
+  const Lane& lane = found->second.lanes[1];
+  return lane.last_line && lane.dropped_lines == 0 && desk.queue.empty() &&
+         !desk.console->has_failed() && desk.lines - *lane.last_line <= kJustShownLines;
 }
 
 void ConsoleOutput::accept(Lane& lane, std::string_view bytes, bool end) {
@@ -330,6 +351,8 @@ void ConsoleOutput::lose(Lane& lane, std::string_view bytes) {
 void ConsoleOutput::process(Desk& desk, Lane& lane, ChunkKind kind, std::string_view bytes) {
   switch (kind) {
     case ChunkKind::kBytes:
+      desk.lines += static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+      lane.last_line = desk.lines;
       desk.console->show(lane, bytes);
       await_partial(desk, lane);
       break;

@@ -53,6 +53,9 @@ class Output {
   virtual bool has_terminal() const = 0;  // Standard error is a terminal.
   // The last bytes of a rank's standard error (at most 64 KiB), for the verdict.
   virtual std::string stderr_tail(int rank) const = 0;
+  // The end of a rank's standard error is among the last few lines that workers have on the
+  // console.
+  virtual bool is_just_shown(int rank) const = 0;
   // Path of a rank's standard error file, or empty.
   virtual std::string log_path(int rank, int stream) const = 0;
   // Ends partial lines and writes what is queued; calls done when all has left and is in the files,

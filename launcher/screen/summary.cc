@@ -96,7 +96,14 @@ std::string evidence(const WorkerEnd& end) {
   if (!file.callstack.empty()) return evidence_block(file.callstack);
   // A signal has no traceback: an older one in the tail would lead astray.
   const std::string traceback = end.status.signal == 0 ? last_traceback(end.stderr_tail) : "";
-  if (!traceback.empty()) return evidence_block(traceback);
+  if (!traceback.empty() && !end.is_just_shown) return evidence_block(traceback);
+  if (!traceback.empty()) {
+    // The exception, with what its message has on indented lines of its own.
+    const std::vector<std::string> lines = lines_of(traceback);
+    std::size_t exception = lines.size() - 1;
+    while (exception > 0 && lines[exception].starts_with(' ')) --exception;
+    return indented(lines, exception) + "    (the traceback stands above)\n";
+  }
   std::string text = evidence_block(end.stderr_tail);
   if (!file.message.empty() && end.stderr_tail.find(file.message) == std::string::npos)
     text += evidence_block(file.message);

@@ -554,6 +554,15 @@ def test_the_files_of_a_job_that_has_ended_are_shown(local, ctl):
         assert never.code == 1, never
 
 
+def test_the_files_of_a_job_that_ended_in_the_foreground_are_shown(local, ctl):
+    with local.start("-n", "1", "--log-dir", "logs", *counting(40, code=3)) as run:
+        job = ctl.job()["job"]
+        assert run.finish().code == 3
+    shown = ctl.run("logs", job)
+    assert shown.code == 0 and "exit code 3" in shown.err_text and len(shown.out_lines) == 40, shown
+    assert "logs/" in ctl.run("why", job).out.decode()
+
+
 def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
     """Another launcher must not go on without the number that keeps the one before away."""
     job, folder = detach(local, "--lease", "60", "-n", "2", *counting(4000))

@@ -178,6 +178,7 @@ TEST(HostfileTest, ErrorsNameLineAndColumn) {
       {"a:1 4\n", "error hosts.txt:1:5: \"4\" is not key=value"},
       {"a slots=3 max_slots=2\n", "error hosts.txt:1:1: a: slots=3 is more than max_slots=2"},
       {"a:2 binding=user:1\n", "error hosts.txt:1:5: \"binding\" is a word of MPICH's host files"},
+      {"a addr=10.0.0.1\n", "error hosts.txt:1:3: a host has no address beside its name here"},
       {"a user=-x\n", "error hosts.txt:1:8: \"-x\" is not a user name"},
       {"a\n\nn[2-1]\n", "error hosts.txt:3:3: range \"2-1\" goes down"},
       {"a max_slots=no\n", "error hosts.txt:1:13: \"no\" is not a number of slots (1 to 8192)"},

@@ -120,7 +120,8 @@ struct Node {
   void end(std::uint32_t rank, int code, const std::string& error_file = "") {
     running.erase(rank);
     say_exited(rank, code, is_stopping, error_file);
-    for (const std::uint8_t stream : {1, 2}) host.print(rank, stream, "");
+    for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}})
+      host.print(rank, stream, "");
     if (running.empty()) report();
   }
   void report() {
@@ -464,7 +465,8 @@ const EvilWord kEvilWords[] = {
          left.set_state(kEvil);
          left.set_waiting_in(kEvil);
          for (const std::uint32_t rank : node.running) node.say_exited(rank, 0);
-         for (const std::uint8_t stream : {1, 2}) node.host.print(0, stream, "");
+         for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}})
+           node.host.print(0, stream, "");
          node.host.send(event);
        };
      }},
@@ -497,8 +499,8 @@ TEST_P(HostileWordTest, ReachesTheTerminalEscapedOnly) {
 
 INSTANTIATE_TEST_SUITE_P(EachSource, HostileWordTest,
                          ::testing::Range<std::size_t>(0, std::size(kEvilWords)),
-                         [](const auto& info) {
-                           std::string name = kEvilWords[info.param].name;
+                         [](const auto& word) {
+                           std::string name = kEvilWords[word.param].name;
                            std::erase_if(name, [](char c) { return c == ' '; });
                            return name;
                          });
@@ -516,7 +518,7 @@ TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
     Event failed;
     failed.mutable_start_failed()->set_rank(0);
     liar.host.send(failed);
-    for (const std::uint8_t stream : {1, 2}) {
+    for (const std::uint8_t stream : {std::uint8_t{1}, std::uint8_t{2}}) {
       liar.host.print(0, stream, "a lie\n");
       liar.host.print(0, stream, "");
     }

@@ -10,7 +10,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "launcher/links/remote_entry.h"
 #include "tests/launcher/ssh_test_host.h"
@@ -22,6 +24,7 @@ struct Conversation {
   std::string bytes;  // Of the relay.
   std::string failure;
   bool sent_bundle = false;
+  std::vector<std::string> moves;  // What was said of the bundle on its way.
 };
 
 // Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its
@@ -53,9 +56,13 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
     result.sent_bundle |= step.progress.starts_with("sending");
     if (step.failed) result.failure = step.failed->message.bytes();
     for (std::size_t sent = 0; sent < step.send.size();) {
-      const ssize_t n = write(input[1], step.send.data() + sent, step.send.size() - sent);
+      // In pieces, as a slow line takes them.
+      const std::size_t piece = std::min(step.send.size() - sent, step.send.size() / 4 + 1);
+      const ssize_t n = write(input[1], step.send.data() + sent, piece);
       if (n <= 0) break;
       sent += static_cast<std::size_t>(n);
+      const std::string moved = entry.sending(step.send.size() - sent);
+      if (!moved.empty()) result.moves.push_back(moved);
     }
     if (!result.bytes.empty()) close(std::exchange(input[1], -1));
   }
@@ -84,6 +91,9 @@ TEST_P(LoginShells, InstallOnceAndRunTheRelay) {
   EXPECT_EQ(first.failure, "");
   EXPECT_EQ(first.bytes, opened);
   EXPECT_TRUE(first.sent_bundle);
+  ASSERT_GE(first.moves.size(), 3u);
+  EXPECT_TRUE(first.moves.back().starts_with("sending ivy-node (100 % of ")) << first.moves.back();
+  EXPECT_FALSE(first.moves.front().starts_with("sending ivy-node (100 %"));
   const Conversation second = talk(shell_name, host_.home(), *upload);
   EXPECT_EQ(second.failure, "");
   EXPECT_EQ(second.bytes, opened);

@@ -85,10 +85,15 @@ TEST(OptionValuesTest, Labels) {
 }
 
 TEST(OptionValuesTest, Streams) {
-  for (const char* good : {"0", "1", "2", "3", "0:3", "0:1,1:2"})
-    EXPECT_EQ(parse_streams(good).value(), good);
-  for (const char* bad :
-       {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x", "10:00", "0:03", "03"})
+  for (const int bits : {0, 1, 2, 3}) EXPECT_EQ(parse_streams(std::to_string(bits))->of(7), bits);
+  const StreamChoice map = parse_streams("0:1,12:2").value();
+  EXPECT_EQ(map.of(0), 1);
+  EXPECT_EQ(map.of(12), 2);
+  EXPECT_EQ(map.of(1), 0);
+  EXPECT_TRUE(map.has_any());
+  EXPECT_FALSE(parse_streams("0:0,1:0")->has_any());
+  for (const char* bad : {"", "4", "10", "a", "0:", ":1", "0:4", "0:1,", "1,x", "3,0:1", "0:1,0:2",
+                          "10:00", "0:03", "03"})
     EXPECT_FALSE(parse_streams(bad).ok()) << bad;
   // srun's -t.
   EXPECT_EQ(parse_streams("10:00").error().fix, "a time limit is --timeout 10:00");

@@ -191,7 +191,8 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
             "--timestamps takes no value: \"iso\" is not true or false");
   EXPECT_EQ(error_of({"--timestamps=iso", "x"}).fix, "write --timestamps");
   EXPECT_EQ(error_of({"-t", "10", "x"}).message,
-            "-t: \"10\" is not 0, 1 (standard output), 2 (standard error) or 3 (both)");
+            "-t: \"10\" is not 0, 1 (standard output), 2 (standard error) or 3 (both), or one of "
+            "them for each local rank, such as 0:3,1:2");
   for (const Words& words : {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"},
                              Words{"--stdin", "all", "p"}, Words{"--transport", "pdsh", "p"},
                              Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
@@ -468,11 +469,14 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
 TEST(OptionsTest, RedirectsAndTee) {
   EXPECT_TRUE(contains(error_of({"-r", "3", "x"}).message, "-r needs --log-dir"));
   const Options hidden = options_of({"-r", "3", "--log-dir", "d", "x"});
-  EXPECT_FALSE(hidden.show_ranks.all);
-  EXPECT_TRUE(hidden.show_ranks.ranks.empty());
-  const Options half = options_of({"--redirects=1", "--log-dir", "d", "x"});
-  EXPECT_TRUE(half.show_ranks.all);
-  EXPECT_EQ(half.notes.size(), 1u);
+  EXPECT_EQ(hidden.redirects.of(5), 3);
+  EXPECT_TRUE(hidden.notes.empty());
+  const Options some = options_of({"-r", "0:3,1:0", "-t", "0:1", "--log-dir", "d", "x"});
+  EXPECT_EQ(some.redirects.of(0), 3);
+  EXPECT_EQ(some.redirects.of(1), 0);
+  EXPECT_EQ(some.tee.of(0), 1);
+  EXPECT_TRUE(some.notes.empty());
+  EXPECT_EQ(options_of({"-t", "3", "x"}).notes.size(), 1u);
   EXPECT_TRUE(options_of({"-r", "0", "-t", "0", "x"}).notes.empty());
 }
 

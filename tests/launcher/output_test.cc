@@ -313,6 +313,21 @@ TEST_F(OutputTest, ShowsOnlyTheRanksAskedFor) {
   EXPECT_EQ(consumed_, given_);
 }
 
+TEST_F(OutputTest, KnowsWhoseErrorsStandJustAbove) {
+  lend_pipes();
+  (void)make_two_ranks();
+  EXPECT_FALSE(output_->is_just_shown(0));
+  give(0, 2, "one\ntwo\nthree\nfour\n");
+  EXPECT_TRUE(output_->is_just_shown(0));
+  EXPECT_FALSE(output_->is_just_shown(1));
+  give(1, 2, "a\nb\n");
+  EXPECT_TRUE(output_->is_just_shown(0));
+  EXPECT_TRUE(output_->is_just_shown(1));
+  give(1, 2, "c\nd\n");
+  EXPECT_FALSE(output_->is_just_shown(0));
+  (void)finish_and_give_back();
+}
+
 TEST_F(OutputTest, KeepsTheLastBytesOfStandardError) {
   lend_pipes();
   (void)make_one_rank();
@@ -611,6 +626,26 @@ class OutputFilesTest : public OutputTest {
   }
   std::string folder_;
 };
+
+TEST_F(OutputFilesTest, TakeRedirectedStreamsAloneUnlessTheyAreTeed) {
+  options_.redirects.by_local_rank = {{0, 3}, {1, 2}};
+  options_.tee.by_local_rank = {{0, 2}};
+  options_.label = "none";
+  lend_pipes();
+  const bool began = make({{0, 0, 0, "a"}, {1, 1, 0, "a"}}).ok();
+  give(0, 1, "file alone\n");
+  give(0, 2, "both places\n");
+  give(1, 1, "untouched\n");
+  give(1, 2, "file alone too\n");
+  const bool finished = finish_and_give_back();
+  EXPECT_TRUE(began && finished);
+  EXPECT_EQ(out_.text, "untouched\n");
+  EXPECT_EQ(err_.text, "both places\n");
+  EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00000.out"), "file alone\n");
+  EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00000.err"), "both places\n");
+  EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00001.err"), "file alone too\n");
+  EXPECT_EQ(consumed_, given_);
+}
 
 TEST_F(OutputFilesTest, KeepRawBytesOfEveryRank) {
   options_.show_ranks.all = false;

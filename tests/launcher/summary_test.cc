@@ -152,6 +152,18 @@ TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
             "ivyrun: exit code 1, from rank 0 (origin: worker)\n");
 }
 
+TEST_F(SummaryTest, RepeatsNoTracebackThatStandsJustAbove) {
+  WorkerEnd& end = add(0, 1);
+  end.stderr_tail =
+      "Traceback (most recent call last):\n  File \"t.py\", line 1\nValueError: no\n  more\n";
+  end.is_just_shown = true;
+  const std::string said = text();
+  EXPECT_NE(said.find("    ValueError: no\n      more\n    (the traceback stands above)\n"),
+            std::string::npos)
+      << said;
+  EXPECT_EQ(said.find("Traceback"), std::string::npos) << said;
+}
+
 TEST_F(SummaryTest, ShowsTheLastLinesWithoutATraceback) {
   std::string tail;
   for (int i = 0; i < 50; ++i) tail += "line " + std::to_string(i) + "\n";
