@@ -56,13 +56,21 @@ def test_a_signal_is_named(local, name, code):
 
 
 def test_the_traceback_needs_no_decorator(local):
-    done = local.run("-n", "4", local.script("fail_deep.py"))
+    done = local.run("-n", "4", "--show-ranks", "0", local.script("fail_deep.py"))
     assert done.code == 1, done
     summary = done.own_text()
     assert re.search(r"rank 2 failed first", summary), done
     assert "Traceback (most recent call last)" in summary, done
     assert "in compute" in summary and "ValueError: the answer is not 41" in summary, done
     assert re.search(r"\b3 (other|others)\b", summary), "the others are folded into one line"
+
+
+def test_a_traceback_that_stands_just_above_is_not_repeated(local):
+    done = local.run("-n", "4", local.script("fail_deep.py"))
+    assert done.code == 1, done
+    assert done.err_text.count("Traceback (most recent call last)") == 1, done
+    summary = done.own_text()
+    assert "    ValueError: the answer is not 41\n    (the traceback stands above)\n" in summary, done
 
 
 def test_a_victim_is_not_the_cause(local):
