@@ -24,6 +24,8 @@ bool are_even(const std::vector<Block>& blocks) {
   return true;
 }
 
+constexpr std::size_t kWholeBytes = 16;
+
 // One operation under way: its calls, in a group, until the first that fails.
 class Calls {
  public:
@@ -55,7 +57,9 @@ class Calls {
     if (!reduces) return true;
     plan_ = plan_reduction(shape.operation, shape.dtype, shape.op);
     IVY_ASSERT(!plan_.is_staged);
-    op_ = static_cast<int>(plan_.reduce);
+    // The mean of one is a copy, which needs no kernel (see alone()).
+    const bool is_mean_of_one = caller_.size == 1 && plan_.reduce == Reduce::kAvg;
+    op_ = static_cast<int>(is_mean_of_one ? Reduce::kSum : plan_.reduce);
     if (!plan_.is_premultiplied) return true;
     auto single = static_cast<float>(operation_.factor);
     double twice = operation_.factor;
@@ -73,8 +77,11 @@ class Calls {
         for (const Part& part : operation_.parts) {
           // The same on all ranks. NCCL may look at its pointers, which may be NULL.
           if (part.count == 0 && operation_.parts.size() > 1) continue;
-          check(nccl_.all_reduce(part.send, part.receive, part.count * plan_.multiplicity,
-                                 plan_.element, op_, caller_.handle, stream_));
+          if (caller_.size == 1) {
+            alone(part.send, part.receive, part.count);
+          } else {
+            all_reduce(part.send, part.receive, part.count);
+          }
         }
         break;
       case Operation::kReduce:
@@ -110,7 +117,23 @@ class Calls {
     }
   }
 
+  // In a world of one. NCCL's kernel for a factor there (2.28.9; not 2.32.3) leaves what is behind
+  // the last 16 bytes of a large buffer unwritten, but a small one is whole: the rest goes alone.
+  void alone(const void* send, void* receive, std::size_t count) {
+    const std::size_t element = element_bytes(operation_.shape.dtype);
+    const std::size_t rest = plan_.is_premultiplied ? count % (kWholeBytes / element) : 0;
+    const std::size_t whole = count - rest;
+    if (whole > 0 || rest == 0) all_reduce(send, receive, whole);
+    if (rest > 0) all_reduce(at(send, whole * element), at(receive, whole * element), rest);
+  }
+
+  void all_reduce(const void* send, void* receive, std::size_t count) {
+    check(nccl_.all_reduce(send, receive, count * plan_.multiplicity, plan_.element, op_,
+                           caller_.handle, stream_));
+  }
+
   void reduce(const void* send, void* receive, std::size_t count, std::int32_t to) {
+    if (caller_.size == 1) return alone(send, receive, count);
     check(nccl_.reduce(send, receive, count * plan_.multiplicity, plan_.element, op_, to,
                        caller_.handle, stream_));
   }
@@ -125,6 +148,7 @@ class Calls {
     std::size_t begin = 0;
     for (std::size_t r = 0; r < rank(); ++r) begin += counts[r];
     void* const own = at(operation_.receive, is_in_place ? begin * element : 0);
+    if (caller_.size == 1) return alone(operation_.send, own, counts[0]);
     if (is_even) {
       check(nccl_.reduce_scatter(operation_.send, own, counts[0] * plan_.multiplicity,
                                  plan_.element, op_, caller_.handle, stream_));

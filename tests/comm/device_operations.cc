@@ -1,9 +1,13 @@
 #include "tests/comm/device_operations.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "comm/reduce/element.h"
 
@@ -52,6 +56,37 @@ void put_element(std::vector<char>& bytes, int dtype, unsigned value) {
   bytes.insert(bytes.end(), raw, raw + element_bytes(static_cast<Dtype>(dtype)));
 }
 
+std::string hexadecimal(const std::vector<char>& bytes, std::size_t at, std::size_t count) {
+  std::string text;
+  for (std::size_t i = at; i < std::min(at + count, bytes.size()); ++i) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", static_cast<unsigned char>(bytes[i]));
+    text += two;
+  }
+  return text;
+}
+
+// Says where the device's result differs, and how much of it does: the bytes of a large one would
+// hide that.
+void expect_same(const std::vector<char>& device, const std::vector<char>& host,
+                 std::size_t element) {
+  ASSERT_EQ(device.size(), host.size());
+  std::size_t different = 0;
+  std::size_t first = 0;
+  std::size_t last = 0;
+  for (std::size_t at = 0; at < host.size(); at += element) {
+    if (std::memcmp(device.data() + at, host.data() + at, element) == 0) continue;
+    if (different++ == 0) first = at;
+    last = at;
+  }
+  EXPECT_EQ(different, 0u) << "of " << host.size() / element << " elements; the first is number "
+                           << first / element << ": " << hexadecimal(device, first, element)
+                           << ", by the host " << hexadecimal(host, first, element)
+                           << "; the last is number " << last / element << ": "
+                           << hexadecimal(device, last, element) << ", by the host "
+                           << hexadecimal(host, last, element);
+}
+
 // The same call on both sides; what the host's leaves in `receive` the device's must.
 class Comparison {
  public:
@@ -78,7 +113,7 @@ class Comparison {
     const DeviceArray to(device_, std::vector<char>(receive_count * element_, 0x55));
     EXPECT_EQ(makes(from.data(), to.data(), how), IVY_OK) << ivy_last_error();
     if (how != nullptr && (how->flags & IVY_ENQUEUE) != 0) device_.synchronize(how->stream);
-    EXPECT_EQ(to.bytes(), host);
+    expect_same(to.bytes(), host, element_);
     EXPECT_EQ(from.bytes(), send);
   }
   void check_in_place(const char* name, std::size_t count,
@@ -96,7 +131,7 @@ class Comparison {
     std::vector<char> got = on.bytes();
     got.resize(meaningful * element_);
     host.resize(meaningful * element_);
-    EXPECT_EQ(got, host);
+    expect_same(got, host, element_);
   }
 
  private:
@@ -302,7 +337,7 @@ std::vector<DeviceCase> device_cases(std::size_t count) {
       {IVY_I16, IVY_SUM, count},        {IVY_U32, IVY_BXOR, count},
       {IVY_C64, IVY_PRODUCT, count},    {IVY_F8E4M3, IVY_MAX, count},
       {IVY_I32, IVY_AVG, count},        {IVY_BOOL, IVY_BXOR, count},
-      {IVY_F16, IVY_PREMUL_SUM, count},
+      {IVY_F16, IVY_PREMUL_SUM, count}, {IVY_F32, IVY_PREMUL_SUM, count},
   };
 }
 

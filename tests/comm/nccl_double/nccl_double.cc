@@ -205,8 +205,13 @@ bool carry_out(ncclComm& comm, const Call& call) {
   if (!is_well) return false;
   if (is_average) scale(call.type, 1.0 / size, result.data(), result.size());
   if (call.root >= 0 && call.kind == Call::Kind::kReduce && call.root != comm.rank) return true;
+  // As NCCL 2.28.9 does on a GPU: the kernel for one rank, which only a factor needs, forgets what
+  // is left behind the last 16 bytes of a large buffer.
+  const bool has_factor = is_average || call.op >= kFirstMadeOp;
+  if (size == 1 && has_factor && result.size() > 65'536) result.resize(result.size() / 16 * 16);
   if (call.kind == Call::Kind::kReduceScatter) {
-    std::memcpy(call.receive, result.data() + share * static_cast<std::size_t>(comm.rank), share);
+    std::memcpy(call.receive, result.data() + share * static_cast<std::size_t>(comm.rank),
+                std::min(share, result.size()));
   } else {
     std::memcpy(call.receive, result.data(), result.size());
   }
