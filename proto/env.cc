@@ -236,11 +236,6 @@ bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
 
 std::span<const EnvEntry> env_table() { return kTable; }
 
-bool env_pattern_matches(std::string_view pattern, std::string_view name) {
-  if (!pattern.ends_with('*')) return name == pattern;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
-}
-
 EnvRule env_rule(std::string_view name) {
   const auto* entry = std::find_if(std::begin(kTable), std::end(kTable), [&](const EnvEntry& e) {
     return env_pattern_matches(e.pattern, name);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "agent/node/dial.h"
+#include "agent/node/python_hook.h"
 #include "agent/node/relay.h"
 #include "agent/node/supervisor.h"
 #include "agent/node/user_scope.h"
@@ -25,12 +26,26 @@ int print_version() {
   return 0;
 }
 
+// For the build, which keeps it beside the programs.
+int write_python_hook(const char* path) {
+  const std::string text = python_hook_text();
+  std::FILE* const file = std::fopen(path, "w");
+  const bool is_written =
+      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool is_closed = file != nullptr && std::fclose(file) == 0;
+  if (is_written && is_closed) return 0;
+  std::perror(path);
+  return kExitInternal;
+}
+
 int print_usage() {
-  std::fprintf(stderr,
-               "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
-               "usage: ivy-node --version | relay | dial | warden --job ID --host N --carrier-fd N "
-               "--carrier local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
-               "serve ...\n");
+  std::fprintf(
+      stderr,
+      "ivy-node is started by ivyrun and has nothing to be typed by hand.\n"
+      "usage: ivy-node --version | relay | dial | python-hook FILE | warden --job ID --host N "
+      "--carrier-fd N "
+      "--carrier local|relay [--cgroup DIR] [--record FILE] [--step PID] | rendezvous "
+      "serve ...\n");
   return kExitUsage;
 }
 
@@ -62,6 +77,7 @@ int run(int argc, char** argv) {
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
+  if (role == "python-hook" && argc == 3) return write_python_hook(argv[2]);
   if (role == "--version" && argc == 2) return print_version();
   return print_usage();
 }

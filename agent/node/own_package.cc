@@ -24,6 +24,14 @@ std::string own_package(const std::string& program_directory) {
   return exists(sent) ? sent : "";
 }
 
+std::string own_hook(const std::string& program_directory) {
+  if (program_directory.empty()) return "";
+  const std::string installed = parent(program_directory) + "/lib/ivyrun/hook";
+  for (const std::string& folder : {installed, program_directory})
+    if (exists(folder + "/sitecustomize.py")) return folder;
+  return "";
+}
+
 std::string program_directory() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);

@@ -13,6 +13,10 @@ namespace ivy {
 // neither.
 std::string own_package(const std::string& program_directory);
 
+// Likewise the folder with this build's sitecustomize.py (agent/node/python_hook.h):
+// DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty: there is none.
+std::string own_hook(const std::string& program_directory);
+
 // The directory of the running program; empty when it was removed.
 std::string program_directory();
 

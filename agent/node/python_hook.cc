@@ -197,23 +197,6 @@ for _step in (_register, _arm, _watch):
 _next()
 )";
 
-// The words of proto/unserved_worlds.h as Python's.
-std::string hook_text() {
-  const auto quoted = [](std::string_view text) { return "\"" + std::string(text) + "\""; };
-  std::string worlds;
-  for (const UnservedWorld& world : unserved_worlds()) {
-    std::string_view rest = world.modules;
-    while (!rest.empty()) {
-      const std::string_view module = rest.substr(0, rest.find(' '));
-      worlds += "    " + quoted(module) + ": (" + quoted(world.name) + ", " +
-                quoted(world.instead) + "),\n";
-      rest.remove_prefix(std::min(module.size() + 1, rest.size()));
-    }
-  }
-  return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
-         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
-}
-
 bool is_set(const Environment& environment, const char* name) {
   return find_variable(environment, name) != nullptr;
 }
@@ -259,10 +242,32 @@ void add_nccl_variables(Environment& environment, const JobDirectory& directory,
 
 }  // namespace
 
-bool add_python_hook(Environment& environment, const JobDirectory& directory) {
+// The words of proto/unserved_worlds.h as Python's.
+std::string python_hook_text() {
+  const auto quoted = [](std::string_view text) { return "\"" + std::string(text) + "\""; };
+  std::string worlds;
+  for (const UnservedWorld& world : unserved_worlds()) {
+    std::string_view rest = world.modules;
+    while (!rest.empty()) {
+      const std::string_view module = rest.substr(0, rest.find(' '));
+      worlds += "    " + quoted(module) + ": (" + quoted(world.name) + ", " +
+                quoted(world.instead) + "),\n";
+      rest.remove_prefix(std::min(module.size() + 1, rest.size()));
+    }
+  }
+  return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
+         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
+}
+
+bool add_python_hook(Environment& environment, const std::string& installed,
+                     const JobDirectory& directory) {
+  if (!installed.empty()) {
+    append_package(environment, installed);
+    return true;
+  }
   const std::string folder = directory.path + "/python";
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
-  if (!write_file(folder + "/sitecustomize.py", hook_text()).ok()) return false;
+  if (!write_file(folder + "/sitecustomize.py", python_hook_text()).ok()) return false;
   append_package(environment, folder);
   return true;
 }

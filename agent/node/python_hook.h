@@ -2,7 +2,10 @@
 // what to do on a signal. So that stacks can be had where no debugger is installed, Python workers
 // find a `sitecustomize` of ours at the end of PYTHONPATH, which registers the interpreter's own
 // faulthandler for two real-time signals and then runs the sitecustomize that it stands in front
-// of. It lives in the job's directory and goes with it; --no-python-hook leaves it out.
+// of. --no-python-hook leaves it out.
+//
+// The build writes it beside the programs and into the bundle (own_hook()): a job that wrote its
+// own would wait for the file system twice, and every worker would compile it anew.
 //
 // Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
 //
@@ -26,9 +29,14 @@ namespace ivy {
 // are sent only to those that are seen to catch both and to hold the file open.
 inline constexpr int kStackSignal = 45;
 
-// Writes the hook into the job's directory and appends its folder to PYTHONPATH. False: it could
-// not be written; a job without it runs as well.
-bool add_python_hook(Environment& environment, const JobDirectory& directory);
+// The text of that sitecustomize.py.
+std::string python_hook_text();
+
+// Appends the folder of the hook to PYTHONPATH: `installed` (own_hook()), or where that is empty
+// one in the job's directory, into which the hook is written. False: it could not be written; a job
+// without it runs as well.
+bool add_python_hook(Environment& environment, const std::string& installed,
+                     const JobDirectory& directory);
 
 // Where the hook lets a worker's process write; it appends ".PID" itself.
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation, std::uint32_t rank);

@@ -333,10 +333,12 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan, const ProcessorShare& sha
   remove_variables(group.environment, {plan.unset().begin(), plan.unset().end()});
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
-  append_package(group.environment, own_package(program_directory()));
+  const std::string program = program_directory();
+  append_package(group.environment, own_package(program));
   add_evidence_variables(group.environment, start_.directory, plan.generation());
   group.own_sessions = share.own_sessions;
-  group.python_hook = plan.python_hook() && add_python_hook(group.environment, start_.directory);
+  group.python_hook =
+      plan.python_hook() && add_python_hook(group.environment, own_hook(program), start_.directory);
   return group;
 }
 

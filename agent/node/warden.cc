@@ -20,6 +20,8 @@
 #include <thread>
 
 #include "agent/node/containment.h"
+#include "agent/node/old_bundles.h"
+#include "agent/node/own_package.h"
 #include "agent/node/process_tree.h"
 #include "proto/user_places.h"
 
@@ -167,6 +169,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
                                    .in_step = start.step_task != 0};
   const std::unique_ptr<Containment> containment = make_containment(request);
   ProcessTree tree(request);
+  sweep_old_bundles(program_directory());
 
   const int exit_code = wait_for(supervisor);
   end_everything(*containment, tree);

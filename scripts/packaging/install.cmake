@@ -5,7 +5,8 @@
 #   include/ivycomm.h ivycomm_types.h ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
 #   lib/ivyrun/bundle-ARCH.tar(.sha256)   what is sent to hosts without this build
-#   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH
+#   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
+#   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
 include(CMakePackageConfigHelpers)
 
 foreach(program ivyrun ivyctl ivy-node ivy-probe ivyrun-agents ivy-agent)
@@ -17,6 +18,8 @@ if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
   set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
   install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
+  install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
+    COMPONENT ivyrun)
 endif()
 
 install(TARGETS ivycomm EXPORT ivy

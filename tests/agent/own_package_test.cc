@@ -5,6 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
+
+#include "agent/node/python_hook.h"
 
 namespace ivy {
 namespace {
@@ -46,6 +50,38 @@ TEST(OwnPackage, IsLookedForBesideTheProgram) {
   std::ofstream(root / "lib/ivyrun/python/ivycomm/__init__.py") << "x";
   EXPECT_EQ(own_package(program), (root / "lib/ivyrun/python").string());
   std::filesystem::remove_all(root);
+}
+
+TEST(OwnHook, IsLookedForBesideTheProgram) {
+  char name[] = "/tmp/ivy-package-XXXXXX";
+  const std::filesystem::path root = mkdtemp(name);
+  const std::filesystem::path program = root / "bin";
+  std::filesystem::create_directories(program);
+  EXPECT_EQ(own_hook(program), "");
+  EXPECT_EQ(own_hook(""), "");
+  std::ofstream(program / "sitecustomize.py") << "x";
+  EXPECT_EQ(own_hook(program), program.string());
+  std::filesystem::create_directories(root / "lib/ivyrun/hook");
+  EXPECT_EQ(own_hook(program), program.string()) << "an empty folder is no hook";
+  std::ofstream(root / "lib/ivyrun/hook/sitecustomize.py") << "x";
+  EXPECT_EQ(own_hook(program), (root / "lib/ivyrun/hook").string());
+  std::filesystem::remove_all(root);
+}
+
+TEST(OwnHook, IsWrittenIntoTheJobsDirectoryWhereNoneIsInstalled) {
+  char name[] = "/tmp/ivy-package-XXXXXX";
+  JobDirectory directory;
+  directory.path = mkdtemp(name);
+  Environment environment;
+  ASSERT_TRUE(add_python_hook(environment, "/installed/hook", directory));
+  EXPECT_EQ(*find_variable(environment, "PYTHONPATH"), "/installed/hook");
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path));
+  environment.clear();
+  ASSERT_TRUE(add_python_hook(environment, "", directory));
+  EXPECT_EQ(*find_variable(environment, "PYTHONPATH"), directory.path + "/python");
+  std::ifstream file(directory.path + "/python/sitecustomize.py");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), python_hook_text());
+  std::filesystem::remove_all(directory.path);
 }
 
 TEST(OwnPackage, ProgramDirectoryIsThatOfThisTest) {

@@ -86,6 +86,23 @@ TEST(EnvTest, NoEntryIsHiddenByOneBeforeIt) {
   }
 }
 
+TEST(EnvTest, APatternIsANameOrABeginning) {
+  for (const auto& [pattern, name] : {std::pair{"RANK", "RANK"},
+                                      {"IVY_*", "IVY_"},
+                                      {"IVY_*", "IVY_X"},
+                                      {"*", "ANY"},
+                                      {"*", ""},
+                                      {"", ""}})
+    EXPECT_TRUE(env_pattern_matches(pattern, name)) << pattern << " " << name;
+  for (const auto& [pattern, name] : {std::pair{"RANK", "RANKS"},
+                                      {"RANKS", "RANK"},
+                                      {"RANK", ""},
+                                      {"", "RANK"},
+                                      {"IVY_*", "IVY"},
+                                      {"IVY_*", "XIVY_"}})
+    EXPECT_FALSE(env_pattern_matches(pattern, name)) << pattern << " " << name;
+}
+
 TEST(EnvTest, NamesAreThoseThatAShellCanExport) {
   for (const char* good : {"A", "_", "a1", "PATH", "_9"}) EXPECT_TRUE(is_env_name(good)) << good;
   for (const char* bad : {"", "1A", "A-B", "A B", "BASH_FUNC_x%%", "A=", "\xc3\xa9"})
