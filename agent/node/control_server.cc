@@ -288,7 +288,10 @@ Result<void> ControlServer::check_attach(const Connection& connection,
   if (state != RankState::kAlive && state != RankState::kLeft)
     return protocol_error(rank + " has ended; the others have been told");
   const Attachment* const other = attachment_of(attach.rank);
-  if (other != nullptr && !other->has_left && other->pid != connection.peer.pid) {
+  // 0: a process that our pid namespace does not show, which may be any.
+  const bool is_the_same =
+      connection.peer.pid != 0 && other != nullptr && other->pid == connection.peer.pid;
+  if (other != nullptr && !other->has_left && !is_the_same) {
     return Error{Code::kAlreadyExists,
                  rank + " is already attached, as pid " + std::to_string(other->pid) +
                      "; only one process of a worker can be in the communicator"};
@@ -302,8 +305,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   const int page = IVY_TRY(status_.page_descriptor());
   const std::uint32_t slot = *status_.slot_of(attach.rank);
   // One that the same process had before it executed itself anew, or that has left.
-  if (attachments_[slot])
-    if (const ConnectionPointer old = attachments_[slot]->connection.lock()) close(old);
+  const ConnectionPointer old =
+      attachments_[slot] ? attachments_[slot]->connection.lock() : nullptr;
   auto attachment = std::make_unique<Attachment>(loop_);
   attachment->rank = attach.rank;
   attachment->pid = connection->peer.pid;
@@ -312,6 +315,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   attachment->connection = connection;
   attachments_[slot] = std::move(attachment);
   connection->slot = slot;
+  if (old) close(old);  // Not before: its end is no death of the rank.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
   if (had_left) status_.revive(attach.rank, connection->peer.pid);
   if (!attachments_[slot]->is_our_child) watch(slot, std::exchange(connection->peer.pidfd, -1));

@@ -3,9 +3,13 @@
 #include "agent/node/control_server.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -456,6 +460,42 @@ TEST_F(ControlServerTest, TheSameProcessMayAttachAgainAndAnotherAfterALeave) {
   start_worker(1, {"sleep:60000"});
   EXPECT_EQ(status(1).state, RankState::kAlive);
   EXPECT_EQ(status(1).pid, children_[1].process.pid);
+}
+
+// A container's supervisor has workers outside of it: it sees no pid of theirs, nor their ends.
+TEST_F(ControlServerTest, AProcessOfAnUnseenNamespaceIsOneProcessToo) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may make a pid namespace";
+  path_ = directory_ + "/unseen.sock";
+  Pipe ready;
+  const pid_t outer = fork();
+  if (outer == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(1);
+    const pid_t inner = fork();
+    if (inner == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      boost::asio::io_context loop;
+      ControlServer server(loop, {[](const Event&) {}, [](std::uint32_t) { return pid_t{0}; }});
+      if (!server.listen(path_).ok()) _exit(1);
+      server.begin(layout());
+      if (write(ready.writer(), "up\n", 3) != 3) _exit(1);
+      loop.run_for(seconds(30));
+      _exit(0);
+    }
+    waitpid(inner, nullptr, 0);
+    _exit(0);
+  }
+  EXPECT_EQ(read_text(ready.reader(), ReadUntil::kLine), "up\n");
+  {
+    ControlClient first = connect();
+    EXPECT_TRUE(first.attach(0, 0).ok());
+    const auto second = connect().attach(0, 0);
+    ASSERT_FALSE(second.ok()) << "another process, or the same: nobody can tell";
+    EXPECT_NE(second.error().message.find("already attached"), std::string::npos)
+        << second.error().message;
+    EXPECT_TRUE(connect().attach(1, 0).ok());
+  }
+  kill(outer, SIGKILL);  // The inner one goes with it.
+  waitpid(outer, nullptr, 0);
 }
 
 TEST_F(ControlServerTest, EndOfFileAloneIsNoDeath) {
