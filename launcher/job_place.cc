@@ -19,6 +19,8 @@ namespace {
 
 // A directory without a lock may be one that another launcher has made and not locked yet.
 constexpr std::time_t kSettledSeconds = 10;
+// What waits for a launcher is not thrown away because the clock has been put forward.
+constexpr std::time_t kClockStep = 24 * 60 * 60;
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -53,9 +55,9 @@ bool is_settled(const std::string& path) {
 }
 
 // A record is dated when the last lease ends that its launcher has renewed (job_record.h).
-bool is_in_the_future(const std::string& path) {
+bool has_ended_before(const std::string& record, std::time_t when) {
   struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && status.st_mtime > std::time(nullptr);
+  return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
 }
 
 // The lock's descriptor, or -1 when somebody else holds it or the directory is gone.
@@ -93,7 +95,7 @@ std::vector<FoundJob> look_into(const std::string& parent) {
   for (FoundJob& job : found) {
     const int lock = lock_directory(job.place.path);
     job.is_alive = lock < 0;
-    job.has_record = is_in_the_future(job.place.record());
+    job.has_record = !has_ended_before(job.place.record(), std::time(nullptr));
     if (lock >= 0) close(lock);
   }
   return found;
@@ -101,7 +103,8 @@ std::vector<FoundJob> look_into(const std::string& parent) {
 
 void remove_dead_places(const std::string& parent) {
   for (const FoundJob& job : look_into(parent)) {
-    if (job.is_alive || job.has_record || !is_settled(job.place.path)) continue;
+    if (job.is_alive || !is_settled(job.place.path)) continue;
+    if (!has_ended_before(job.place.record(), std::time(nullptr) - kClockStep)) continue;
     const int lock = lock_directory(job.place.path);
     if (lock < 0) continue;
     remove_files(job.place.path);

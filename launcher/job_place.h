@@ -23,7 +23,8 @@ struct JobPlace {
 };
 
 // Makes the directory and locks it; AlreadyExists when another launcher of this job lives. Removes
-// directories of ours whose launcher is dead and left no record.
+// directories of ours whose launcher is dead and left no record, or one whose time has been over
+// for a day (a clock that is put forward must not cost a job that waits for a new launcher).
 Result<JobPlace> make_job_place(const std::string& job_id);
 // Removes the directory with what is in it, and gives the lock back.
 void remove_job_place(JobPlace& place);

@@ -288,5 +288,32 @@ TEST(JobPlace, ADeadLaunchersDirectoryIsSweptAndASupervisorsIsNot) {
   EXPECT_NE(access(made->path.c_str(), F_OK), 0);
 }
 
+// Its hosts may still wait for a new launcher when somebody puts the clock forward.
+TEST(JobPlace, ARecordIsSweptADayAfterItsTime) {
+  const std::string parent = "/tmp/ivyrun-" + std::to_string(geteuid());
+  mkdir(parent.c_str(), 0700);
+  const auto make = [&](char digit, std::time_t age) {
+    const std::string path = parent + "/" + test_job_id(digit);
+    EXPECT_EQ(mkdir(path.c_str(), 0700), 0);
+    close(open((path + "/record").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    for (const std::string& each : {path + "/record", path}) {
+      const timespec when{std::time(nullptr) - age, 0};
+      const timespec times[2] = {when, when};
+      EXPECT_EQ(utimensat(AT_FDCWD, each.c_str(), times, 0), 0);
+    }
+    return path;
+  };
+  const std::string over = make('e', 60 * 60);
+  const std::string long_over = make('f', 25 * 60 * 60);
+  Result<JobPlace> made = make_job_place(test_job_id('d'));
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(access(over.c_str(), F_OK), 0);
+  EXPECT_NE(access(long_over.c_str(), F_OK), 0);
+  EXPECT_FALSE(choose_job(test_job_id('e')).ok()) << "nobody waits for a launcher any more";
+  remove_job_place(*made);
+  unlink((over + "/record").c_str());
+  rmdir(over.c_str());
+}
+
 }  // namespace
 }  // namespace ivy
