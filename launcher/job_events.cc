@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "launcher/clock.h"
+#include "launcher/folded_ranks.h"
 #include "launcher/job.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -190,6 +191,14 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message)
                                             : "the supervisor on host " + host.name + " was lost";
   diagnostic.where = host.name;
   diagnostic.cause = message.lines();
+  std::vector<std::uint32_t> ranks;
+  for (const WorkerRecord& worker : workers_)
+    if (worker.host == index && !worker.ended)
+      ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
+  // They may have ended well before nobody could tell of it any more.
+  if (loss == HostLoss::kHost && !ranks.empty())
+    diagnostic.cause += "\nwhether " + std::string(ranks.size() == 1 ? "its rank " : "its ranks ") +
+                        folded_ranks(ranks) + " ended well, or at all, is not known";
   diagnostic.fix = loss == HostLoss::kHost
                        ? host.name +
                              "'s workers stop by themselves when the lease expires; check the "
@@ -217,10 +226,6 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message)
   // It was lost when it fell silent, not when the lease was over: what peers did in between
   // follows.
   if (first && loss == HostLoss::kHost) launcher_end_.at_ns = host.session->last_heard_ns();
-  std::vector<std::uint32_t> ranks;
-  for (const WorkerRecord& worker : workers_)
-    if (worker.host == index && !worker.ended)
-      ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
   news_.ranks_lost(
       index, ranks,
       loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);

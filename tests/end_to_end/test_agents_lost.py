@@ -24,6 +24,7 @@ ABSENCE = 60  # How long a supervisor waits for another carrier when its own bro
 def lost(done, host, took, bound):
     assert done.code == 121, done
     assert re.search(rf"host {host}\b", done.own_text()), done
+    assert "whether its rank 1 ended well, or at all, is not known" in done.own_text(), done
     assert took < seconds(bound), f"{took:.1f} s until it was over; {done}"
 
 
