@@ -164,7 +164,8 @@ Result<void> make_private_directory(const std::string& path) {
 
 std::string bundle_directory(const Environment& environment) {
   const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
-  if (cache != nullptr && !cache->empty()) return *cache + "/ivyrun";
+  // A relative one is none, says its specification; it would mean another place in every directory.
+  if (cache != nullptr && cache->starts_with('/')) return *cache + "/ivyrun";
   const std::string* const home = find_variable(environment, "HOME");
   return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
 }

@@ -266,9 +266,16 @@ void AgentLink::put(const std::string& architecture) {
     return fail(LinkDown{LinkFailure::kBootstrap, bundle.error().message, bundle.error().fix});
   }
   has_put_ = true;
-  handlers_.progress("agent: sending ivy-node (" + mebibytes(bundle->tar->bytes().size()) + ")");
-  put_ = std::make_unique<AgentPut>(context_->loop(), channel_, (*upload)->name(), architecture,
-                                    *bundle, [this](const AgentStatus& status) { on_put(status); });
+  const std::string all = mebibytes(bundle->tar->size());
+  handlers_.progress("agent: sending ivy-node (" + all + ")");
+  put_ = std::make_unique<AgentPut>(
+      context_->loop(), channel_, (*upload)->name(), architecture, *bundle,
+      AgentPut::Handlers{.moved =
+                             [this, all](std::size_t percent) {
+                               handlers_.progress("agent: sending ivy-node (" +
+                                                  std::to_string(percent) + " % of " + all + ")");
+                             },
+                         .ended = [this](const AgentStatus& status) { on_put(status); }});
 }
 
 void AgentLink::on_put(const AgentStatus& status) {

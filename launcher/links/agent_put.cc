@@ -28,13 +28,13 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
                        public std::enable_shared_from_this<Call> {
  public:
   Call(std::shared_ptr<AgentChannel> channel, NodeBundle bundle, std::shared_ptr<LoopGate> gate,
-       std::function<void(const AgentStatus&)> ended)
+       Handlers handlers)
       : channel_(std::move(channel)),
         stub_(v1::Agent::NewStub(channel_->grpc())),
         bundle_(std::move(bundle)),
-        rest_(bundle_.tar->bytes()),
+        rest_(*bundle_.tar),
         gate_(std::move(gate)),
-        ended_(std::move(ended)) {}
+        handlers_(std::move(handlers)) {}
 
   void start(const std::string& name, const std::string& architecture) {
     self_ = shared_from_this();
@@ -58,14 +58,23 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     const std::size_t size = std::min(rest_.size(), kMaxDataBytes);
     if (size == 0) return StartWritesDone();
     request_.set_data(rest_.data(), size);
+    tell_moved();
     rest_.remove_prefix(size);
     StartWrite(&request_);
+  }
+
+  // What has been written before this chunk.
+  void tell_moved() {
+    const std::size_t all = bundle_.tar->size();
+    const std::size_t percent = 100 * (all - rest_.size()) / all;
+    if (percent == std::exchange(told_percent_, percent)) return;
+    gate_->post([self = self_, percent] { self->handlers_.moved(percent); });
   }
 
   void OnDone(const grpc::Status& status) override {
     const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}};
     const std::shared_ptr<Call> self = std::move(self_);
-    gate_->post([self, ended] { self->ended_(ended); });
+    gate_->post([self, ended] { self->handlers_.ended(ended); });
   }
 
   const std::shared_ptr<AgentChannel> channel_;
@@ -73,7 +82,8 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
   const NodeBundle bundle_;
   std::string_view rest_;
   const std::shared_ptr<LoopGate> gate_;
-  const std::function<void(const AgentStatus&)> ended_;
+  const Handlers handlers_;
+  std::size_t told_percent_ = 0;
   grpc::ClientContext context_;
   v1::PutRequest request_;
   v1::PutReply reply_;
@@ -82,9 +92,9 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
 
 AgentPut::AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
                    const std::string& name, const std::string& architecture,
-                   const NodeBundle& bundle, std::function<void(const AgentStatus&)> ended)
+                   const NodeBundle& bundle, Handlers handlers)
     : gate_(std::make_shared<LoopGate>(loop)),
-      call_(std::make_shared<Call>(std::move(channel), bundle, gate_, std::move(ended))) {
+      call_(std::make_shared<Call>(std::move(channel), bundle, gate_, std::move(handlers))) {
   call_->start(name, architecture);
 }
 

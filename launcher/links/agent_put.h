@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,10 +17,15 @@ namespace ivy {
 
 class AgentPut {
  public:
-  // name: the hash by which the cache knows the bundle. ended is called once.
+  struct Handlers {
+    // So many percent are on their way; called when the number changes.
+    std::function<void(std::size_t percent)> moved;
+    std::function<void(const AgentStatus&)> ended;  // Once.
+  };
+  // name: the hash by which the cache knows the bundle.
   AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
            const std::string& name, const std::string& architecture, const NodeBundle& bundle,
-           std::function<void(const AgentStatus&)> ended);
+           Handlers handlers);
   ~AgentPut();
   AgentPut(const AgentPut&) = delete;
   AgentPut& operator=(const AgentPut&) = delete;

@@ -1,14 +1,11 @@
 #include "launcher/links/node_upload.h"
 
-#include <fcntl.h>
 #include <openssl/sha.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -27,7 +24,8 @@ constexpr std::size_t kNameDigits = 24;
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; a=$(uname -m); u=$(id -u); "
-    "for b in \"${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun\" /tmp/ivyrun-cache-$u "
+    "k=$XDG_CACHE_HOME; case $k in /*) ;; *) k=$HOME/.cache;; esac; "
+    "for b in \"$k/ivyrun\" /tmp/ivyrun-cache-$u "
     "/dev/shm/ivyrun-cache-$u; do "
     "d=$b/$h-$a; f=$d/ivy-node; if [ -x \"$f\" ] && [ -O \"$b\" ] && [ -O \"$d\" ] && [ -O \"$f\" "
     "]; then "
@@ -36,16 +34,16 @@ constexpr std::string_view kRemoteCommand =
     "printf \"\\001ivy:ready\\n\"; exec \"$f\" relay;; esac; fi; done; "
     "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
-// Runs with h, a and u of the command above. A candidate is refused when it is somebody else's or a
-// link (both are possible in /tmp), when programs may not run there, or when the bundle does not
-// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
-// whatever becomes of it, so that the next try begins at its first byte.
+// Runs with h, a, k and u of the command above. A candidate is refused when it is somebody else's
+// or a link (both are possible in /tmp), when programs may not run there, or when the bundle does
+// not fit (cat says so in plain words, a shell's own printf does not); each try reads the whole
+// bundle whatever becomes of it, so that the next try begins at its first byte.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
 trap 'exit 1' HUP INT TERM PIPE
 x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
-for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a t=
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
@@ -106,25 +104,14 @@ std::string name_of(const std::map<std::string, std::string>& sha256_by_architec
   return name.substr(0, kNameDigits);
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_error(Code::kNotFound, "open " + path, errno);
-  struct stat status {};
-  void* address = MAP_FAILED;
-  if (fstat(fd, &status) == 0 && status.st_size > 0) {
-    address =
-        mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-  }
-  const int error = errno;
-  ::close(fd);
-  if (address == MAP_FAILED) return errno_error(Code::kInternal, "map " + path, error);
-  return std::shared_ptr<const MappedFile>(
-      new MappedFile(address, static_cast<std::size_t>(status.st_size)));
+Result<std::string> whole_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (file.is_open() && !file.bad() && !bytes.empty()) return bytes;
+  return Error{Code::kNotFound, "cannot read " + path, "build or install ivyrun again"};
 }
 
-MappedFile::~MappedFile() { munmap(address_, size_); }
+}  // namespace
 
 NodeUpload::NodeUpload(std::string directory,
                        std::map<std::string, std::string> sha256_by_architecture)
@@ -166,14 +153,14 @@ Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
                      architecture + ".tar and .sha256 into " + directory_};
   }
   const std::string path = directory_ + "/bundle-" + architecture + ".tar";
-  NodeBundle bundle{known->second, IVY_TRY(MappedFile::open(path))};
+  NodeBundle bundle{known->second, std::make_shared<const std::string>(IVY_TRY(whole_file(path)))};
   loaded_[architecture] = bundle;
   return bundle;
 }
 
 std::string NodeUpload::install_script(const NodeBundle& bundle) {
-  const std::string script = "n=" + std::to_string(bundle.tar->bytes().size()) +
-                             " s=" + bundle.sha256 + std::string(kInstallScript);
+  const std::string script = "n=" + std::to_string(bundle.tar->size()) + " s=" + bundle.sha256 +
+                             std::string(kInstallScript);
   return std::to_string(script.size()) + "\n" + script;
 }
 

@@ -13,25 +13,11 @@
 
 namespace ivy {
 
-// A file mapped into memory, read-only.
-class MappedFile {
- public:
-  static Result<std::shared_ptr<const MappedFile>> open(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::string_view bytes() const { return {static_cast<const char*>(address_), size_}; }
-
- private:
-  MappedFile(void* address, std::size_t size) : address_(address), size_(size) {}
-  void* address_;
-  std::size_t size_;
-};
-
 // What is sent to one host: a tar of the files that live in one directory there.
 struct NodeBundle {
   std::string sha256;  // 64 hexadecimal digits, of the tar.
-  std::shared_ptr<const MappedFile> tar;
+  // Read, not mapped: an installation may cut the file off while it is sent.
+  std::shared_ptr<const std::string> tar;
 };
 
 class NodeUpload {

@@ -45,8 +45,8 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
         step.failed = failure("the far shell asked for what was not offered");
         return;
       }
-      step.send.append(bundle_->tar->bytes());
-      sending_bytes_ = bundle_->tar->bytes().size();
+      step.send.append(*bundle_->tar);
+      sending_bytes_ = bundle_->tar->size();
       step.progress = "sending ivy-node (" + megabytes(sending_bytes_) + ")";
       return;
     case GreetingEvent::Kind::kReady:

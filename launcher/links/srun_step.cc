@@ -336,7 +336,7 @@ void SrunStep::send_bundle(const std::string& architecture) {
         lose(place, bootstrap_failure(bundle.error()));
     return;
   }
-  const std::string_view bytes = bundle->tar->bytes();
+  const std::string_view bytes = *bundle->tar;
   srun_->write(bundle_header(architecture, bytes.size(), bundle->sha256));
   srun_->write(bytes);
   srun_->write(order_);

@@ -91,8 +91,10 @@ constexpr std::string_view kMarker = "\001ivy:";
 // none.
 constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
+k=$XDG_CACHE_HOME
+case $k in /*) ;; *) k=$HOME/.cache ;; esac
 if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then exec "$p" dial; fi
-for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a f=$b/$h-$a/ivy-node
   if [ -x "$f" ] && [ -O "$b" ] && [ -O "$d" ] && [ -O "$f" ]; then
     if [ -h "$b" ] || [ -h "$d" ] || [ -h "$f" ]; then continue; fi
@@ -109,14 +111,14 @@ while read -r w m n s c; do
 done
 )script";
 
-// Runs with a, h, n, s, tried and u of the script above. Reads the bundle once, whatever becomes of
-// it; a directory in which it cannot be put is not tried again. A candidate is refused when it is
-// somebody else's or a link, and when programs may not run there.
+// Runs with a, h, k, n, s, tried and u of the script above. Reads the bundle once, whatever becomes
+// of it; a directory in which it cannot be put is not tried again. A candidate is refused when it
+// is somebody else's or a link, and when programs may not run there.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why= t=
 x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
-for b in "${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
+for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   case " $tried " in *" $b "*) continue ;; esac
   d=$b/$h-$a t=
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }

@@ -243,6 +243,7 @@ TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
   EXPECT_LE(agent.largest_data(), 65'536u);
   EXPECT_EQ(agent.opened().size(), 2u);
   EXPECT_TRUE(probe_.said("sending ivy-node (1 MiB)")) << probe_.story();
+  EXPECT_TRUE(probe_.said("sending ivy-node (65 % of 1 MiB)")) << probe_.story();
 }
 
 TEST_F(AgentLinkTest, ABundleThatIsNeverEnoughIsNotSentTwice) {

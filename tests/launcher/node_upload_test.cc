@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,15 +30,18 @@ struct Conversation {
 
 // Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its
 // input when the relay has spoken, and returns what it said.
-Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload) {
+Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload,
+                  const char* cache_home = nullptr) {
   int input[2], output[2];
-  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) return {"", "pipe", false};
+  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) return {"", "pipe", false, {}};
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(input[0], 0);
     dup2(output[1], 1);
     setenv("HOME", home.c_str(), 1);
     unsetenv("XDG_CACHE_HOME");
+    if (cache_home != nullptr) setenv("XDG_CACHE_HOME", cache_home, 1);
+    if (chdir(home.c_str()) != 0) _exit(126);
     execlp(shell_name.c_str(), shell_name.c_str(), "-c", upload.remote_command().c_str(), nullptr);
     _exit(127);
   }
@@ -139,6 +143,34 @@ TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
   ASSERT_FALSE(bundle.ok());
   EXPECT_NE(bundle.error().message.find("the host is riscv64"), std::string::npos);
   EXPECT_NE(bundle.error().fix.find("bundle-riscv64.tar"), std::string::npos);
+}
+
+TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  for (const char* cache : {"relative", "", "~/cache"}) {
+    EXPECT_EQ(talk("sh", host_.home(), *upload, cache).failure, "") << cache;
+    EXPECT_EQ(host_.bundles_in_home(), 1) << cache;
+    EXPECT_FALSE(std::filesystem::exists(host_.home() / "relative"));
+  }
+  const std::string elsewhere = host_.root() / "cache";
+  EXPECT_EQ(talk("sh", host_.home(), *upload, elsewhere.c_str()).failure, "");
+  EXPECT_TRUE(std::filesystem::is_directory(elsewhere + "/ivyrun"));
+}
+
+TEST_F(NodeUploadTest, ABundleThatIsCutOffByAnInstallationIsSentAsItWas) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  utsname machine{};
+  uname(&machine);
+  const Result<NodeBundle> bundle = upload->bundle(machine.machine);
+  ASSERT_TRUE(bundle.ok()) << bundle.error().message;
+  const std::string before(*bundle->tar);
+  shell("truncate -s 0 " + host_.root().string() + "/lib/ivyrun/bundle-*.tar");
+  EXPECT_EQ(*bundle->tar, before);
+  EXPECT_FALSE(before.empty());
 }
 
 TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
