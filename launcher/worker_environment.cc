@@ -207,23 +207,6 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     reach_the_first_host_directly(inputs.plan->master_address, out);
 }
 
-// What the supervisor takes away by a prefix (IVY_*), though the table spares it by name: on this
-// host, where all else that the caller has is there already.
-void add_spared(const EnvironmentInputs& inputs, Environment& out) {
-  const auto is_taken_away = [](std::string_view name) {
-    const auto table = env_table();
-    return std::any_of(table.begin(), table.end(), [&](const EnvEntry& entry) {
-      return (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet) &&
-             env_pattern_matches(entry.pattern, name);
-    });
-  };
-  for (const EnvVariable& variable : *inputs.caller) {
-    const EnvRule rule = env_rule(variable.name);
-    if (rule == EnvRule::kScrub || rule == EnvRule::kSet) continue;
-    if (is_taken_away(variable.name)) set_variable(out, variable.name, variable.value);
-  }
-}
-
 // What all workers of this host have in common.
 void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   const JobPlan& plan = *inputs.plan;
@@ -329,12 +312,7 @@ void copy_variables(const Environment& from, Repeated* to) {
   }
 }
 
-// An outer job's ranks, and what we set ourselves: the latter so that a variable which this plan
-// does not set (JAX_LOCAL_DEVICE_IDS, say) cannot come from outside.
 void add_unset(const PlannedHost& host, HostPlan& plan) {
-  for (const EnvEntry& entry : env_table())
-    if (entry.rule == EnvRule::kScrub || entry.rule == EnvRule::kSet)
-      plan.add_unset(std::string(entry.pattern));
   // The session that carries us to another host is none of its workers'; least of all may they sign
   // with the user's keys where his ssh was told to forward his agent.
   if (is_on_this_host(host) || has_callers_environment(host)) return;
@@ -429,11 +407,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const HostFacts& facts = answer_of(inputs, host).facts;
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
-  if (is_on_this_host(host)) {
-    add_spared(inputs, environment);
-  } else {
-    add_passed_on(inputs, host, environment);
-  }
+  if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
   add_defaults(inputs, host, environment);
   for (const EnvVariable& variable : inputs.from_files)
     set_variable(environment, variable.name, variable.value);

@@ -155,6 +155,14 @@ bool is_nvidia_display(const std::string& device) {
          first_line(device + "/class").starts_with("0x03");
 }
 
+// False: the kernel's list of the bus, which is read at once, has nothing of NVIDIA's. Where there
+// is no such list each device is looked at.
+bool may_have_nvidia_on_bus(const std::string& root) {
+  // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
+  const std::string list = small_file(root + "/proc/bus/pci/devices");
+  return list.empty() || list.find("\t10de") != std::string::npos;
+}
+
 int usable_nvidia_nodes(const std::string& root) {
   int count = 0;
   for (const std::string& name : names_in(root + "/dev"))
@@ -233,13 +241,19 @@ std::vector<AmdDevice> read_amd(const std::string& root) {
 DeviceFiles read_device_files(const std::string& root) {
   DeviceFiles files;
   std::vector<std::string> on_bus;
-  for (const std::string& name : names_in(root + "/sys/bus/pci/devices"))
-    if (is_nvidia_display(root + "/sys/bus/pci/devices/" + name)) on_bus.push_back(name);
+  if (may_have_nvidia_on_bus(root))
+    for (const std::string& name : names_in(root + "/sys/bus/pci/devices"))
+      if (is_nvidia_display(root + "/sys/bus/pci/devices/" + name)) on_bus.push_back(name);
   for (const std::string& name : names_in(root + "/proc/driver/nvidia/gpus"))
     files.driver.push_back(read_driver_device(root, name));
   files.amd = read_amd(root);
-  // A sandbox may hide /sys and /proc and show these.
-  files.nvidia_nodes = usable_nvidia_nodes(root);
+  // A sandbox may hide /sys and /proc and show these. Elsewhere the many files of /dev need not be
+  // listed.
+  const auto is_in_dev = [&](const char* name) {
+    return node_state(root + "/dev/" + name) != NodeState::kAbsent;
+  };
+  if (!on_bus.empty() || is_in_dev("nvidiactl") || is_in_dev("nvidia0"))
+    files.nvidia_nodes = usable_nvidia_nodes(root);
   files.has_dxg = access((root + "/dev/dxg").c_str(), R_OK | W_OK) == 0;
   if (on_bus.empty() && files.driver.empty() && files.amd.empty()) return files;
   const std::vector<NetworkDevice> interfaces = network_devices(root);

@@ -329,8 +329,7 @@ WorkerGroup Supervisor::group_of(const HostPlan& plan, const ProcessorShare& sha
   group.arguments.assign(plan.arguments().begin(), plan.arguments().end());
   group.working_directory = plan.working_directory();
   group.log_directory = plan.log_directory();
-  group.environment = environment_of(environ);
-  remove_variables(group.environment, {plan.unset().begin(), plan.unset().end()});
+  group.environment = inherited_environment(environ, {plan.unset().begin(), plan.unset().end()});
   for (const Variable& variable : plan.environment())
     set_variable(group.environment, variable.name(), variable.value());
   const std::string program = program_directory();

@@ -70,12 +70,15 @@ int directory_error(const std::string& path) {
 
 }  // namespace
 
-void remove_variables(Environment& environment, const std::vector<std::string>& patterns) {
+Environment inherited_environment(char* const* environment_block,
+                                  const std::vector<std::string>& unset) {
+  Environment environment = environment_of(environment_block);
   std::erase_if(environment, [&](const EnvVariable& variable) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-      return env_pattern_matches(pattern, variable.name);
-    });
+    const EnvRule rule = env_rule(variable.name);
+    return rule == EnvRule::kScrub || rule == EnvRule::kSet ||
+           std::find(unset.begin(), unset.end(), variable.name) != unset.end();
   });
+  return environment;
 }
 
 struct Worker::Pipes {

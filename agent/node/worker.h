@@ -25,8 +25,11 @@
 
 namespace ivy {
 
-// Names that HostPlan.unset holds: NAME, or PREFIX* for all that begin with PREFIX.
-void remove_variables(Environment& environment, const std::vector<std::string>& patterns);
+// What a worker inherits of the supervisor's environment: neither an outer job's ranks nor what we
+// set ourselves (a variable that this plan does not set, JAX_LOCAL_DEVICE_IDS, say, must not come
+// from outside), nor the names in `unset`. env_rule() knows the former.
+Environment inherited_environment(char* const* environment_block,
+                                  const std::vector<std::string>& unset);
 
 // What all workers of a host share.
 struct WorkerContext {

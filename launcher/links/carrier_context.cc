@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -57,7 +58,8 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
       make_agent_link_(std::move(make_agent_link)),
       handshakes_(loop, std::max(1, options.fanout)),
       terminal_(loop, 1),
-      random_(std::random_device{}()) {}
+      // Only pauses are chosen by it: a random_device would ask the processor who it is.
+      random_(static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count())) {}
 
 Result<NodeUpload*> CarrierContext::upload() {
   IVY_CHECK(ssh_config().readable);

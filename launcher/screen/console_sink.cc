@@ -62,19 +62,25 @@ void ConsoleSink::choose_way() {
     way_ = own_fd_ >= 0 ? Way::kNonBlocking : Way::kPolled;
     if (way_ == Way::kPolled) most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
   } else if (S_ISREG(status.st_mode)) {
-    // The offset is the open file description's, which a copy shares with the caller's other
-    // programs.
-    const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-    if (copy < 0) return;
     way_ = Way::kFile;
-    auto wake = [this, executor = watcher_.get_executor(), alive = std::weak_ptr<bool>(alive_)] {
-      boost::asio::post(executor, [this, alive] {
-        if (!alive.expired()) file_moved();
-      });
-    };
-    writer_ = std::make_unique<FileWriter>(kWriteBytes, std::move(wake));
-    file_ = writer_->adopt(copy);
   }
+}
+
+// Not before there is something to write: a thread costs a start, and an end, some 0.1 ms.
+bool ConsoleSink::open_writer() {
+  if (writer_) return true;
+  // The offset is the open file description's, which a copy shares with the caller's other
+  // programs.
+  const int copy = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return false;
+  auto wake = [this, executor = watcher_.get_executor(), alive = std::weak_ptr<bool>(alive_)] {
+    boost::asio::post(executor, [this, alive] {
+      if (!alive.expired()) file_moved();
+    });
+  };
+  writer_ = std::make_unique<FileWriter>(kWriteBytes, std::move(wake));
+  file_ = writer_->adopt(copy);
+  return true;
 }
 
 long ConsoleSink::write_some(const char* bytes, std::size_t count) {
@@ -110,6 +116,11 @@ void ConsoleSink::queue_for_file() {
     return trim();
   }
   const std::string_view fresh = std::string_view(buffer_).substr(sent_ + queued_);
+  if (fresh.empty()) return;
+  if (!open_writer()) {
+    way_ = Way::kDirect;
+    return flush();
+  }
   writer_->write(file_, fresh);
   queued_ += fresh.size();
 }

@@ -51,6 +51,7 @@ class ConsoleSink {
   void choose_way();
   long write_some(const char* bytes, std::size_t count);
   void write_loop();
+  bool open_writer();  // False: no descriptor is left.
   void queue_for_file();
   void file_moved();
   void wait_writable();
@@ -64,7 +65,7 @@ class ConsoleSink {
   Handlers handlers_;
   // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
   boost::asio::posix::stream_descriptor watcher_;
-  std::unique_ptr<FileWriter> writer_;  // Way::kFile.
+  std::unique_ptr<FileWriter> writer_;  // Way::kFile, since the first byte.
   FileWriter::File file_ = 0;
   std::size_t queued_ = 0;  // Behind sent_: what the writer has and has not written.
   std::string buffer_;

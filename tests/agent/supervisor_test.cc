@@ -19,6 +19,7 @@
 #include <string>
 #include <thread>
 
+#include "agent/node/worker.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
 #include "tests/support/leak_guard.h"
@@ -197,18 +198,39 @@ TEST_F(SupervisorTest, NamesAMissingWorkingDirectory) {
   finish(launcher);
 }
 
+TEST(InheritedEnvironment, HasNoForeignRanksAndNothingThatIsOursToSet) {
+  std::string block[] = {"PATH=/bin",        "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=1",
+                         "PMIX_RANK=1",      "TORCHELASTIC_RUN_ID=x",  "IVY_HOSTS=a",
+                         "NOTIFY_SOCKET=/x", "SLURM_PROCID=1",         "JAX_LOCAL_DEVICE_IDS=0",
+                         "RANK=1",           "SLURM_JOB_ID=7",         "CUDA_VISIBLE_DEVICES=1",
+                         "TF_CONFIG={}",     "OMP_NUM_THREADS=2",      "IVY_LIBRARY=/lib",
+                         "SSH_CLIENT=x",     "SSH_CLIENTS=y"};
+  std::vector<char*> pointers;
+  for (std::string& entry : block) pointers.push_back(entry.data());
+  pointers.push_back(nullptr);
+  std::string names;
+  for (const EnvVariable& variable : inherited_environment(pointers.data(), {"SSH_CLIENT"}))
+    names += variable.name + " ";
+  EXPECT_EQ(names,
+            "PATH SLURM_JOB_ID CUDA_VISIBLE_DEVICES TF_CONFIG OMP_NUM_THREADS IVY_LIBRARY "
+            "SSH_CLIENTS ");
+}
+
 TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
-  setenv("IVY_TEST_KEPT", "own", 1);
-  setenv("IVY_TEST_PREFIX_A", "own", 1);
-  setenv("IVY_TEST_GONE", "own", 1);
+  setenv("TEST_KEPT", "own", 1);
+  setenv("TEST_GONE", "own", 1);
+  setenv("PMI_RANK", "own", 1);              // Of an outer job.
+  setenv("JAX_LOCAL_DEVICE_IDS", "own", 1);  // Ours to set, and not set by this plan.
+  setenv("IVY_ANYTHING", "own", 1);          // A flag's default.
+  setenv("IVY_NCCL_LIB", "own", 1);          // Spared by its name.
   FakeLauncher launcher;
   HostPlan plan =
       launcher.shell_plan(1,
-                          "echo $IVY_TEST_KEPT/$IVY_TEST_PREFIX_A/$IVY_TEST_GONE/$LAYER/$BYTES; "
+                          "echo $TEST_KEPT/$TEST_GONE/$PMI_RANK$JAX_LOCAL_DEVICE_IDS$IVY_ANYTHING/"
+                          "$IVY_NCCL_LIB/$LAYER/$BYTES; "
                           "test -r \"$IVY_TOKEN_FILE\" && echo token; echo $IVY_HOST_INDEX; "
                           "printf trace > \"$TORCHELASTIC_ERROR_FILE\"");
-  plan.add_unset("IVY_TEST_GONE");
-  plan.add_unset("IVY_TEST_PREFIX_*");
+  plan.add_unset("TEST_GONE");
   const auto add = [](Variable* variable, const char* name, const char* value) {
     variable->set_name(name);
     variable->set_value(value);
@@ -218,7 +240,7 @@ TEST_F(SupervisorTest, BuildsTheEnvironmentInLayers) {
   add(plan.mutable_workers(0)->add_environment(), "LAYER", "worker");
   run_to_report(launcher, plan);
   ASSERT_TRUE(all_streams_end(launcher, 1));
-  EXPECT_EQ(launcher.output(0), "own///worker/\xff \xfe$(x)\ntoken\n0\n");
+  EXPECT_EQ(launcher.output(0), "own///own/worker/\xff \xfe$(x)\ntoken\n0\n");
   EXPECT_EQ(launcher.exited(0)->error_file(), "trace");
   finish(launcher);
 }
