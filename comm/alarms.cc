@@ -149,11 +149,14 @@ class PageAlarm final : public Alarm {
   std::optional<Failure> found_;  // The first word stays the last.
 };
 
-// One that has ended and was not reaped by its parent yet has, too.
-bool has_ended(std::int32_t pid) {
+// One that has ended and was not reaped by its parent yet has, too; and one whose number another
+// process has by now.
+bool has_ended(std::int32_t pid, std::uint64_t start) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   const std::optional<char> state = process_state(pid);
-  return state == 'Z' || state == 'X';
+  if (state == 'Z' || state == 'X') return true;
+  const std::uint64_t now = process_start(pid);
+  return start != 0 && now != 0 && now != start;
 }
 
 class ProcessAlarm final : public Alarm {
@@ -171,6 +174,7 @@ class ProcessAlarm final : public Alarm {
       watched.has_ended = descriptor < 0 && errno == ESRCH;
       // No such call, before Linux 5.3, or no descriptor left for it.
       watched.is_asked_for = descriptor < 0 && errno != ESRCH;
+      if (watched.is_asked_for) watched.start = process_start(seats_[i].pid);
       watched_seats_.push_back(watched);
     }
   }
@@ -192,7 +196,8 @@ class ProcessAlarm final : public Alarm {
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_seats_[i];
       if (watched_[i].revents != 0) watched.has_ended = true;
-      if (watched.is_asked_for && has_ended(seats_[watched.seat].pid)) watched.has_ended = true;
+      if (watched.is_asked_for && has_ended(seats_[watched.seat].pid, watched.start))
+        watched.has_ended = true;
       if (!has_left_(seats_[watched.seat].world_rank)) {
         if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
       } else if (is_missed(watched, waited_for) && !left) {
@@ -215,6 +220,7 @@ class ProcessAlarm final : public Alarm {
     std::size_t seat = 0;
     bool has_ended = false;
     bool is_asked_for = false;                        // Has no descriptor.
+    std::uint64_t start = 0;                          // Then: process_start().
     std::optional<steady_clock::time_point> left_at;  // When that was first seen.
   };
 

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 #include "comm/meeting_note.h"
 #include "comm/resolve.h"
@@ -20,6 +22,30 @@ using std::chrono::steady_clock;
 // A store of an earlier run that was killed a moment ago still has the port.
 constexpr milliseconds kPortBusy{1'500};
 constexpr milliseconds kPortPause{20};
+
+// "15000-61000", where the kernel gives this port to connections; else empty.
+std::string ports_given_away(std::uint16_t port) {
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  unsigned first = 0;
+  unsigned last = 0;
+  file >> first >> last;
+  if (!file || port < first || port > last) return {};
+  return std::to_string(first) + "-" + std::to_string(last);
+}
+
+// What to do where another has the port.
+std::string advice_on_port(const Identity& identity) {
+  if (identity.meeting_key.empty())
+    return "another program has that port: stop it, or choose another port";
+  const std::string given_away = ports_given_away(identity.meeting_port);
+  return "another program or connection has that port, which comes of the job's name and "
+         "MASTER_PORT" +
+         (given_away.empty() ? std::string()
+                             : " (the kernel gives it to connections, too: "
+                               "net.ipv4.ip_local_port_range is " +
+                                   given_away + ")") +
+         ": set another MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT";
+}
 
 // As listen_tcp().
 Result<int> listen_here(const std::string& address, std::uint16_t port) {
@@ -94,7 +120,7 @@ Result<Door> Door::at_address(const Identity& identity, steady_clock::time_point
       door.error().context("rank 0 on " + std::string(name) + " cannot open " +
                            address_with_port(identity.meeting_host, identity.meeting_port));
   error.fix = error.code == Code::kAlreadyExists
-                  ? "another program has that port: stop it, or choose another port"
+                  ? advice_on_port(identity)
                   : "is that an address of rank 0's host? The others look for it there";
   return error;
 }

@@ -366,7 +366,8 @@ std::string source_text(const Identity& identity) {
 }
 
 std::uint16_t port_by(std::string_view key) {
-  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are nor most services'.
+  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are, unless somebody has moved
+  // those, nor most services'.
   std::uint32_t hash = 2166136261U;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return static_cast<std::uint16_t>(20000 + hash % 12000);

@@ -12,12 +12,14 @@
 #include "comm/roll_call.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_layout.h"
+#include "proto/handshake.h"
 
 namespace ivy::comm {
 namespace {
 
 // A change that shows in nothing below, such as another meaning of the same bytes, counts one of
-// the two versions up: kSegmentVersion or kPeerWireVersion.
+// the versions up: kSegmentVersion, kPeerWireVersion, or kHandshakeVersion for greetings and for
+// what clients and the store say.
 const std::uint64_t kParts[] = {
     kSegmentVersion,
     sizeof(SegmentHeader),
@@ -41,6 +43,7 @@ const std::uint64_t kParts[] = {
     kRingBytes,
     kRingsMax,
     kPeerWireVersion,
+    kHandshakeVersion,
     kMessageMagic,
     sizeof(MessageHeader),
     sizeof(Failure),

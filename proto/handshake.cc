@@ -95,21 +95,27 @@ std::string encode_hello(const HandshakeHello& hello) {
   store::put_u32(bytes, hello.generation);
   store::put_u32(bytes, hello.rank);
   store::put_u32(bytes, hello.pid);
+  store::put_u64(bytes, hello.session);
   bytes += hello.nonce;
   return bytes;
 }
 
-Result<HandshakeHello> decode_hello(std::string_view bytes) {
-  if (bytes.size() != kHelloBytes || !bytes.starts_with(kHandshakeMagic)) {
+Result<void> check_hello_begin(std::string_view arrived) {
+  if (!arrived.starts_with(kHandshakeMagic.substr(0, arrived.size())))
     return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
-  }
-  store::PayloadReader reader(bytes.substr(kHandshakeMagic.size()));
+  if (arrived.size() < kHandshakeMagic.size() + sizeof kHandshakeVersion) return {};
+  store::PayloadReader reader(arrived.substr(kHandshakeMagic.size()));
   const unsigned version = reader.u8() | static_cast<unsigned>(reader.u8()) << 8;
-  if (version != kHandshakeVersion) {
-    return Error{Code::kFailedPrecondition, "the peer speaks version " + std::to_string(version) +
-                                                " of the handshake, this is " +
-                                                std::to_string(kHandshakeVersion)};
-  }
+  if (version == kHandshakeVersion) return {};
+  return Error{Code::kFailedPrecondition, "the peer speaks version " + std::to_string(version) +
+                                              " of the handshake, this is " +
+                                              std::to_string(kHandshakeVersion)};
+}
+
+Result<HandshakeHello> decode_hello(std::string_view bytes) {
+  IVY_CHECK(check_hello_begin(bytes));
+  if (bytes.size() != kHelloBytes)
+    return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
   HandshakeHello hello;
   hello.purpose = purpose_of(bytes);
   for (const char c : hello.purpose) {
@@ -126,6 +132,7 @@ Result<HandshakeHello> decode_hello(std::string_view bytes) {
   hello.generation = rest.u32();
   hello.rank = rest.u32();
   hello.pid = rest.u32();
+  hello.session = rest.u64();
   hello.nonce = bytes.substr(bytes.size() - kNonceBytes);
   return hello;
 }

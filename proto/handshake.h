@@ -2,7 +2,8 @@
 // without showing it. Nothing else is parsed before.
 //
 // clang-format off
-//   client to server  Hello      magic, version, purpose, job id, generation, rank, pid, client nonce
+//   client to server  Hello      magic, version, purpose, job id, generation, rank, pid, session,
+//                                client nonce
 //   server to client  Challenge  server nonce, epoch, HMAC(key, "server" | Hello | nonce | epoch)
 //   client to server  Proof      HMAC(key, "client" | Hello | Challenge)
 // clang-format on
@@ -25,7 +26,8 @@
 namespace ivy {
 
 inline constexpr std::string_view kHandshakeMagic = "IVYS";
-inline constexpr std::uint16_t kHandshakeVersion = 1;
+// Counts what follows the greeting of the store's clients and leaves, too (store_wire.h).
+inline constexpr std::uint16_t kHandshakeVersion = 2;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMacBytes = 32;
 inline constexpr std::size_t kEpochBytes = 16;
@@ -37,7 +39,8 @@ struct HandshakeHello {
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;
   std::uint32_t pid = 0;
-  std::string nonce;  // kNonceBytes.
+  std::uint64_t session = 0;  // A client's of the store, on each of its connections; 0: none.
+  std::string nonce;          // kNonceBytes.
 };
 
 struct HandshakeChallenge {
@@ -47,12 +50,16 @@ struct HandshakeChallenge {
 };
 
 // Fixed sizes, so that a reader knows how many bytes to wait for before it looks at any.
-inline constexpr std::size_t kHelloBytes = 4 + 2 + 16 + 16 + 4 + 4 + 4 + kNonceBytes;
+inline constexpr std::size_t kHelloBytes = 4 + 2 + 16 + 16 + 4 + 4 + 4 + 8 + kNonceBytes;
 inline constexpr std::size_t kChallengeBytes = kNonceBytes + kEpochBytes + kMacBytes;
 inline constexpr std::size_t kProofBytes = kMacBytes;
 
 std::string encode_hello(const HandshakeHello& hello);
-// InvalidArgument: not ours; FailedPrecondition names both versions.
+// Judges as much as has arrived. InvalidArgument: not ours; FailedPrecondition: names both
+// versions. Another version's greeting may be shorter, so that who waits for all of it would wait
+// in vain.
+Result<void> check_hello_begin(std::string_view arrived);
+// As check_hello_begin, of all bytes.
 Result<HandshakeHello> decode_hello(std::string_view bytes);
 
 // A random text of that many bytes. Aborts when the system has no randomness.

@@ -11,6 +11,10 @@
 // Integers are little endian. A text (key, value, name, prefix) is u32 length and bytes. An error's
 // payload is one text.
 //
+// A client that may send a SET, SET_ONCE, MULTI_SET or DELETE again adds kNumberedOp to the op and
+// puts before the payload: u64 number, from 1 on in its session (handshake.h) | u64 lowest number
+// to which it has heard no answer | u8 1: it was sent before. Such a request is done once.
+//
 //   op            payload of the request                 payload of the reply
 //   SET           key, value                             -
 //   SET_ONCE      key, value                             -     AlreadyExists unless equal
@@ -41,6 +45,7 @@
 // Pure. Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -76,6 +81,11 @@ enum class Op : std::uint8_t {
   kPing = 21,
   kWhy = 22,
 };
+
+inline constexpr std::uint8_t kNumberedOp = 0x80;
+// A client repeats a numbered request for so long, and the store knows it again for longer
+// (rendezvous/answered_requests.h).
+inline constexpr std::chrono::minutes kRepeatFor{5};
 
 // Limits that hold before anything is allocated.
 inline constexpr std::size_t kMaxKeyBytes = 8u << 10;

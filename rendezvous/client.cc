@@ -33,14 +33,18 @@ constexpr std::size_t kReadBytes = 64u << 10;
 constexpr std::size_t kKeptBytes = 64u << 10;  // Of the buffer of what is to be sent.
 constexpr std::chrono::hours kForever{24 * 366};
 
-// Whether a call may be sent a second time when its answer was lost.
-enum class Repeat { kMay, kMustNot };
+// Whether a call may be sent a second time when its answer was lost: because it changes nothing, or
+// the store tells a barrier's calls apart; because it is numbered, so that it is done once; not.
+enum class Repeat { kMay, kNumbered, kMustNot };
 
 struct Call {
   Op op = Op::kPing;
   std::uint32_t id = 0;
   std::string payload;  // Without the timeout of those that have one.
   Repeat repeat = Repeat::kMay;
+  std::uint64_t number = 0;  // Only for kNumbered.
+  bool again = false;        // Some of its bytes have left on a connection that was lost...
+  TimePoint first_queued;    // ...not before then.
   bool timed = false;
   TimePoint deadline;
   TimePoint give_up;
@@ -120,6 +124,11 @@ struct Client::State {
   void redial(Lock& lock, Call& own);
   void adopt(Dialled&& dialled);
   void lose();
+  Error unclear() const {
+    return Error{Code::kUnavailable, "the connection to the store at " + target.text +
+                                         " was lost (" + last_loss +
+                                         "): whether the request was served is not known"};
+  }
   void finish(Call& call, Result<std::string> result);
   void finish_all(const Error& error);
   void give_up_on(Call& call);
@@ -127,6 +136,7 @@ struct Client::State {
   void wake_driver() const;
   void notice_idle_end(const Call& call);
   std::uint64_t new_arrival();
+  std::uint64_t lowest_number() const;
   bool is_over(const Call& call) const {
     return call.done || cancelled || fatal || Clock::now() >= call.give_up;
   }
@@ -134,9 +144,9 @@ struct Client::State {
   DialTarget target;
   Milliseconds request_timeout{};
   bool may_redial = true;
+  Milliseconds repeat_for{};
   const pid_t process = getpid();
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const std::string call_salt = random_bytes(8);
   std::atomic<bool> cancelled = false;
   std::atomic<std::uint64_t> barrier_calls = 0;
 
@@ -150,6 +160,7 @@ struct Client::State {
   std::uint64_t unsent_begin = 0;  // Bytes that this connection has sent.
   std::uint32_t next_id = 1;
   std::map<std::uint32_t, Call*> open;
+  std::uint64_t next_number = 1;
   bool driving = false;
   int futile_dials = 0;  // Connections in a row that were lost before any reply came.
   std::optional<Error> fatal;
@@ -189,6 +200,7 @@ Result<std::string> Client::State::call(Op op, std::string payload, Repeat repea
   while (next_id == 0 || open.contains(next_id)) ++next_id;
   call.id = next_id++;
   open.emplace(call.id, &call);
+  if (repeat == Repeat::kNumbered) call.number = next_number++;
   if (fd >= 0 && broken.empty()) notice_idle_end(call);
   if (fd >= 0 && broken.empty()) {
     queue(call);
@@ -219,14 +231,29 @@ std::optional<Error> Client::State::verdict() const {
 // A connection that ended while nobody used it is noticed before a request goes out on it that
 // must not be repeated.
 void Client::State::notice_idle_end(const Call& call) {
-  if (call.repeat == Repeat::kMay || open.size() > 1) return;
+  if (call.repeat != Repeat::kMustNot || open.size() > 1) return;
   char byte = 0;
   const ssize_t count = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) broken = "it hung up";
 }
 
+// The lowest number whose answer has not come: its thread may take it later.
+std::uint64_t Client::State::lowest_number() const {
+  std::uint64_t lowest = next_number;
+  for (const auto& [id, call] : open)
+    if (call->number != 0 && !call->done) lowest = std::min(lowest, call->number);
+  return lowest;
+}
+
 void Client::State::queue(Call& call) {
   std::string frame_payload;
+  auto kind = static_cast<std::uint8_t>(call.op);
+  if (call.number != 0) {
+    kind |= kNumberedOp;
+    put_u64(frame_payload, call.number);
+    put_u64(frame_payload, lowest_number());
+    put_u8(frame_payload, call.again ? 1 : 0);
+  }
   if (call.timed) {
     std::uint64_t left_ms = kForeverMs;
     if (call.deadline != TimePoint::max()) {
@@ -238,7 +265,8 @@ void Client::State::queue(Call& call) {
   frame_payload += call.payload;
   call.begin = unsent_begin + unsent.size();
   call.queued = true;
-  append_frame(unsent, {static_cast<std::uint8_t>(call.op), call.id}, frame_payload);
+  if (!call.again) call.first_queued = Clock::now();
+  append_frame(unsent, {kind, call.id}, frame_payload);
 }
 
 void Client::State::give_up_on(Call& call) {
@@ -380,10 +408,8 @@ void Client::State::lose() {
   for (const auto& [id, call] : open) {
     const bool begun = call->queued && call->begin < unsent_begin;
     call->queued = false;
-    if (!begun || call->repeat == Repeat::kMay) continue;
-    finish(*call, Error{Code::kUnavailable, "the connection to the store at " + target.text +
-                                                " was lost (" + last_loss +
-                                                "): whether the request was served is not known"});
+    call->again |= begun;
+    if (begun && call->repeat == Repeat::kMustNot) finish(*call, unclear());
   }
   unsent = {};
   unsent_begin = 0;
@@ -425,6 +451,9 @@ void Client::State::adopt(Dialled&& dialled) {
   epoch = std::move(dialled.epoch);
   decoder = std::move(dialled.decoder);
   for (const auto& [id, call] : open) {
+    // Later the store may have forgotten it.
+    const bool is_old = call->again && Clock::now() - call->first_queued > repeat_for;
+    if (is_old && call->number != 0) finish(*call, unclear());
     if (!call->done) queue(*call);
   }
   write_some();
@@ -461,8 +490,12 @@ Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
   state->target.token = options.token;
   state->target.generation = options.generation;
   state->target.rank = options.rank;
+  const std::string session = random_bytes(sizeof state->target.session);
+  std::memcpy(&state->target.session, session.data(), session.size());
+  state->target.session |= 1;  // Never 0.
   state->request_timeout = options.request_timeout;
   state->may_redial = options.may_redial;
+  state->repeat_for = std::min<Milliseconds>(options.repeat_for, kRepeatFor);
   Dialled dialled = IVY_TRY(dial_until(state->target, later(Clock::now(), options.connect_timeout),
                                        {state->wake, &state->cancelled}));
   state->adopt(std::move(dialled));
@@ -481,12 +514,12 @@ void Client::cancel() {
 
 Result<void> Client::set(std::string_view key, std::string_view value, Limit limit) {
   return state_->nothing(
-      state_->call(Op::kSet, texts({key, value}), Repeat::kMay, std::nullopt, limit));
+      state_->call(Op::kSet, texts({key, value}), Repeat::kNumbered, std::nullopt, limit));
 }
 
 Result<void> Client::set_once(std::string_view key, std::string_view value, Limit limit) {
   return state_->nothing(
-      state_->call(Op::kSetOnce, texts({key, value}), Repeat::kMay, std::nullopt, limit));
+      state_->call(Op::kSetOnce, texts({key, value}), Repeat::kNumbered, std::nullopt, limit));
 }
 
 namespace {
@@ -547,7 +580,7 @@ Result<std::uint64_t> Client::append(std::string_view key, std::string_view valu
 }
 
 Result<bool> Client::remove(std::string_view key) {
-  return state_->read(state_->call(Op::kDelete, texts({key}), Repeat::kMay), one_bool);
+  return state_->read(state_->call(Op::kDelete, texts({key}), Repeat::kNumbered), one_bool);
 }
 
 Result<std::vector<std::string>> Client::multi_get(const std::vector<std::string>& keys,
@@ -567,7 +600,7 @@ Result<void> Client::multi_set(const std::vector<std::pair<std::string, std::str
   std::string payload;
   put_u32(payload, static_cast<std::uint32_t>(entries.size()));
   for (const auto& [key, value] : entries) payload += texts({key, value});
-  return state_->nothing(state_->call(Op::kMultiSet, std::move(payload), Repeat::kMay));
+  return state_->nothing(state_->call(Op::kMultiSet, std::move(payload), Repeat::kNumbered));
 }
 
 Result<std::uint64_t> Client::push(std::string_view queue, std::string_view value) {
@@ -617,9 +650,7 @@ Result<std::uint64_t> Client::count(std::string_view prefix) {
 
 // Another number for every arrival of every client, the same one when it is sent again.
 std::uint64_t Client::State::new_arrival() {
-  std::uint64_t arrival = 0;
-  std::memcpy(&arrival, call_salt.data(), sizeof arrival);
-  arrival += barrier_calls++;
+  const std::uint64_t arrival = target.session + barrier_calls++;
   return arrival == 0 ? 1 : arrival;
 }
 

@@ -10,11 +10,13 @@
 // calls end after ClientOptions::request_timeout, or after their own `limit` where they are given
 // one. A timeout beyond a year is for ever.
 //
-// Reconnecting: a lost connection is dialled again for as long as the call's deadline allows, but
-// only for operations that may be repeated (set, set_once, get, wait, check, multi_get, multi_set,
-// remove, list, count, queue_length, barrier). add, append, compare_set, push and pop fail with
-// Unavailable once a byte of them has left: whether they happened is not known. A store that has
-// lost its contents (another epoch) fails everything with Aborted "EpochLost", one of another
+// Reconnecting: a lost connection is dialled again for as long as the call's deadline allows.
+// What changes nothing (get, wait, check, multi_get, list, count, queue_length) is then asked
+// again; so are set, set_once, multi_set, remove and barrier, which the store knows again and does
+// once, however often it hears them (answered_requests.h). The first four of these fail with
+// Unavailable when they would have to be sent again after repeat_for, and add, append, compare_set,
+// push and pop as soon as a byte of them has left: whether they happened is not known. A store that
+// has lost its contents (another epoch) fails everything with Aborted "EpochLost", one of another
 // generation with FailedPrecondition. A store that cannot be reached is Unavailable.
 //
 // Fork: the child shares the connection and must not use it. Every call in another process than
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "proto/store_wire.h"
 
 namespace ivy::store {
 
@@ -46,6 +49,9 @@ struct ClientOptions {
   // False: nobody would start the store again, so that a lost connection is its end, and every call
   // after it is Unavailable at once.
   bool may_redial = true;
+  // How long after it was first sent a set, set_once, multi_set or remove is sent again; at most
+  // kRepeatFor.
+  std::chrono::milliseconds repeat_for{kRepeatFor};
 };
 
 // How long after a call's own timeout the store may take to say that it is over.

@@ -20,11 +20,10 @@ class NativeConnection : public Connection {
     if (dialect_ != nullptr) return dialect_->receive(bytes, now_ns, out);
     if (leaf_ != nullptr) return leaf_->receive(bytes, now_ns, out);
     greeting_.append(bytes);
+    if (challenge_.empty()) IVY_CHECK(check_hello_begin(greeting_));
     if (challenge_.empty() && greeting_.size() >= kHelloBytes) IVY_CHECK(take_hello());
     if (!challenge_.empty() && greeting_.size() >= kHelloBytes + kProofBytes)
       return take_proof(now_ns, out);
-    if (challenge_.empty() && !greeting_.starts_with(kHandshakeMagic.substr(0, greeting_.size())))
-      return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
     return {};
   }
 
@@ -92,6 +91,7 @@ class NativeConnection : public Connection {
     info.generation = hello_.generation;
     if (hello_.rank != kNoRank) info.rank = hello_.rank;
     info.pid = hello_.pid;
+    info.session = hello_.session;
     info.address = address_;
     Result<std::unique_ptr<NativeDialect>> dialect =
         NativeDialect::make(engine_, std::move(info), now_ns);

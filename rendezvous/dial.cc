@@ -124,6 +124,7 @@ class Attempt {
     hello.generation = target_.generation;
     hello.rank = target_.rank.value_or(kNoRank);
     hello.pid = static_cast<std::uint32_t>(getpid());
+    hello.session = target_.session;
     hello.nonce = random_bytes(kNonceBytes);
     return encode_hello(hello);
   }

@@ -26,6 +26,7 @@ struct DialTarget {
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
   std::string purpose = "store";  // Or "leaf"; see proto/handshake.h.
+  std::uint64_t session = 0;      // A client's.
 };
 
 // "10.0.0.1:4123", "[fd00::1%eth0]:4123", "unix:/path": numeric, nothing is looked up.

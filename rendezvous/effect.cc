@@ -28,6 +28,7 @@ SnapshotCursor::Section section_of(EffectKind kind) {
 }
 
 bool is_covered(const Effect& effect, const SnapshotCursor& cursor) {
+  if (effect.kind == EffectKind::kAnswered) return true;
   const auto place =
       std::make_tuple(static_cast<std::uint32_t>(effect.space), section_of(effect.kind));
   const auto passed = std::make_tuple(cursor.space, cursor.section);
@@ -37,10 +38,23 @@ bool is_covered(const Effect& effect, const SnapshotCursor& cursor) {
 
 }  // namespace
 
+Effect effect_of(const AnsweredRequests::Kept& answered) {
+  Effect effect;
+  effect.kind = EffectKind::kAnswered;
+  effect.answered = answered;
+  return effect;
+}
+
 void append_effect(std::string& out, const Effect& effect) {
   put_u8(out, static_cast<std::uint8_t>(effect.kind));
   put_u8(out, static_cast<std::uint8_t>(effect.space));
   if (effect.kind == EffectKind::kGeneration) return put_u32(out, effect.number);
+  if (effect.kind == EffectKind::kAnswered) {
+    put_u64(out, effect.answered.session);
+    put_u64(out, effect.answered.number);
+    put_u64(out, effect.answered.lowest);
+    return put_u8(out, effect.answered.is_number ? 1 : 0);
+  }
   put_text(out, effect.key);
   if (has_value(effect.kind)) put_text(out, effect.value);
   if (effect.kind != EffectKind::kBarrier) return;
@@ -58,13 +72,18 @@ Result<Effect> read_effect(PayloadReader& in) {
   const std::uint8_t kind = in.u8();
   const std::uint8_t space = in.u8();
   if (kind < static_cast<std::uint8_t>(EffectKind::kPut) ||
-      kind > static_cast<std::uint8_t>(EffectKind::kGeneration) || space >= kSpaces) {
+      kind > static_cast<std::uint8_t>(EffectKind::kAnswered) || space >= kSpaces) {
     return damaged("an unknown kind");
   }
   effect.kind = static_cast<EffectKind>(kind);
   effect.space = static_cast<Space>(space);
   if (effect.kind == EffectKind::kGeneration) {
     effect.number = in.u32();
+  } else if (effect.kind == EffectKind::kAnswered) {
+    effect.answered.session = in.u64();
+    effect.answered.number = in.u64();
+    effect.answered.lowest = in.u64();
+    effect.answered.is_number = in.u8() != 0;
   } else {
     effect.key = in.text();
     if (has_value(effect.kind)) effect.value = in.text();

@@ -11,6 +11,8 @@
 //   5 pop        *       key                  of the longest waiting item
 //   6 barrier    *       name, u32 size, u64 round, u32 n, n (u32 member, u64 call)
 //   7 generation 0       u32 generation       everything before is forgotten
+//   8 answered   0       u64 session, u64 number, u64 lowest, u8 1: with a number 1; 0: with done
+//                        (answered_requests.h)
 // clang-format on
 //
 // Integers are little endian, a text is u32 length and bytes, as in proto/store_wire.h.
@@ -27,6 +29,7 @@
 
 #include "proto/status.h"
 #include "proto/store_wire.h"
+#include "rendezvous/answered_requests.h"
 #include "rendezvous/engine.h"
 
 namespace ivy::store {
@@ -39,6 +42,7 @@ enum class EffectKind : std::uint8_t {
   kPop = 5,
   kBarrier = 6,
   kGeneration = 7,
+  kAnswered = 8,
 };
 
 // Views into what it was read from, or is written from.
@@ -50,13 +54,16 @@ struct Effect {
   std::uint32_t number = 0;  // A barrier's size; the generation.
   std::uint64_t round = 0;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> calls;  // By member, of the round before.
+  AnsweredRequests::Kept answered = {};
 };
+Effect effect_of(const AnsweredRequests::Kept& answered);
 
 void append_effect(std::string& out, const Effect& effect);
 // The next one. DataLoss: these bytes are no effect, or one beyond the store's limits.
 Result<Effect> read_effect(PayloadReader& in);
 
-// Those of `effects` that concern what a snapshot has passed already. Nothing: a generation begins
+// Those of `effects` that concern what a snapshot has passed already; it begins with the answers.
+// Nothing: a generation begins
 // in them, and the snapshot is of no use any more.
 std::optional<std::string> covered_effects(std::string_view effects, const SnapshotCursor& cursor);
 

@@ -380,6 +380,7 @@ Result<ClientId> Engine::join(ClientInfo info, std::uint64_t now_ns) {
                                                 std::to_string(state_->generation)};
   }
   const ClientId id = state_->next_client++;
+  if (info.session != 0) state_->answered.begin(info.session);
   state_->clients[id] = {std::move(info), now_ns, kConnected, {}, 0};
   return id;
 }
@@ -390,7 +391,13 @@ void Engine::leave(ClientId client) {
     state_->forget_wait(waiting);
   }
   state_->end_watches(client, std::nullopt);
-  state_->clients.erase(client);
+  const auto gone = state_->clients.find(client);
+  if (gone == state_->clients.end()) return;
+  // Sessions of a generation before are forgotten.
+  const ClientInfo& info = gone->second.info;
+  if (info.session != 0 && info.generation == state_->generation)
+    state_->answered.end(info.session);
+  state_->clients.erase(gone);
 }
 
 void Engine::describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) {
@@ -425,9 +432,52 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   state_->space = record.info.space;
   state_->now_ns = now_ns;
   state_->out = &out;
-  std::visit([this](auto&& kind) { state_->serve(std::forward<decltype(kind)>(kind)); },
-             std::move(body));
+  const Numbered* numbered = numbered_of(body);
+  if (numbered != nullptr && numbered->number != 0 && record.info.session != 0) {
+    state_->serve_numbered(record.info.session, Numbered(*numbered), std::move(body));
+  } else {
+    state_->serve_request(std::move(body));
+  }
   state_->end_record();
+}
+
+void Engine::State::serve_request(Request&& request) {
+  std::visit([this](auto&& kind) { serve(std::forward<decltype(kind)>(kind)); },
+             std::move(request));
+}
+
+// Requests that are numbered do not wait: they are answered first of all that they cause.
+void Engine::State::serve_numbered(SessionId session, const Numbered& numbered, Request&& request) {
+  const AnsweredRequests::Finding found = answered.find(session, numbered);
+  switch (found.known) {
+    case AnsweredRequests::Known::kAnswered:
+      return std::visit([this](const auto& body) { answer(body); }, *found.answer);
+    case AnsweredRequests::Known::kPast:
+      return answer(Error{Code::kCancelled, "a copy of a request that its client is done with"});
+    case AnsweredRequests::Known::kUnclear:
+      return answer(Error{Code::kUnavailable,
+                          "the store has forgotten what this client's last connection asked for: "
+                          "whether the request was served is not known"});
+    case AnsweredRequests::Known::kTooMany:
+      return answer(Error{Code::kResourceExhausted,
+                          "too many answers are kept for clients that may repeat themselves"});
+    case AnsweredRequests::Known::kNew:
+      break;
+  }
+  const std::size_t first = out->size();
+  serve_request(std::move(request));
+  const auto& body = (*out)[first].body;
+  AnsweredRequests::Answer given = Done{};
+  if (const auto* number = std::get_if<Number>(&body)) given = *number;
+  if (const auto* error = std::get_if<Error>(&body)) given = *error;
+  // Only what has changed something: another one may as well be done, when it is repeated in
+  // another process.
+  if (!effects.empty()) {
+    const std::optional<AnsweredRequests::Kept> kept =
+        AnsweredRequests::kept(session, numbered, given);
+    if (kept) note(effect_of(*kept));
+  }
+  answered.remember(session, numbered.number, std::move(given));
 }
 
 // Each costs a look at every client. When thousands of waits end at once, some of them say it.
@@ -441,6 +491,7 @@ bool Engine::State::may_explain(std::uint64_t at_ns) {
 
 std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
   state_->out = &out;
+  state_->answered.advance(now_ns);
   state_->answer_ended_barriers();
   // As it was when the first of them was due: who is answered now has waited like the others.
   std::optional<Picture> before;
@@ -476,6 +527,7 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
     state_->waiters.remove(waiting);
   }
   for (State::Contents& contents : state_->spaces) contents = {};
+  state_->answered.clear();
   for (auto& [id, client] : state_->clients) client.watches = 0;
   state_->bytes = 0;
   state_->keys = 0;

@@ -34,8 +34,8 @@ void Engine::State::end_record() {
 }
 
 Result<void> Engine::State::room_in_log(std::size_t more_bytes, Journal::Use use) const {
-  // Of one effect: kind, space and two lengths.
-  constexpr std::size_t kHeadBytes = 16;
+  // An effect's kind, space and two lengths, and the effect that its request was answered.
+  constexpr std::size_t kHeadBytes = 16 + 32;
   if (journal == nullptr || journal->has_room(more_bytes + kHeadBytes, use)) return {};
   return Error{Code::kResourceExhausted,
                "the disk of the store's log is full: nothing can be written until there is room"};
@@ -113,9 +113,13 @@ Result<void> Engine::State::redo(const Effect& effect) {
       return {};
     case EffectKind::kGeneration:
       for (Contents& contents : spaces) contents = {};
+      answered.clear();
       bytes = 0;
       keys = 0;
       generation = effect.number;
+      return {};
+    case EffectKind::kAnswered:
+      answered.restore(effect.answered);
       return {};
   }
   return {};
@@ -169,8 +173,11 @@ void Engine::snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
                       std::vector<std::string>& records) const {
   using Section = SnapshotCursor::Section;
   SnapshotWriter writer(records);
-  if (cursor.space == 0 && cursor.section == Section::kValues && !cursor.last_key)
+  if (!std::exchange(cursor.has_begun, true)) {
     writer.write({EffectKind::kGeneration, Space::kNative, {}, {}, state_->generation, 0, {}});
+    state_->answered.each(
+        [&](const AnsweredRequests::Kept& kept) { writer.write(effect_of(kept)); });
+  }
   while (!cursor.done() && writer.bytes() < most_bytes) {
     const auto space = static_cast<Space>(cursor.space);
     const State::Contents& contents = state_->spaces[cursor.space];

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/answered_requests.h"
 #include "rendezvous/effect.h"
 #include "rendezvous/engine.h"
 #include "rendezvous/waiters.h"
@@ -96,6 +97,9 @@ struct Engine::State {
   void serve(Cancel&& request);
   void serve(Why&& request);
 
+  void serve_request(Request&& request);
+  void serve_numbered(SessionId session, const Numbered& numbered, Request&& request);
+
   // ---- small parts ----
   template <class Body>
   void answer_to(ClientId whom, RequestId what, Body body) {
@@ -159,6 +163,7 @@ struct Engine::State {
   std::uint32_t generation = 0;
   std::array<Contents, 3> spaces;
   Waiters waiters;
+  AnsweredRequests answered;
   std::unordered_map<ClientId, Client> clients;
   ClientId next_client = 1;
   std::vector<std::pair<Space, std::string>> ended_barriers;  // Whose waiters are to be told.

@@ -150,9 +150,8 @@ void JobServer::Core::read_greeting(const GuestPointer& guest) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_greeting(guest);
   if (count <= 0) return forget(guest);
   guest->greeting.append(bytes.data(), static_cast<std::size_t>(count));
-  const std::size_t known = std::min(guest->greeting.size(), kHandshakeMagic.size());
-  if (std::string_view(guest->greeting).substr(0, known) != kHandshakeMagic.substr(0, known))
-    return refuse(guest, "the first bytes are no greeting of ours");
+  const Result<void> begin = check_hello_begin(guest->greeting);
+  if (!begin.ok()) return refuse(guest, begin.error().message);
   if (guest->greeting.size() < kHelloBytes) return wait_for_greeting(guest);
   show_in(guest);
 }

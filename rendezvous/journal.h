@@ -25,9 +25,11 @@ class Journal {
   virtual void record(std::string effects) = 0;
 };
 
-// How far a snapshot has come: what is in sections before this one, and keys up to last_key.
+// How far a snapshot has come: what is in sections before this one, and keys up to last_key. What
+// has no section is in its first piece.
 struct SnapshotCursor {
   enum class Section : std::uint8_t { kValues, kQueues, kBarriers };
+  bool has_begun = false;
   std::uint32_t space = 0;
   Section section = Section::kValues;
   std::optional<std::string> last_key;

@@ -574,6 +574,7 @@ Result<ClientId> Leaf::join(ClientInfo info, std::uint64_t now_ns) {
   put_u8(payload, info.rank ? 1 : 0);
   put_u32(payload, info.rank.value_or(0));
   put_u32(payload, info.pid);
+  put_u64(payload, info.session);
   put_text(payload, info.address);
   append_frame(unsent, {static_cast<std::uint8_t>(LeafOp::kJoin), 0}, payload);
   return id;

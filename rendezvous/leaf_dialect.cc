@@ -157,6 +157,7 @@ Result<void> LeafDialect::State::join(PayloadReader& in, std::uint64_t now_ns) {
   const bool has_rank = in.u8() != 0;
   const std::uint32_t rank = in.u32();
   info.pid = in.u32();
+  info.session = in.u64();
   info.address = address_on_host(address, std::string(in.text()));
   if (!in.done() || space > static_cast<std::uint8_t>(Space::kPmi))
     return damaged("a client that joins is damaged");

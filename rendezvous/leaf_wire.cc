@@ -93,8 +93,12 @@ void optional_deadline(Archive& a, std::optional<std::uint64_t>& value) {
 // ---- Requests -----------------------------------------------------------------------------------
 
 template <class A>
+void fields(A& a, Numbered& r) {
+  a.number(r.number), a.number(r.lowest), a.flag(r.again);
+}
+template <class A>
 void fields(A& a, Set& r) {
-  a.text(r.key), a.text(r.value), a.flag(r.once);
+  a.text(r.key), a.text(r.value), a.flag(r.once), fields(a, r.numbered);
 }
 template <class A>
 void fields(A& a, Get& r) {
@@ -122,7 +126,7 @@ void fields(A& a, Append& r) {
 }
 template <class A>
 void fields(A& a, Delete& r) {
-  a.text(r.key);
+  a.text(r.key), fields(a, r.numbered);
 }
 template <class A>
 void fields(A& a, MultiGet& r) {
@@ -135,6 +139,7 @@ void fields(A& a, MultiSet& r) {
     to.text(entry.first);
     to.text(entry.second);
   });
+  fields(a, r.numbered);
 }
 template <class A>
 void fields(A& a, QueuePush& r) {

@@ -3,7 +3,8 @@
 // the same through a leaf as without one.
 //
 // clang-format off
-//   up    JOIN        -    u32 client, u8 space, u8 has rank, u32 rank, u32 pid, text its own address
+//   up    JOIN        -    u32 client, u8 space, u8 has rank, u32 rank, u32 pid, u64 session,
+//                          text its own address
 //         LEAVE       -    u32 client
 //         DESCRIBE    -    u32 client, u32 pid
 //         COMPANIONS  -    u32 client, u32 id, u32 n, n (u32 client, u64 waited ns)    wait for the same

@@ -40,6 +40,19 @@ Result<MultiSet> entries_of(PayloadReader& in) {
   return set;
 }
 
+// What stands before the payload of a numbered request.
+Result<Numbered> numbered_by(Op op, PayloadReader& in) {
+  Numbered numbered;
+  numbered.number = in.u64();
+  numbered.lowest = in.u64();
+  numbered.again = in.u8() != 0;
+  const bool is_possible =
+      op == Op::kSet || op == Op::kSetOnce || op == Op::kMultiSet || op == Op::kDelete;
+  if (is_possible && in.ok() && numbered.lowest > 0 && numbered.lowest <= numbered.number)
+    return numbered;
+  return Error{Code::kDataLoss, "a request with a damaged number"};
+}
+
 // The number of a request on the wire and its operation, so that its reply needs no table.
 RequestId request_id(Op op, std::uint32_t id) {
   return static_cast<RequestId>(id) << 8 | static_cast<RequestId>(op);
@@ -209,9 +222,12 @@ Result<Request> NativeDialect::State::request_of(Op op, PayloadReader& in, std::
 
 Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t now_ns,
                                          Replies& out) {
-  const auto op = static_cast<Op>(frame.head.kind);
+  const bool is_numbered = (frame.head.kind & kNumberedOp) != 0;
+  const auto op = static_cast<Op>(frame.head.kind & ~kNumberedOp);
   const RequestId id = request_id(op, frame.head.id);
   PayloadReader in(frame.payload);
+  Numbered numbered;
+  if (is_numbered) numbered = IVY_TRY(numbered_by(op, in));
   if (op == Op::kPing) {
     std::string text = text_of(in);
     if (!in.done()) return Error{Code::kDataLoss, "a damaged ping"};
@@ -246,6 +262,7 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
     return Error{Code::kDataLoss,
                  "request number " + std::to_string(static_cast<unsigned>(op)) + " is damaged"};
   }
+  if (is_numbered) *numbered_of(*request) = numbered;
   engine.apply(client, id, std::move(*request), now_ns, out);
   return {};
 }

@@ -18,6 +18,7 @@ namespace ivy::store {
 
 using ClientId = std::uint64_t;
 using RequestId = std::uint64_t;  // Unique among a client's open requests.
+using SessionId = std::uint64_t;  // A client has one over all its connections; 0: it has none.
 
 enum class Space : std::uint8_t { kNative, kTorch, kPmi };
 
@@ -28,15 +29,23 @@ struct ClientInfo {
   std::uint32_t pid = 0;  // 0: unknown.
   std::string address;    // Where it connected from, for messages.
   bool is_leaf = false;   // A leaf for itself: it is nobody's peer and in no picture.
+  SessionId session = 0;
 };
 
 // ---- Requests -----------------------------------------------------------------------------------
 // deadline_ns: on the clock of `now`; kNever waits for ever.
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
+// Makes a request, of a client with a session, one that may be sent again (answered_requests.h).
+struct Numbered {
+  std::uint64_t number = 0;  // 0: it is not repeated.
+  std::uint64_t lowest = 0;  // 1 to number.
+  bool again = false;        // It was sent before, over another connection.
+};
 struct Set {
   std::string key, value;
   bool once = false;  // AlreadyExists unless the value is the same.
+  Numbered numbered = {};
 };
 struct Get {
   std::string key;
@@ -67,12 +76,14 @@ struct Append {
 };
 struct Delete {
   std::string key;
+  Numbered numbered = {};
 };
 struct MultiGet {
   std::vector<std::string> keys;
 };
 struct MultiSet {
   std::vector<std::pair<std::string, std::string>> entries;
+  Numbered numbered = {};
 };
 struct QueuePush {
   std::string key, value;
@@ -121,6 +132,14 @@ struct Why {};  // Answered with a Value: who waits for whom, in words.
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
                              MultiSet, QueuePush, QueuePop, QueueLength, List, Count, Barrier,
                              AddAndWait, Watch, Cancel, Why>;
+
+// Null: of a kind that is never numbered.
+inline Numbered* numbered_of(Request& request) {
+  if (auto* set = std::get_if<Set>(&request)) return &set->numbered;
+  if (auto* many = std::get_if<MultiSet>(&request)) return &many->numbered;
+  if (auto* gone = std::get_if<Delete>(&request)) return &gone->numbered;
+  return nullptr;
+}
 
 // ---- Replies ------------------------------------------------------------------------------------
 struct Done {};

@@ -342,6 +342,7 @@ bool PeerListener::advance(Greeting& greeting) {
     if (got < 0 && errno == EAGAIN) return true;
     if (got <= 0) break;
     greeting.received.append(bytes, static_cast<std::size_t>(got));
+    if (greeting.hello.empty() && !check_hello_begin(greeting.received).ok()) break;
     if (greeting.received.size() < greeting.wanted()) continue;
     if (greeting.hello.empty()) {
       const Result<HandshakeHello> hello = decode_hello(greeting.received);

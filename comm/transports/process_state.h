@@ -5,21 +5,39 @@
 #include <cstdint>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 
 namespace ivy::comm {
 
-// The letter of /proc/PID/stat: 'R', 'S', 'T' (stopped), 'Z' (has ended, not reaped), ... Nothing:
-// it cannot be read.
-inline std::optional<char> process_state(std::int32_t pid) {
-  if (pid <= 0) return std::nullopt;
+// What follows the process's name in /proc/PID/stat, from its state on. Empty: it cannot be read.
+inline std::string process_words(std::int32_t pid) {
+  if (pid <= 0) return {};
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
   // The name before the state may hold anything, a parenthesis too.
   const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= line.size()) return std::nullopt;
-  return line[name_end + 2];
+  if (name_end == std::string::npos || name_end + 2 >= line.size()) return {};
+  return line.substr(name_end + 2);
+}
+
+// 'R', 'S', 'T' (stopped), 'Z' (has ended, not reaped), ... Nothing: it cannot be read.
+inline std::optional<char> process_state(std::int32_t pid) {
+  const std::string words = process_words(pid);
+  return words.empty() ? std::nullopt : std::optional(words.front());
+}
+
+// In clock ticks since the host's start: tells apart processes that have had one number. 0: it
+// cannot be read.
+inline std::uint64_t process_start(std::int32_t pid) {
+  constexpr int kWordsBefore = 19;
+  std::istringstream words(process_words(pid));
+  std::string skipped;
+  for (int i = 0; i < kWordsBefore; ++i) words >> skipped;
+  std::uint64_t ticks = 0;
+  words >> ticks;
+  return ticks;
 }
 
 }  // namespace ivy::comm

@@ -102,8 +102,8 @@ class Job:
 
     def native_client(self, worker):
         peer = self.connect(self.at(worker).native)
-        hello = (b"IVYS" + struct.pack("<H", 1) + b"store".ljust(16, b"\0") + bytes.fromhex(JOB) +
-                 struct.pack("<III", 0, worker, os.getpid()) + os.urandom(32))
+        hello = (b"IVYS" + struct.pack("<H", 2) + b"store".ljust(16, b"\0") + bytes.fromhex(JOB) +
+                 struct.pack("<IIIQ", 0, worker, os.getpid(), 0) + os.urandom(32))
         peer.sendall(hello)
         challenge = receive(peer, 80)
         derived = hmac.digest(bytes.fromhex(JOB), TOKEN, hashlib.sha256)

@@ -2,11 +2,17 @@
 // meetings of processes.
 #include "comm/meeting.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -179,6 +185,62 @@ TEST(MeetTest, APortThatIsTakenIsNamed) {
   EXPECT_NE(met.error().message.find("cannot open " + address), std::string::npos)
       << met.error().message;
   close(taken);
+}
+
+// A network in which the kernel gives the derived ports to connections, of which one has ours. With
+// what rank 0 says of that; empty: such a network cannot be made.
+std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
+  int said[2];
+  EXPECT_EQ(pipe(said), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    ifreq loopback{};
+    std::strcpy(loopback.ifr_name, "lo");
+    loopback.ifr_flags = IFF_UP;
+    if (unshare(CLONE_NEWNET) != 0) _exit(0);
+    if (ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCSIFFLAGS, &loopback) != 0) _exit(0);
+    const std::string port = std::to_string(who.meeting_port);
+    std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << port << " " << port;
+    IVY_ASSERT(listen_tcp("127.0.0.1", 9).ok());
+    sockaddr_in peer{};
+    peer.sin_family = AF_INET;
+    peer.sin_port = htons(9);
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int connected = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(connected, reinterpret_cast<sockaddr*>(&peer), sizeof peer) != 0) _exit(0);
+    const Result<Meet> met = meet(who, 0, seconds(1));
+    const std::string text = met.ok() ? "it met" : met.error().message + "; " + met.error().fix;
+    _exit(write(said[1], text.data(), text.size()) < 0);
+  }
+  close(said[1]);
+  std::string text(4096, '\0');
+  const ssize_t count = read(said[0], text.data(), text.size());
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  close(said[0]);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
+  Identity who;
+  who.rank = 0;
+  who.world_size = 2;
+  who.meeting = Meeting::kAddress;
+  who.meeting_host = "127.0.0.1";
+  who.meeting_key = "slurm 7.0";
+  who.meeting_port = port_by(who.meeting_key + " at 29500");
+  const std::string port = std::to_string(who.meeting_port);
+  const int taken = listen_tcp("127.0.0.1", who.meeting_port).value();
+  const Result<Meet> met = meet(who, 0, seconds(1));
+  close(taken);
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, Code::kAlreadyExists);
+  EXPECT_NE(met.error().fix.find("another MASTER_PORT"), std::string::npos) << met.error().fix;
+  EXPECT_EQ(met.error().fix.find("ip_local_port_range"), std::string::npos) << met.error().fix;
+  const std::string said = said_where_the_kernel_gives_ports_away(who);
+  if (said.empty()) GTEST_SKIP() << "no network can be made";
+  EXPECT_NE(said.find("cannot open 127.0.0.1:" + port), std::string::npos) << said;
+  EXPECT_NE(said.find("ip_local_port_range is " + port + "-" + port), std::string::npos) << said;
 }
 
 // ivy_init in threads of one process: each rank meets, nobody makes a world.

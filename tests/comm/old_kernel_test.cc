@@ -1,15 +1,18 @@
 // Kernels before 5.3 have no pidfd_open: a filter says so here. Deaths are seen all the same.
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "comm/alarms.h"
 #include "comm/meeting.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/listening_socket.h"
@@ -71,6 +74,48 @@ TEST(OldKernelTest, RankZeroStartsAStoreThatGoesWithIt) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(ivy::test::eventually([&] { return !PeerListener::is_there(address); }, seconds(5)));
+}
+
+// A process that has the number of one that has ended; -1: the system gives no such number.
+pid_t fork_as(pid_t number) {
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  arguments.set_tid = reinterpret_cast<std::uint64_t>(&number);
+  arguments.set_tid_size = 1;
+  const auto child = static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
+  while (child == 0) pause();
+  return child;
+}
+
+// Nobody has looked between the rank's end and the beginning of another process of that number.
+TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
+  constexpr int kNoSuchNumber = 2;
+  for (const bool has_pidfd_open : {true, false}) {
+    const pid_t watching = fork();
+    if (watching == 0) {
+      if (!has_pidfd_open) forget_pidfd_open();
+      const pid_t rank = fork();
+      while (rank == 0) pause();
+      const auto alarm =
+          make_process_alarm({{0, getpid(), 0, "here", {}}, {1, rank, 0, "here", {}}}, 0,
+                             [](std::int32_t) { return false; });
+      bool is_right = !alarm->look();
+      kill(rank, SIGKILL);
+      waitpid(rank, nullptr, 0);
+      usleep(30'000);  // Beginnings are told in clock ticks.
+      const pid_t another = fork_as(rank);
+      if (another < 0) _exit(kNoSuchNumber);
+      const std::optional<Failure> found = alarm->look();
+      is_right = is_right && found && found->rank == 1;
+      kill(another, SIGKILL);
+      waitpid(another, nullptr, 0);
+      _exit(is_right ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(watching, &status, 0);
+    if (status == kNoSuchNumber << 8) GTEST_SKIP() << "may not choose a process's number";
+    EXPECT_EQ(status, 0) << "pidfd_open: " << has_pidfd_open;
+  }
 }
 
 // Nor is a rank that lives taken for dead.

@@ -51,6 +51,7 @@ class NativeClient : public Client {
     store::ClientInfo info;
     info.generation = engine.generation();
     info.address = "127.0.0.1:9";
+    info.session = 9;  // The same of all: what one repeats, another has asked.
     dialect_ = store::NativeDialect::make(engine, info, 1).value();
   }
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, store::Replies& out) override {

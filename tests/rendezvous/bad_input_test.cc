@@ -134,7 +134,7 @@ TEST_F(BadInputTest, ByteByByteCrowdsDisturbNobody) {
   put_text(pair, "slow value");
   const std::string frame = native_frame(Op::kSet, pair);
   const std::string request = kHelloC + opcode(1) + text("/slow key") + text("slow value") + kPing;
-  const std::string hello = "IVYS\1";
+  const std::string hello = "IVYS\2";
   for (std::size_t at = 0; at < std::max(frame.size(), request.size()); ++at) {
     for (int i = 0; i < kCrowd; ++i) {
       const auto who = static_cast<std::size_t>(i);

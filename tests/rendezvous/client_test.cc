@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <functional>
+#include <thread>
 
 #include "proto/listening_socket.h"
 #include "tests/rendezvous/server_thread.h"
@@ -338,6 +340,112 @@ TEST_F(StoreClientTest, AStoreThatIsGoneIsUnavailable) {
   const auto refused = Client::connect(options);
   EXPECT_EQ(refused.error().code, Code::kUnavailable);
   EXPECT_NE(refused.error().message.find(options.address), std::string::npos);
+}
+
+// ---- What is repeated changes nothing twice -----------------------------------------------------
+
+// A client that sends a write whose answer is lost on the way, after the store has served it. Then
+// another client writes; only after that the first one dials again and repeats itself.
+class StoreClientRepeatTest : public StoreClientTest {
+ protected:
+  void SetUp() override {
+    client_ = connect(server_.options());
+    other_ = server_.client(1);
+  }
+  std::unique_ptr<Client> connect(ClientOptions options) const {
+    options.address = "127.0.0.1:" + std::to_string(proxy_.port());
+    return Client::connect(options).value();
+  }
+  // `write` in a thread; `is_served`: the store has done it; `meanwhile`: what others do before it
+  // is repeated.
+  void lose_the_answer(const std::function<void()>& write, const std::function<bool()>& is_served,
+                       const std::function<void()>& meanwhile) {
+    proxy_.hold_replies(true);
+    std::thread writing(write);
+    EXPECT_TRUE(eventually(is_served));
+    meanwhile();
+    proxy_.cut();
+    proxy_.hold_replies(false);
+    writing.join();
+  }
+  bool has(const std::string& key, const std::string& value) {
+    const Result<std::string> there = other_->get(key);
+    return there.ok() && *there == value;
+  }
+
+  ServerThread server_;
+  StoreProxy proxy_{server_.native_port};
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<Client> other_;
+};
+
+TEST_F(StoreClientRepeatTest, ASetDoesNotOverwriteANewerValue) {
+  lose_the_answer([&] { EXPECT_TRUE(client_->set("k", "1").ok()); }, [&] { return has("k", "1"); },
+                  [&] { ASSERT_TRUE(other_->set("k", "2").ok()); });
+  EXPECT_EQ(*other_->get("k"), "2");
+  EXPECT_TRUE(client_->set("k", "3").ok()) << "and the next one is another request";
+  EXPECT_EQ(*other_->get("k"), "3");
+}
+
+TEST_F(StoreClientRepeatTest, AMultiSetDoesNotOverwriteANewerValue) {
+  lose_the_answer(
+      [&] {
+        EXPECT_TRUE(client_->multi_set({{"a", "1"}, {"b", "1"}}).ok());
+      },
+      [&] { return has("b", "1"); }, [&] { ASSERT_TRUE(other_->set("a", "2").ok()); });
+  EXPECT_EQ(*other_->multi_get({"a", "b"}), (std::vector<std::string>{"2", "1"}));
+}
+
+TEST_F(StoreClientRepeatTest, ARemoveDoesNotTakeAKeyThatWasCreatedAnew) {
+  ASSERT_TRUE(other_->set("k", "1").ok());
+  lose_the_answer(
+      [&] {
+        const Result<bool> removed = client_->remove("k");
+        ASSERT_TRUE(removed.ok());
+        EXPECT_TRUE(*removed) << "it was there";
+      },
+      [&] { return !*other_->check({"k"}); }, [&] { ASSERT_TRUE(other_->set("k", "2").ok()); });
+  EXPECT_TRUE(has("k", "2"));
+}
+
+TEST_F(StoreClientRepeatTest, ASetOnceDoesNotBringBackAKeyThatWasRemoved) {
+  lose_the_answer([&] { EXPECT_TRUE(client_->set_once("k", "1").ok()); },
+                  [&] { return has("k", "1"); }, [&] { ASSERT_TRUE(*other_->remove("k")); });
+  EXPECT_FALSE(*other_->check({"k"}));
+}
+
+TEST_F(StoreClientRepeatTest, EveryOneOfManyIsKnownAgain) {
+  constexpr int kWriters = 24;
+  const auto key = [](int i) { return "k" + std::to_string(i); };
+  lose_the_answer(
+      [&] {
+        std::vector<std::thread> writers;
+        for (int i = 0; i < kWriters; ++i)
+          writers.emplace_back([&, i] { EXPECT_TRUE(client_->set(key(i), "1").ok()); });
+        for (std::thread& writer : writers) writer.join();
+      },
+      [&] { return *other_->count("k") == kWriters; },
+      [&] {
+        for (int i = 0; i < kWriters; ++i) ASSERT_TRUE(other_->set(key(i), "2").ok());
+      });
+  for (int i = 0; i < kWriters; ++i) EXPECT_EQ(*other_->get(key(i)), "2") << i;
+}
+
+// The store does not remember for ever, so a client that was away for long does not repeat itself.
+TEST_F(StoreClientRepeatTest, WhatIsOldIsNotRepeated) {
+  ClientOptions options = server_.options();
+  options.repeat_for = 0ms;
+  client_ = connect(options);
+  lose_the_answer(
+      [&] {
+        const Result<void> set = client_->set("k", "1");
+        ASSERT_FALSE(set.ok());
+        EXPECT_EQ(set.error().code, Code::kUnavailable);
+        EXPECT_NE(set.error().message.find("is not known"), std::string::npos);
+      },
+      [&] { return has("k", "1"); }, [&] { ASSERT_TRUE(other_->set("k", "2").ok()); });
+  EXPECT_TRUE(has("k", "2"));
+  EXPECT_TRUE(client_->set("k", "3").ok());
 }
 
 // ---- Servers that misbehave ---------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "rendezvous/wal_file.h"
 #include "tests/rendezvous/journal_book.h"
 #include "tests/rendezvous/server_thread.h"
+#include "tests/rendezvous/store_proxy.h"
 
 namespace ivy::store {
 namespace {
@@ -28,6 +29,7 @@ using namespace std::chrono_literals;
 using test::eventually;
 using test::kJobId;
 using test::kToken;
+using test::StoreProxy;
 using test::stretched;
 
 class DurableStoreTest : public testing::Test {
@@ -141,6 +143,40 @@ TEST_F(DurableStoreTest, WhatWasAcknowledgedSurvivesAKill) {
   EXPECT_EQ(client->get("k").error().code, Code::kNotFound);
   EXPECT_EQ(*client->get("text"), "abc");
   EXPECT_EQ(*client->queue_length("q"), 0u);
+}
+
+// The store is killed when it has acknowledged a write, and before the client has heard of it.
+TEST_F(DurableStoreTest, WhatIsRepeatedAfterAKillIsDoneOnce) {
+  for (const bool is_remove : {false, true}) {
+    start();
+    StoreProxy proxy(test::port_of(listener_));
+    ClientOptions through = options();
+    through.address = "127.0.0.1:" + std::to_string(proxy.port());
+    const auto client = Client::connect(through).value();
+    const auto other = this->client();
+    ASSERT_TRUE(other->set("k", "0").ok());
+    proxy.hold_replies(true);
+    std::thread writing([&] {
+      if (is_remove) {
+        const Result<bool> removed = client->remove("k");
+        EXPECT_TRUE(removed.ok() && *removed);
+      } else {
+        EXPECT_TRUE(client->set("k", "1").ok());
+      }
+    });
+    EXPECT_TRUE(eventually([&] {
+      const auto value = other->get("k");
+      return is_remove ? !value.ok() : *value == "1";
+    }));
+    ASSERT_TRUE(other->set("k", "2").ok());
+    end(SIGKILL);
+    proxy.cut();
+    proxy.hold_replies(false);
+    start();
+    writing.join();
+    EXPECT_EQ(*other->get("k"), "2");
+    end(SIGKILL);
+  }
 }
 
 TEST_F(DurableStoreTest, AWaitGoesOnOverAKill) {

@@ -19,9 +19,10 @@ class EngineScript {
   explicit EngineScript(store::EngineLimits limits = {}) : engine(limits) {}
 
   store::ClientId join(std::optional<std::uint32_t> rank = std::nullopt,
-                       store::Space space = store::Space::kNative) {
+                       store::Space space = store::Space::kNative, store::SessionId session = 0) {
     store::ClientInfo info;
     info.space = space;
+    info.session = session;
     info.rank = rank;
     info.generation = engine.generation();
     info.address = "10.0.0.1:9";

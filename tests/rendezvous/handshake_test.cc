@@ -20,6 +20,7 @@ std::string hello(const std::string& purpose = "store", const std::string& job =
   made.generation = 3;
   made.rank = 5;
   made.pid = 77;
+  made.session = 0x1122334455667788;
   made.nonce = random_bytes(kNonceBytes);
   return encode_hello(made);
 }
@@ -43,6 +44,7 @@ TEST(HandshakeTest, GreetingsKeepTheirFields) {
   EXPECT_EQ(decoded->generation, 3u);
   EXPECT_EQ(decoded->rank, 5u);
   EXPECT_EQ(decoded->pid, 77u);
+  EXPECT_EQ(decoded->session, 0x1122334455667788u);
 }
 
 TEST(HandshakeTest, DamagedGreetingsAreRefused) {
@@ -51,6 +53,10 @@ TEST(HandshakeTest, DamagedGreetingsAreRefused) {
   other_version[4] = 9;
   EXPECT_EQ(decode_hello(other_version).error().code, Code::kFailedPrecondition);
   EXPECT_NE(decode_hello(other_version).error().message.find("version 9"), std::string::npos);
+  for (std::size_t size = 0; size <= good.size(); ++size) {
+    EXPECT_TRUE(check_hello_begin(good.substr(0, size)).ok()) << size;
+    EXPECT_EQ(check_hello_begin(other_version.substr(0, size)).ok(), size < 6) << size;
+  }
   std::string bad_purpose = good;
   bad_purpose[6] = '\x1b';
   EXPECT_EQ(decode_hello(bad_purpose).error().code, Code::kInvalidArgument);

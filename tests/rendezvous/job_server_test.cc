@@ -219,6 +219,10 @@ TEST_F(JobServerTest, StrangersAreShownOutAndNobodyElseNotices) {
   const RawSocket scanner(port());
   scanner.send("GET / HTTP/1.1\r\n\r\n");
   EXPECT_TRUE(scanner.is_hung_up(2s));
+  const RawSocket older(port());
+  older.send(std::string("IVYS\1\0store", 11));
+  EXPECT_TRUE(older.is_hung_up(2s));
+  EXPECT_NE(said().find("version 1 of the handshake"), std::string::npos) << said();
   const RawSocket slow(port());
   slow.send("IV");
   const RawSocket silent(port());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/effect.h"
 #include "rendezvous/engine.h"
 
 namespace ivy::test {
@@ -19,13 +20,21 @@ struct JournalBook : store::Journal {
   std::size_t last_room = ~std::size_t{0};  // For what takes away.
 };
 
-// Everything that an engine keeps: two with the same contents give the same text.
+// Everything that an engine keeps but what it has answered (an engine that starts from a journal
+// need not remember as much): two with the same contents give the same text.
 inline std::string contents_of(const store::Engine& engine) {
   std::string text = std::to_string(engine.bytes()) + " " + std::to_string(engine.key_count());
   store::SnapshotCursor cursor;
   std::vector<std::string> records;
   while (!cursor.done()) engine.snapshot(cursor, store::kSnapshotRecordBytes, records);
-  for (const std::string& record : records) text += record;
+  for (const std::string& record : records) {
+    store::PayloadReader in(record);
+    while (!in.done()) {
+      const Result<store::Effect> effect = store::read_effect(in);
+      if (!effect.ok()) return "damaged: " + effect.error().message;
+      if (effect->kind != store::EffectKind::kAnswered) store::append_effect(text, *effect);
+    }
+  }
   return text;
 }
 

@@ -20,6 +20,13 @@ class LeafScript {
  public:
   explicit LeafScript(store::LeafLimits limits = {}, std::size_t cut = 0)
       : leaf(0, limits), cut_(cut) {
+    dial();
+  }
+  // The leaf's connection is another one; its clients have left before.
+  void dial() {
+    dialect.reset();
+    under_way.clear();
+    leaf.unsent.clear();
     Result<std::unique_ptr<store::LeafDialect>> made =
         store::LeafDialect::make(direct.engine, 0, "10.0.0.2:4000", direct.now_ns);
     EXPECT_TRUE(made.ok());
@@ -29,11 +36,12 @@ class LeafScript {
   // A client of the leaf.
   store::ClientId join(std::optional<std::uint32_t> rank = std::nullopt,
                        store::Space space = store::Space::kNative,
-                       const std::string& address = "127.0.0.1:777") {
+                       const std::string& address = "127.0.0.1:777", store::SessionId session = 0) {
     store::ClientInfo info;
     info.space = space;
     info.rank = rank;
     info.address = address;
+    info.session = session;
     return leaf.join(info, direct.now_ns).value();
   }
   store::RequestId ask(store::ClientId client, store::Request request) {

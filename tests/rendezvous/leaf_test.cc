@@ -81,6 +81,52 @@ TEST(LeafTest, EveryRequestIsAnsweredAsByTheStore) {
   }
 }
 
+// A client of the leaf, and then the leaf itself, lose their connection while an answer is on its
+// way.
+TEST(LeafTest, WhatIsRepeatedThroughALeafIsDoneOnce) {
+  constexpr SessionId kSession = 9;
+  struct Row {
+    Request request;  // As number 1.
+    Request of_another;
+    const char* answer;
+    const char* left;  // Of the key k.
+  };
+  const Numbered first{1, 1, false};
+  const std::vector<Row> rows = {
+      {Set{"k", "1", false, first}, Set{"k", "2"}, "done", "=2"},
+      {Set{"k", "old", true, first}, Set{"k", "2"}, "done", "=2"},
+      {MultiSet{{{"k", "1"}, {"l", "1"}}, first}, Delete{"k"}, "done", "!5"},
+      {Delete{"k", first}, Set{"k", "2"}, "#1", "=2"},
+  };
+  for (const Row& row : rows) {
+    for (const bool leaf_is_lost : {false, true}) {
+      LeafScript script;
+      script.at_the_store(Set{"k", "old"});
+      const auto join = [&](LeafScript& at) {
+        return at.join(0, Space::kNative, "127.0.0.1:777", kSession);
+      };
+      const ClientId before = join(script);
+      const RequestId lost = script.ask(before, row.request);
+      script.up();
+      script.under_way.clear();
+      EXPECT_EQ(script.word(lost), "-");
+      script.at_the_store(row.of_another);
+      script.under_way.clear();
+      script.leaf.leave(before);
+      if (leaf_is_lost) script.dial();
+      const ClientId after = join(script);
+      Request repeated = row.request;
+      numbered_of(repeated)->again = true;
+      EXPECT_EQ(script.answer(after, repeated), row.answer) << row.request.index();
+      EXPECT_EQ(script.answer(after, Get{"k", std::nullopt}), row.left) << row.request.index();
+      Set next{"k", "3"};
+      next.numbered = {2, 2, false};
+      EXPECT_EQ(script.answer(after, next), "done");
+      EXPECT_EQ(script.at_the_store(Get{"k", std::nullopt}), "=3");
+    }
+  }
+}
+
 TEST(LeafTest, TorchsCountedPopTellsTheLength) {
   LeafScript script;
   const ClientId client = script.join(0, Space::kTorch);

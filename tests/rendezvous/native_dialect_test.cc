@@ -37,12 +37,23 @@ std::string frame(Op op, std::uint32_t id, const std::string& payload) {
   return out;
 }
 
+// A frame that its client may send again.
+std::string numbered(Op op, std::uint32_t id, std::uint64_t number, std::uint64_t lowest,
+                     const std::string& payload) {
+  std::string out;
+  append_frame(out, {static_cast<std::uint8_t>(static_cast<std::uint8_t>(op) | kNumberedOp), id},
+               u64(number) + u64(lowest) + u8(0) + payload);
+  return out;
+}
+
 class Clients {
  public:
+  // All of the same session.
   Clients() {
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
       ClientInfo info;
       info.rank = rank;
+      info.session = 9;
       dialects_.push_back(NativeDialect::make(engine, info, 1).value());
     }
   }
@@ -171,6 +182,16 @@ TEST(NativeDialectTest, DamagedRequestsEndTheConnection) {
       frame(Op::kPing, 1, ""),
       frame(static_cast<Op>(0), 1, ""),
       frame(static_cast<Op>(23), 1, ""),
+      numbered(Op::kSet, 1, 0, 0, texts({"a", "b"})),
+      numbered(Op::kSet, 1, 1, 0, texts({"a", "b"})),
+      numbered(Op::kSet, 1, 1, 2, texts({"a", "b"})),
+      numbered(Op::kSet, 1, 1, 1, texts({"a"})),
+      numbered(Op::kSet, 1, 1, 1, texts({"a", "b"}) + "x"),
+      numbered(Op::kGet, 1, 1, 1, texts({"a"})),
+      numbered(Op::kPing, 1, 1, 1, texts({"a"})),
+      numbered(Op::kCancel, 1, 1, 1, u32(7)),
+      numbered(static_cast<Op>(23), 1, 1, 1, ""),
+      frame(static_cast<Op>(static_cast<unsigned>(Op::kSet) | kNumberedOp), 1, "12345678"),
       u32(4) + "1234",
       u32(kMaxFrameBytes + 1),
       std::string("\xff\xff\xff\xff", 4),
@@ -179,6 +200,69 @@ TEST(NativeDialectTest, DamagedRequestsEndTheConnection) {
     Clients clients;
     EXPECT_FALSE(clients.feed(0, bytes).ok());
     EXPECT_TRUE(clients.feed(1, frame(Op::kPing, 1, texts({""}))).ok()) << "the others stay";
+  }
+}
+
+TEST(NativeDialectTest, ANumberedRequestIsDoneOnce) {
+  struct Row {
+    Op op;
+    std::string request;
+    std::uint8_t status;
+    std::string reply;
+  };
+  const std::vector<Row> rows = {
+      {Op::kSet, texts({"a", "1"}), 0, ""},
+      {Op::kSetOnce, texts({"once", "1"}), 0, ""},
+      {Op::kSetOnce, texts({"once", "2"}), 6, ""},
+      {Op::kMultiSet, u32(2) + texts({"x", "1", "y", "2"}), 0, ""},
+      {Op::kDelete, texts({"a"}), 0, u8(1)},
+      {Op::kDelete, texts({"a"}), 0, u8(0)},
+      {Op::kSet, texts({std::string(kMaxKeyBytes + 1, 'k'), ""}), 3, ""},
+  };
+  for (const std::size_t cut : {0, 1, 7}) {
+    Clients clients;
+    const auto all = [&](std::uint32_t first_id) {
+      std::string bytes;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        bytes += numbered(rows[i].op, first_id + static_cast<std::uint32_t>(i), i + 1, 1,
+                          rows[i].request);
+      return bytes;
+    };
+    ASSERT_TRUE(clients.feed(0, all(1), cut).ok());
+    std::vector<WireFrame> first = clients.take(0);
+    ASSERT_EQ(first.size(), rows.size());
+    const std::string others = frame(Op::kSet, 1, texts({"a", "new"})) +
+                               frame(Op::kDelete, 2, texts({"once"})) +
+                               frame(Op::kMultiSet, 3, u32(2) + texts({"x", "new", "y", "new"}));
+    ASSERT_TRUE(clients.feed(1, others).ok());
+    clients.take(1);
+    // Once more, over another connection and by other ids.
+    ASSERT_TRUE(clients.feed(1, all(100), cut).ok());
+    const std::vector<WireFrame> again = clients.take(1);
+    ASSERT_EQ(again.size(), rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(first[i].head.kind, rows[i].status) << "request " << i + 1;
+      EXPECT_EQ(again[i].head.id, 100 + i);
+      EXPECT_EQ(again[i].head.kind, first[i].head.kind) << "request " << i + 1;
+      EXPECT_EQ(again[i].payload, first[i].payload) << "request " << i + 1;
+      if (rows[i].status == 0) {
+        EXPECT_EQ(again[i].payload, rows[i].reply) << "request " << i + 1;
+      }
+    }
+    ASSERT_TRUE(clients
+                    .feed(0, frame(Op::kMultiGet, 1, keys({"a", "x", "y"})) +
+                                 frame(Op::kCheck, 2, keys({"once"})))
+                    .ok());
+    const std::vector<WireFrame> left = clients.take(0);
+    EXPECT_EQ(left.at(0).payload, texts({"new", "new", "new"}));
+    EXPECT_EQ(left.at(1).payload, u8(0));
+    // A late copy of what the client is done with.
+    ASSERT_TRUE(clients.feed(0, numbered(Op::kSet, 1, 9, 9, texts({"b", "9"}))).ok());
+    ASSERT_TRUE(clients.feed(1, numbered(Op::kSet, 1, 8, 1, texts({"b", "8"}))).ok());
+    EXPECT_EQ(clients.take(1).at(0).head.kind, 1);
+    clients.take(0);
+    ASSERT_TRUE(clients.feed(0, frame(Op::kGet, 1, texts({"b"}))).ok());
+    EXPECT_EQ(clients.take(0).at(0).payload, texts({"9"}));
   }
 }
 

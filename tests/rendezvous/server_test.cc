@@ -102,14 +102,28 @@ TEST_F(StoreServerTest, SilentAndSlowGreetingsEndAtTheDeadline) {
   const RawSocket slow(server.native_port);
   const auto begin = std::chrono::steady_clock::now();
   std::size_t at = 0;
+  const std::string greeting("IVYS\2\0store", 11);
   EXPECT_TRUE(eventually([&] {
-    slow.send_some(std::string_view("IVYS\1\0store", 11).substr(at++ % 11, 1));
+    slow.send_some(greeting.substr(at++ % greeting.size(), 1));
     expect_served(server);
     return slow.is_hung_up(0ms);
   }));
   EXPECT_GT(std::chrono::steady_clock::now() - begin, 300ms);
   EXPECT_TRUE(silent.is_hung_up());
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
+}
+
+// A greeting of the version before is shorter: nobody waits for the rest of it.
+TEST_F(StoreServerTest, AnotherVersionIsToldApartAtOnce) {
+  ServerThread server;
+  const auto begin = std::chrono::steady_clock::now();
+  const RawSocket older(server.native_port);
+  older.send(std::string("IVYS\1\0store", 11) + std::string(71, '\0'));
+  EXPECT_TRUE(older.is_hung_up());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, test::stretched(2s)) << "and not after 5 s";
+  EXPECT_NE(server.log().find("the peer speaks version 1 of the handshake, this is 2"),
+            std::string::npos)
+      << server.log();
 }
 
 TEST_F(StoreServerTest, TheOldestStrangerGoesWhenThereAreTooMany) {

@@ -24,6 +24,16 @@ bool is_silent(Kind kind) {
          kind == Kind::kPush;
 }
 
+bool only_reads(Kind kind) {
+  return kind == Kind::kGet || kind == Kind::kWaitGet || kind == Kind::kWait ||
+         kind == Kind::kCheck || kind == Kind::kMultiGet || kind == Kind::kLength;
+}
+
+bool is_numbered(Kind kind) {
+  return kind == Kind::kSet || kind == Kind::kSetOnce || kind == Kind::kMultiSet ||
+         kind == Kind::kDelete;
+}
+
 std::uint64_t read_number(const std::string& bytes, std::size_t at) {
   return store::PayloadReader(std::string_view(bytes).substr(at)).u64();
 }
@@ -67,16 +77,16 @@ SimulatedClient::SimulatedClient(Network& network, Speech speech, std::uint32_t 
     : network_(network),
       speech_(speech),
       member_(member),
-      generation_(network.engine().generation()) {
-  store::ClientInfo info;
-  info.generation = generation_;
-  info.rank = member;
+      generation_(network.engine().generation()),
+      session_(speech == Speech::kNative ? 1 + network.pick(~std::uint64_t{0} - 1) : 0) {
   if (speech == Speech::kEngine) {
+    store::ClientInfo info;
+    info.generation = generation_;
+    info.rank = member;
     engine_client_ = *network.engine().join(info, network.now());
     network.joined(engine_client_, *this);
   } else if (speech == Speech::kNative) {
-    native_ = store::NativeDialect::make(network.engine(), info, network.now()).value();
-    network.joined(native_->client(), *this);
+    dial();
   } else {
     torch_ = std::make_unique<store::TorchDialect>(network.engine(), generation_, "10.0.0.1");
     send(opcode(0) + word32(0x3C85F7CE), store::Check{}, 0);
@@ -152,12 +162,15 @@ void SimulatedClient::ask() {
     return;
   }
   const RequestId id = next_request_++;
-  asked_[id] = {operation, is_barrier, false, network_.now(), object};
+  Asked& asked = asked_[id];
+  asked = {operation, is_barrier, false, network_.now(), object, 0};
+  if (speech_ == Speech::kNative && operation != nullptr && is_numbered(operation->kind))
+    asked.number = next_number_++;
   if (speech_ == Speech::kTorch) {
     ask_torch(*operation, object);
   } else if (!is_barrier) {
     const std::string frame = speech_ == Speech::kNative
-                                  ? frame_of(*operation, object, static_cast<std::uint32_t>(id))
+                                  ? frame_of(asked, static_cast<std::uint32_t>(id))
                                   : std::string();
     send(frame, request_of(*operation, object), id);
   } else {
@@ -222,14 +235,25 @@ store::Request SimulatedClient::request_of(const Operation& operation, std::uint
   return store::Check{};
 }
 
-std::string SimulatedClient::frame_of(const Operation& operation, std::uint32_t object,
-                                      std::uint32_t id) {
+std::string SimulatedClient::frame_of(const Asked& asked, std::uint32_t id, bool again) {
+  const Operation& operation = *asked.operation;
+  const std::uint32_t object = asked.object;
   static constexpr std::array<Op, 15> kOps = {
       Op::kSet,      Op::kSetOnce,  Op::kGet,        Op::kWaitGet,  Op::kWait,
       Op::kCheck,    Op::kAdd,      Op::kCompareSet, Op::kAppend,   Op::kDelete,
       Op::kMultiGet, Op::kMultiSet, Op::kQueuePush,  Op::kQueuePop, Op::kQueueLength};
   const Op op = kOps[static_cast<std::size_t>(operation.kind)];
+  auto kind = static_cast<std::uint8_t>(op);
   std::string payload;
+  if (asked.number != 0) {
+    kind |= store::kNumberedOp;
+    std::uint64_t lowest = asked.number;
+    for (const auto& [other_id, other] : asked_)
+      if (other.number != 0) lowest = std::min(lowest, other.number);
+    store::put_u64(payload, asked.number);
+    store::put_u64(payload, lowest);
+    store::put_u8(payload, again ? 1 : 0);
+  }
   if (op == Op::kWaitGet || op == Op::kWait || op == Op::kQueuePop)
     store::put_u64(payload, network_.pick(3) == 0 ? store::kForeverMs : network_.pick(60));
   const bool is_list =
@@ -254,7 +278,7 @@ std::string SimulatedClient::frame_of(const Operation& operation, std::uint32_t 
     store::put_text(payload, operation.value);
   }
   std::string frame;
-  store::append_frame(frame, {static_cast<std::uint8_t>(op), id}, payload);
+  store::append_frame(frame, {kind, id}, payload);
   return frame;
 }
 
@@ -306,12 +330,12 @@ void SimulatedClient::cancel() {
     // Only while it waits, and once.
     const Asked& last = asked_.rbegin()->second;
     if (last.is_cancel || !is_wait(last.operation->kind)) return;
-    asked_[next_request_++] = {nullptr, false, true, network_.now(), 0};
+    asked_[next_request_++] = {nullptr, false, true, network_.now(), 0, 0};
     return send(opcode(12), store::Check{}, 0);
   }
   const RequestId target = 1 + network_.pick(next_request_ - 1);
   const RequestId id = next_request_++;
-  asked_[id] = {nullptr, false, true, network_.now(), 0};
+  asked_[id] = {nullptr, false, true, network_.now(), 0, 0};
   std::string payload;
   store::put_u32(payload, static_cast<std::uint32_t>(target));
   std::string frame;
@@ -338,7 +362,11 @@ void SimulatedClient::send(std::string bytes, store::Request request, RequestId 
   while (!bytes.empty()) {
     const std::size_t piece =
         network_.pick(2) == 0 ? bytes.size() : 1 + network_.pick(bytes.size());
-    network_.later(delay(), [this, part = bytes.substr(0, piece)] { arrive(part); });
+    network_.later(delay(), [this, line = line_, part = bytes.substr(0, piece)] {
+      if (line == nullptr) return arrive(part);
+      if (line->late_ns == 0) return arrive(*line, part);
+      network_.later(network_.now() + line->late_ns, [this, line, part] { arrive(*line, part); });
+    });
     bytes.erase(0, piece);
   }
 }
@@ -346,39 +374,90 @@ void SimulatedClient::send(std::string bytes, store::Request request, RequestId 
 void SimulatedClient::arrive(const std::string& bytes) {
   if (gone_) return;
   store::Replies replies;
-  if (native_ != nullptr) {
-    const Result<void> taken = native_->receive(bytes, network_.now(), replies);
-    if (!taken.ok()) network_.fail("native: " + taken.error().message);
-  } else {
-    const Result<void> taken = torch_->receive(bytes, network_.now(), replies);
-    // A torch client of the last generation is hung up on.
-    if (!taken.ok() && generation_ == network_.engine().generation())
-      network_.fail("torch: " + taken.error().message);
-    if (torch_->client() != 0) network_.joined(torch_->client(), *this);
-  }
+  const Result<void> taken = torch_->receive(bytes, network_.now(), replies);
+  // A torch client of the last generation is hung up on.
+  if (!taken.ok() && generation_ == network_.engine().generation())
+    network_.fail("torch: " + taken.error().message);
+  if (torch_->client() != 0) network_.joined(torch_->client(), *this);
   network_.deliver(replies);
+}
+
+void SimulatedClient::arrive(Line& line, const std::string& bytes) {
+  if (line.dialect == nullptr) return;
+  store::Replies replies;
+  const Result<void> taken = line.dialect->receive(bytes, network_.now(), replies);
+  if (!taken.ok()) network_.fail("native: " + taken.error().message);
+  network_.deliver(replies);
+}
+
+void SimulatedClient::dial() {
+  store::ClientInfo info;
+  info.generation = generation_;
+  info.rank = member_;
+  info.session = session_;
+  line_ = std::make_shared<Line>();
+  line_->dialect =
+      store::NativeDialect::make(network_.engine(), std::move(info), network_.now()).value();
+  network_.joined(line_->dialect->client(), *this);
+}
+
+void SimulatedClient::end(Line& line) {
+  if (line.dialect == nullptr) return;
+  network_.left(line.dialect->client());
+  line.dialect.reset();
+}
+
+bool SimulatedClient::may_dial_again() const {
+  return line_ != nullptr && !gone_ &&
+         std::all_of(asked_.begin(), asked_.end(), [](const auto& one) {
+           const Operation* operation = one.second.operation;
+           return operation == nullptr || one.second.number != 0 || only_reads(operation->kind);
+         });
+}
+
+void SimulatedClient::cut() {
+  if (line_ != nullptr) end(*line_);
+  for (const auto& line : lost_) end(*line);
+}
+
+void SimulatedClient::lose_connection(std::uint64_t late_ns) {
+  line_->late_ns = late_ns;
+  lost_.push_back(line_);
+  const std::uint64_t end_ns = std::max(next_arrival_ns_, network_.now()) + late_ns + 1;
+  network_.later(end_ns, [this, line = line_] { end(*line); });
+  decoder_ = store::WireDecoder(store::kMaxFrameBytes);
+  for (auto asked = asked_.begin(); asked != asked_.end();) {
+    Operation* operation = asked->second.operation;
+    if (asked->second.is_barrier) give_up_barrier(asked->second, end_ns);
+    if (operation != nullptr && only_reads(operation->kind))
+      end(asked->second, Operation::End::kNothing);
+    asked = asked->second.number == 0 ? asked_.erase(asked) : std::next(asked);
+  }
+  next_arrival_ns_ = 0;
+  dial();
+  for (const auto& [id, asked] : asked_)
+    send(frame_of(asked, static_cast<std::uint32_t>(id), true), store::Check{}, id);
 }
 
 void SimulatedClient::go_on() {
   if (!gone_ && torch_ != nullptr && torch_->has_more()) arrive({});
 }
 
-void SimulatedClient::give_up_barrier(const Asked& asked) {
-  network_.history().given_up[generation_].push_back({member_, asked.invoked, network_.now()});
+void SimulatedClient::give_up_barrier(const Asked& asked, std::uint64_t until_ns) {
+  network_.history().given_up[generation_].push_back({member_, asked.invoked, until_ns});
 }
 
 void SimulatedClient::hang_up() {
   if (gone_) return;
   gone_ = true;
   for (const auto& [id, asked] : asked_)
-    if (asked.is_barrier) give_up_barrier(asked);
+    if (asked.is_barrier) give_up_barrier(asked, network_.now());
   if (engine_client_ != 0) {
     network_.left(engine_client_);
     network_.engine().leave(engine_client_);
   }
-  if (native_ != nullptr) network_.left(native_->client());
+  cut();
   if (torch_ != nullptr && torch_->client() != 0) network_.left(torch_->client());
-  native_.reset();
   torch_.reset();
 }
 
@@ -394,15 +473,16 @@ void SimulatedClient::take(const store::Reply& reply) {
     return;
   }
   std::string bytes;
-  if (native_ != nullptr) {
-    native_->reply(reply, bytes);
+  if (line_ != nullptr) {
+    if (line_->dialect->client() != reply.client) return;  // It was lost.
+    line_->dialect->reply(reply, bytes);
   } else {
     const Result<void> said = torch_->reply(reply, bytes);
     if (!said.ok() && generation_ == network_.engine().generation())
       network_.fail("torch: " + said.error().message);
   }
-  network_.later(next_hearing_ns_, [this, bytes] {
-    if (!gone_) hear_bytes(bytes);
+  network_.later(next_hearing_ns_, [this, line = line_, bytes] {
+    if (!gone_ && line == line_) hear_bytes(bytes);
   });
 }
 
@@ -420,7 +500,7 @@ void SimulatedClient::hear(const store::Reply& reply) {
   const auto* error = std::get_if<Error>(&reply.body);
   if (asked.is_barrier) {
     const auto* round = std::get_if<store::Number>(&reply.body);
-    if (round == nullptr) return give_up_barrier(asked);
+    if (round == nullptr) return give_up_barrier(asked, network_.now());
     network_.history().rounds[{generation_, round->value}].push_back(
         {member_, asked.invoked, network_.now()});
     return;

@@ -61,6 +61,13 @@ class SimulatedClient {
   // Of something that it has asked, perhaps answered already.
   void cancel();
   void hang_up();
+  // Its connection is lost, natively: it dials again and repeats what it may. What is on its way
+  // arrives so much later, at the server's end of the old one.
+  void lose_connection(std::uint64_t late_ns);
+  void cut();  // The server's end of all its connections has ended.
+  // Natively, and nothing is open of which it would not be known whether it was done: the search
+  // for an order grows with those.
+  bool may_dial_again() const;
   void take(const store::Reply& reply);  // From the engine.
   void go_on();                          // What had to wait for another turn.
   static std::vector<std::string> all_keys();
@@ -72,15 +79,24 @@ class SimulatedClient {
     bool is_cancel = false;
     std::uint64_t invoked = 0;
     std::uint32_t object = 0;
+    std::uint64_t number = 0;  // 0: it is not repeated.
+  };
+  // One native connection, as the server has it; no dialect: it has ended.
+  struct Line {
+    std::unique_ptr<store::NativeDialect> dialect;
+    std::uint64_t late_ns = 0;
   };
   Operation* invent(std::uint32_t& object, bool& is_barrier);
   void fill(Operation& operation);
   void send(std::string bytes, store::Request request, store::RequestId id);
   void arrive(const std::string& bytes);
+  void arrive(Line& line, const std::string& bytes);
+  void dial();
+  void end(Line& line);
   void ask_engine(Operation& operation, std::uint32_t object);
   void ask_torch(Operation& operation, std::uint32_t object);
   store::Request request_of(const Operation& operation, std::uint32_t object);
-  std::string frame_of(const Operation& operation, std::uint32_t object, std::uint32_t id);
+  std::string frame_of(const Asked& asked, std::uint32_t id, bool again = false);
   void hear(const store::Reply& reply);
   void hear_bytes(const std::string& bytes);
   bool hear_torch();
@@ -89,7 +105,7 @@ class SimulatedClient {
   bool hear_torch_text(Operation& operation);
   void hear_frame(const store::WireFrame& frame);
   void end(Asked& asked, Operation::End how);
-  void give_up_barrier(const Asked& asked);
+  void give_up_barrier(const Asked& asked, std::uint64_t until_ns);
   std::string key(std::uint32_t object, std::size_t index) const;
 
   Network& network_;
@@ -98,7 +114,10 @@ class SimulatedClient {
   const std::uint32_t generation_;
   bool gone_ = false;
   store::ClientId engine_client_ = 0;
-  std::unique_ptr<store::NativeDialect> native_;
+  const std::uint64_t session_;
+  std::uint64_t next_number_ = 1;
+  std::shared_ptr<Line> line_;
+  std::vector<std::shared_ptr<Line>> lost_;
   std::unique_ptr<store::TorchDialect> torch_;
   std::map<store::RequestId, Asked> asked_;  // By number; for torch in the order of sending.
   store::RequestId next_request_ = 1;

@@ -48,6 +48,7 @@ struct Life {
     const ClientId a = script.join(0);
     const ClientId b = script.join(1);
     const ClientId torch = script.join(2, Space::kTorch);
+    const ClientId repeating = script.join(3, Space::kNative, 9);
     ask(a, Set{"key", "value"});
     ask(a, Set{"key", "longer than before"});
     ask(torch, Set{"key", "torch's own"});
@@ -67,6 +68,11 @@ struct Life {
     ask(b, Barrier{"b", 2, 1, 8, kNever});
     ask(a, Set{"once", "1", true});
     ask(torch, AddAndWait{"n", 2});
+    ask(repeating, Set{"r", "1", false, {1, 1, false}});
+    ask(repeating, Set{"r", "1", true, {2, 1, false}});  // Changes nothing.
+    ask(repeating, MultiSet{{{"r", "3"}, {"s", "3"}}, {3, 1, false}});
+    ask(repeating, Delete{"s", {4, 3, false}});
+    ask(repeating, Delete{"s", {5, 3, false}});
     script.begin_generation(1);
     note();
     ask(script.join(0), Set{"next", ""});
@@ -123,6 +129,53 @@ TEST(WriteAheadLogTest, ReplayGivesTheSameContents) {
     EXPECT_EQ(recovered.end, LogReader::End::kClean);
     EXPECT_EQ(recovered.good_bytes, log.size());
   }
+}
+
+// What is repeated to another process is known there, from the log and from a log written anew.
+TEST(WriteAheadLogTest, AnswersAreKept) {
+  struct Row {
+    const char* what;
+    Request request;
+    const char* answer;
+  };
+  const std::vector<Row> rows = {
+      {"heard", Set{"r", "late", false, {2, 1, true}}, "!1"},
+      {"multi_set", MultiSet{{{"r", "3"}, {"s", "3"}}, {3, 3, true}}, "done"},
+      {"delete", Delete{"s", {4, 3, true}}, "#1"},
+      {"a delete that changed nothing, for the first time", Delete{"s", {5, 3, true}}, "#1"},
+      {"never sent", Set{"t", "1", false, {6, 3, false}}, "done"},
+  };
+  EngineScript script;
+  JournalBook book;
+  script.engine.journal_to(&book);
+  const ClientId client = script.join(0, Space::kNative, 9);
+  script.ask(client, Set{"r", "1", false, {1, 1, false}});
+  script.ask(client, Set{"r", "2", false, {2, 1, false}});
+  script.ask(client, MultiSet{{{"r", "3"}, {"s", "3"}}, {3, 3, false}});
+  EXPECT_EQ(script.answer(client, Delete{"s", {4, 3, false}}), "#1");
+  EXPECT_EQ(script.answer(client, Delete{"s", {5, 3, false}}), "#0");
+  const ClientId other = script.join(1);
+  script.ask(other, Set{"s", "of another"});
+  for (const std::size_t piece : {std::size_t{0}, std::size_t{1}, std::size_t{1} << 20}) {
+    std::vector<std::string> records = book.records;
+    SnapshotCursor cursor;
+    if (piece > 0) records.clear();
+    while (piece > 0 && !cursor.done()) {
+      ASSERT_LT(records.size(), 100u);
+      script.engine.snapshot(cursor, piece, records);
+    }
+    EngineScript next;
+    for (const std::string& record : records) ASSERT_TRUE(next.engine.replay(record).ok());
+    const ClientId again = next.join(0, Space::kNative, 9);
+    for (const Row& row : rows)
+      EXPECT_EQ(next.answer(again, row.request), row.answer) << row.what << ", " << piece;
+    EXPECT_EQ(next.answer(again, Get{"r", {}}), "=3");
+  }
+  // Not those of the generation before.
+  script.begin_generation(1);
+  EngineScript next;
+  for (const std::string& record : book.records) ASSERT_TRUE(next.engine.replay(record).ok());
+  EXPECT_EQ(next.answer(next.join(0, Space::kNative, 9), Delete{"s", {4, 3, true}}), "#0");
 }
 
 TEST(WriteAheadLogTest, EveryCutGivesAPrefix) {
