@@ -464,30 +464,52 @@ Called Communicator::all_reduce(const void* send, void* receive, std::size_t cou
 Called Communicator::all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
                                           std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
                                           const CallOptions& options) {
-  std::size_t total = 0;
-  for (const std::size_t count : counts) total += count;
   OperationShape shape = shaped(Operation::kAllReduce, dtype, counts_fingerprint(counts));
   shape.has_parts = true;
   shape.op = op;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options,
              [this, send = std::move(send), receive = std::move(receive),
-              counts = std::move(counts), total, how](const OperationCall& call) {
-               const std::size_t element = how.input_bytes();
-               std::vector<char> packed(std::max<std::size_t>(1, total * element));
-               std::size_t next = 0;
-               for (std::size_t part = 0; part < counts.size(); ++part) {
-                 copy_local(send[part], packed.data() + next, counts[part] * element);
-                 next += counts[part] * element;
-               }
-               if (!all_reduce_to(call, how, packed.data(), packed.data(), total)) return false;
-               next = 0;
-               for (std::size_t part = 0; part < counts.size(); ++part) {
-                 copy_local(packed.data() + next, receive[part], counts[part] * element);
-                 next += counts[part] * element;
-               }
-               return true;
+              counts = std::move(counts), how](const OperationCall& call) {
+               return all_reduce_parts(call, how, send, receive, counts);
              });
+}
+
+// Every step's entry shows the fingerprint of all parts, so that ranks whose parts differ find it
+// out in the first one, whatever their steps are.
+bool Communicator::all_reduce_parts(const OperationCall& call, const ReduceRule& how,
+                                    const std::vector<const void*>& send,
+                                    const std::vector<void*>& receive,
+                                    const std::vector<std::size_t>& counts) {
+  const std::size_t element = how.input_bytes();
+  const PartSizes sizes =
+      size() == 1 ? PartSizes() : part_sizes(spanning_ != nullptr, job_.has_processor_each());
+  for (const PartStep& step : plan_parts(counts, element, sizes)) {
+    if (!step.is_packed) {
+      char nothing = 0;
+      const bool is_empty = step.count == 0;
+      const void* const from = is_empty ? &nothing : send[step.first];
+      void* const to = is_empty ? &nothing : receive[step.first];
+      if (!all_reduce_to(call, how, from, to, step.count)) return false;
+      continue;
+    }
+    char* const packed = parts_scratch_.memory(step.count * element);
+    const auto each_packed = [&](auto visit) {
+      char* next = packed;
+      for (std::size_t part = step.first; part < step.end; ++part) {
+        if (!is_packed(counts[part], element, sizes)) continue;
+        visit(part, next, counts[part] * element);
+        next += counts[part] * element;
+      }
+    };
+    each_packed(
+        [&](std::size_t part, char* to, std::size_t bytes) { std::memcpy(to, send[part], bytes); });
+    if (!all_reduce_to(call, how, packed, packed, step.count)) return false;
+    each_packed([&](std::size_t part, const char* from, std::size_t bytes) {
+      std::memcpy(receive[part], from, bytes);
+    });
+  }
+  return true;
 }
 
 bool Communicator::all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
