@@ -268,12 +268,11 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
   bool is_well = false;
-  std::optional<Failure> thrown;
+  std::exception_ptr thrown;
   try {
     is_well = body(call);
-  } catch (const std::exception& problem) {
-    // The others are in it: it ends for all of them.
-    thrown = own_failure(problem, call);
+  } catch (const std::exception&) {
+    thrown = std::current_exception();
   }
   entered();
   if (slot_) {
@@ -283,10 +282,17 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   }
   may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};
+  return end_badly(call, thrown);
+}
+
+// Apart from perform(): room for a Failure on its stack would be cleared in every operation, which
+// takes as long as a tenth of a small one.
+Outcome Communicator::end_badly(const OperationCall& call, const std::exception_ptr& thrown) {
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
-  if (!found) found = thrown;
+  // The others are in it: it ends for all of them.
+  if (!found && thrown != nullptr) found = own_failure(thrown, call);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   const Outcome outcome = broken(*found);
   // Only now: who finds the connection gone asks what was found before.
@@ -295,9 +301,15 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   return outcome;
 }
 
-Failure Communicator::own_failure(const std::exception& problem, const OperationCall& call) const {
+Failure Communicator::own_failure(const std::exception_ptr& thrown,
+                                  const OperationCall& call) const {
   const Seat& own = seats_[static_cast<std::size_t>(rank_)];
-  Failure failure = failure_of(problem);
+  Failure failure;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& problem) {
+    failure = failure_of(problem);
+  }
   const std::string_view operation = comm_status::name_of(call.shape.operation);
   set_text(failure, name_of_rank(own.world_rank, own.host_name, own.pid) + ": " +
                         std::string(failure.text) + " in " + std::string(operation) + " " +

@@ -157,7 +157,8 @@ class Communicator : private EntryWatch {
   void hang_up_after_abort();
   std::optional<Failure> compare();
   void add_place(Failure& failure) const;
-  Failure own_failure(const std::exception& problem, const OperationCall& call) const;
+  Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
+  Failure own_failure(const std::exception_ptr& thrown, const OperationCall& call) const;
   PointToPoint& messages();
   Outcome finish_messages();
   std::vector<TcpPeer> tcp_peers() const;
