@@ -268,12 +268,11 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   Deadline deadline(timeout);
   OperationCall call{shape, sequence_, deadline};
   bool is_well = false;
-  std::optional<Failure> thrown;
+  std::exception_ptr thrown;
   try {
     is_well = body(call);
-  } catch (const std::exception& problem) {
-    // The others are in it: it ends for all of them.
-    thrown = own_failure(problem, call);
+  } catch (const std::exception&) {
+    thrown = std::current_exception();
   }
   entered();
   if (slot_) {
@@ -283,10 +282,17 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   }
   may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};
+  return end_badly(call, thrown);
+}
+
+// Apart from perform(): room for a Failure on its stack would be cleared in every operation, which
+// takes as long as a tenth of a small one.
+Outcome Communicator::end_badly(const OperationCall& call, const std::exception_ptr& thrown) {
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
-  if (!found) found = thrown;
+  // The others are in it: it ends for all of them.
+  if (!found && thrown != nullptr) found = own_failure(thrown, call);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   const Outcome outcome = broken(*found);
   // Only now: who finds the connection gone asks what was found before.
@@ -295,9 +301,15 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
   return outcome;
 }
 
-Failure Communicator::own_failure(const std::exception& problem, const OperationCall& call) const {
+Failure Communicator::own_failure(const std::exception_ptr& thrown,
+                                  const OperationCall& call) const {
   const Seat& own = seats_[static_cast<std::size_t>(rank_)];
-  Failure failure = failure_of(problem);
+  Failure failure;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& problem) {
+    failure = failure_of(problem);
+  }
   const std::string_view operation = comm_status::name_of(call.shape.operation);
   set_text(failure, name_of_rank(own.world_rank, own.host_name, own.pid) + ": " +
                         std::string(failure.text) + " in " + std::string(operation) + " " +
@@ -464,30 +476,52 @@ Called Communicator::all_reduce(const void* send, void* receive, std::size_t cou
 Called Communicator::all_reduce_coalesced(std::vector<const void*> send, std::vector<void*> receive,
                                           std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
                                           const CallOptions& options) {
-  std::size_t total = 0;
-  for (const std::size_t count : counts) total += count;
   OperationShape shape = shaped(Operation::kAllReduce, dtype, counts_fingerprint(counts));
   shape.has_parts = true;
   shape.op = op;
   const ReduceRule how = rule(dtype, op, options);
   return run(shape, options,
              [this, send = std::move(send), receive = std::move(receive),
-              counts = std::move(counts), total, how](const OperationCall& call) {
-               const std::size_t element = how.input_bytes();
-               std::vector<char> packed(std::max<std::size_t>(1, total * element));
-               std::size_t next = 0;
-               for (std::size_t part = 0; part < counts.size(); ++part) {
-                 copy_local(send[part], packed.data() + next, counts[part] * element);
-                 next += counts[part] * element;
-               }
-               if (!all_reduce_to(call, how, packed.data(), packed.data(), total)) return false;
-               next = 0;
-               for (std::size_t part = 0; part < counts.size(); ++part) {
-                 copy_local(packed.data() + next, receive[part], counts[part] * element);
-                 next += counts[part] * element;
-               }
-               return true;
+              counts = std::move(counts), how](const OperationCall& call) {
+               return all_reduce_parts(call, how, send, receive, counts);
              });
+}
+
+// Every step's entry shows the fingerprint of all parts, so that ranks whose parts differ find it
+// out in the first one, whatever their steps are.
+bool Communicator::all_reduce_parts(const OperationCall& call, const ReduceRule& how,
+                                    const std::vector<const void*>& send,
+                                    const std::vector<void*>& receive,
+                                    const std::vector<std::size_t>& counts) {
+  const std::size_t element = how.input_bytes();
+  const PartSizes sizes =
+      size() == 1 ? PartSizes() : part_sizes(spanning_ != nullptr, job_.has_processor_each());
+  for (const PartStep& step : plan_parts(counts, element, sizes)) {
+    if (!step.is_packed) {
+      char nothing = 0;
+      const bool is_empty = step.count == 0;
+      const void* const from = is_empty ? &nothing : send[step.first];
+      void* const to = is_empty ? &nothing : receive[step.first];
+      if (!all_reduce_to(call, how, from, to, step.count)) return false;
+      continue;
+    }
+    char* const packed = parts_scratch_.memory(step.count * element);
+    const auto each_packed = [&](auto visit) {
+      char* next = packed;
+      for (std::size_t part = step.first; part < step.end; ++part) {
+        if (!is_packed(counts[part], element, sizes)) continue;
+        visit(part, next, counts[part] * element);
+        next += counts[part] * element;
+      }
+    };
+    each_packed(
+        [&](std::size_t part, char* to, std::size_t bytes) { std::memcpy(to, send[part], bytes); });
+    if (!all_reduce_to(call, how, packed, packed, step.count)) return false;
+    each_packed([&](std::size_t part, const char* from, std::size_t bytes) {
+      std::memcpy(receive[part], from, bytes);
+    });
+  }
+  return true;
 }
 
 bool Communicator::all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,

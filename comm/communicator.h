@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/coalesced.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/spanning_collectives.h"
 #include "comm/failure.h"
@@ -156,7 +157,8 @@ class Communicator : private EntryWatch {
   void hang_up_after_abort();
   std::optional<Failure> compare();
   void add_place(Failure& failure) const;
-  Failure own_failure(const std::exception& problem, const OperationCall& call) const;
+  Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
+  Failure own_failure(const std::exception_ptr& thrown, const OperationCall& call) const;
   PointToPoint& messages();
   Outcome finish_messages();
   std::vector<TcpPeer> tcp_peers() const;
@@ -164,6 +166,9 @@ class Communicator : private EntryWatch {
   bool meet(const OperationCall& call);
   bool all_reduce_to(const OperationCall& call, const ReduceRule& how, const void* send,
                      void* receive, std::size_t count);
+  bool all_reduce_parts(const OperationCall& call, const ReduceRule& how,
+                        const std::vector<const void*>& send, const std::vector<void*>& receive,
+                        const std::vector<std::size_t>& counts);
   bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
                          void* receive, const Ranges& ranges);
   ReduceRule rule(Dtype dtype, ReduceOp op, const CallOptions& options) const;
@@ -225,6 +230,7 @@ class Communicator : private EntryWatch {
   const OperationShape* not_noted_ = nullptr;  // The operation that it does not show yet.
   FastClock clock_;
   std::uint64_t children_ = 0;
+  PartsScratch parts_scratch_;
 
   std::mutex failure_mutex_;
   std::optional<Failure> failure_;

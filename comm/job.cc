@@ -148,13 +148,14 @@ struct SeatText {
   std::string host_name;
   std::string tuning;
   std::string quotas;
+  std::string caches;
   std::string places;  // From where its connections may come; where nobody else vouches for it.
 };
 
 std::string encode_seat(const SeatText& seat) {
   return seat.build + "\n" + seat.pid + "\n" + seat.host_key + "\n" + seat.address + "\n" +
          seat.processors + "\n" + seat.host_name + "\n" + seat.tuning + "\n" + seat.quotas + "\n" +
-         seat.places;
+         seat.caches + "\n" + seat.places;
 }
 
 SeatText decode_seat(const std::string& text) {
@@ -168,6 +169,7 @@ SeatText decode_seat(const std::string& text) {
   std::getline(lines, seat.host_name);
   std::getline(lines, seat.tuning);
   std::getline(lines, seat.quotas);
+  std::getline(lines, seat.caches);
   std::getline(lines, seat.places);
   return seat;
 }
@@ -200,6 +202,7 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
   options.has_processor_each = job.has_processor_each();
   options.tuning = job.tuning();
   options.is_crowded = job.is_crowded();
+  options.caches = job.caches();
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;
@@ -333,6 +336,7 @@ std::string Job::own_seat(const std::string& tuning) const {
   seat.host_name = own_host_name();
   seat.tuning = tuning;
   seat.quotas = quotas_text(own_quotas());
+  seat.caches = caches_text(own_caches());
   if (listener_ != nullptr && identity_.meeting != Meeting::kStore) {
     std::vector<std::string> places = own_addresses();
     places.push_back(listener_->host());
@@ -350,8 +354,9 @@ void Job::count_processors(const std::vector<Processors>& processors,
 
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
-  std::vector<Processors> processors;  // Both: of the ranks of this machine.
+  std::vector<Processors> processors;  // These three: of the ranks of this machine.
   std::vector<Quotas> quotas;
+  std::vector<Caches> caches;
   OwnTuning own_tuning = read_tuning(identity_.tuning_file);
   IVY_CHECK(store_->set(seat_key(identity_.rank), own_seat(own_tuning.said)));
   const Result<void> met = meet_all_ranks();
@@ -379,6 +384,7 @@ Result<std::vector<Seat>> Job::exchange_seats() {
     if (machine_of(text.host_key) == machine_of(own_key)) {
       processors.push_back(processors_from(text.processors));
       quotas.push_back(quotas_from(text.quotas));
+      caches.push_back(caches_from(text.caches));
     }
     tunings.push_back({static_cast<std::uint32_t>(rank), text.host_name, text.tuning});
     places.push_back(parts_of(text.places));
@@ -397,6 +403,8 @@ Result<std::vector<Seat>> Job::exchange_seats() {
   }
   tuning_ = std::move(own_tuning.table);
   count_processors(processors, quotas);
+  caches_ = least_caches(caches);
+  caches_.processors = static_cast<std::uint32_t>(comm::count_processors(processors));
   return seats;
 }
 

@@ -49,6 +49,8 @@ class Job {
   // Can every rank of this machine run at once? Only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
   bool is_crowded() const { return is_crowded_; }
+  // Of this machine, as all its ranks know them.
+  const Caches& caches() const { return caches_; }
   // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
   bool has_left(std::int32_t world_rank) const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
@@ -108,6 +110,7 @@ class Job {
   bool has_processor_each_ = true;
   TuningTable tuning_;
   bool is_crowded_ = false;
+  Caches caches_;
   std::uint32_t tcp_streams_ = 0;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;

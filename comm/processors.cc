@@ -217,12 +217,16 @@ bool have_processor_each(const std::vector<Processors>& ranks) {
   return true;
 }
 
-bool are_crowded(const std::vector<Processors>& ranks) {
+std::size_t count_processors(const std::vector<Processors>& ranks) {
   std::vector<bool> is_used(kProcessorsMax, false);
   for (const Processors& processors : ranks) {
     for (const std::uint32_t processor : processors) is_used[processor] = true;
   }
-  const auto used = static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
+  return static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
+}
+
+bool are_crowded(const std::vector<Processors>& ranks) {
+  const std::size_t used = count_processors(ranks);
   return used > 0 && ranks.size() > kCrowdEach * used;
 }
 

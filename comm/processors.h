@@ -24,7 +24,10 @@ Processors processors_from(const std::string& text);
 // is known of that rank, and it counts as one that has none.
 bool have_processor_each(const std::vector<Processors>& ranks);
 
-// Are there more than two ranks for each processor that any of them may run on?
+// How many processors are there that any of the ranks may run on?
+std::size_t count_processors(const std::vector<Processors>& ranks);
+
+// Are there more than two ranks for each of those?
 bool are_crowded(const std::vector<Processors>& ranks);
 
 // Processor time that the processes of a cgroup share: 0.5 is half of a processor's.

@@ -18,6 +18,13 @@ enum class Size : std::uint8_t {
   kOfAllBlocks,  // p blocks stand in one eager area.
   kOneShot,      // Everybody reduces everything: p times the work, one meeting less.
   kOfTwoRanks,   // Two ranks send each other no more that way than by halves.
+  // Where p members' buffers no longer fit into the last levels of caches, for a result of n bytes:
+  kOneBuffer,    // p n: each has one buffer.
+  kTwoBuffers,   // 2 p n: one to send and one to receive.
+  kShareAndAll,  // (p + 1) n: each sends a p-th of the result.
+  kAllAndShare,  // p (p + 1) n: each receives a p-th of what it sends.
+  kReduction,    // As kTwoBuffers, but sooner where cores are far from each other.
+  kFarOnly,      // `from`, where cores are far from each other; else never.
 };
 
 struct BuiltInRow {
@@ -40,12 +47,16 @@ constexpr std::uint64_t kStreamingStores = static_cast<std::uint64_t>(Stores::kS
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint64_t kPastEager = kEagerBytes + 1;
-// Larger results would only push the staging out of the caches.
+// Where nothing is known of the caches, and of reductions where cores are far from each other:
+// larger results would only push the staging out of the caches.
 constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
+constexpr std::uint64_t kStreamingLeast = kMiB;
+constexpr std::uint64_t kStreamingMost = 16 * kMiB;
 
-// In order of sizes for each operation and aspect; each begins at 0. Between its thresholds one
-// copy through the kernel is faster than two through the slots: below, its call costs more; above,
-// the slots' second copy goes past the caches and the kernel's only one does not.
+// In order of sizes for each operation and aspect; each begins at 0. Where cores are far from each
+// other one copy through the kernel is faster between its thresholds than two through the slots:
+// below, its call costs more; above, the slots' second copy goes past the caches and the kernel's
+// only one does not. Where they are near, two copies take half its time.
 constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kAllReduce, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kAllReduce, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOneShot},
@@ -57,33 +68,38 @@ constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kBroadcast, kAlgorithm, Over::kShm, kPastEager, kSlotted},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 8 * kKiB + 1, kSlotted},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
+    {Operation::kAllGather, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel, Size::kFarOnly},
     {Operation::kAllGather, kAlgorithm, Over::kShm, 4 * kMiB + 1, kSlotted},
     {Operation::kGather, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOfAllBlocks},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel},
+    {Operation::kAllToAll, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel, Size::kFarOnly},
     {Operation::kAllToAll, kAlgorithm, Over::kShm, 16 * kMiB + 1, kSlotted},
     {Operation::kScan, kAlgorithm, Over::kShm, 0, kEager},
     {Operation::kScan, kAlgorithm, Over::kShm, kPastEager, kSlotted},
 
     {Operation::kAllReduce, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kAllReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
+     Size::kReduction},
     {Operation::kReduce, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kReduction},
     {Operation::kReduceScatter, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kReduceScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kReduceScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
+     Size::kAllAndShare},
     {Operation::kBroadcast, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kBroadcast, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kBroadcast, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
+     Size::kOneBuffer},
     {Operation::kAllGather, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kAllGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
+     Size::kShareAndAll},
     {Operation::kGather, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kOneBuffer},
     {Operation::kScatter, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kOneBuffer},
     {Operation::kAllToAll, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllToAll, kStores, Over::kShm, kStreamingFrom, kStreamingStores},
+    {Operation::kAllToAll, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
+     Size::kTwoBuffers},
 
     {Operation::kAllReduce, kRegistered, Over::kShm, 0, 1},
     {Operation::kReduceScatter, kRegistered, Over::kShm, 0, 1},
@@ -105,7 +121,16 @@ constexpr BuiltInRow kBuiltIn[] = {
 struct Crew {
   std::uint32_t members = 1;
   bool is_one_rank_each = false;  // On every host.
+  Caches caches;                  // Of the host.
 };
+
+constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
+
+// From which result on that many times its bytes are more than the caches hold beside all else.
+std::uint64_t past_caches(const Crew& crew, std::uint64_t times) {
+  const std::uint64_t room = last_level_bytes(crew.caches, crew.members) / 4 * 3;
+  return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
+}
 
 std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
   const std::uint64_t count = std::max<std::uint32_t>(1, crew.members);
@@ -117,6 +142,19 @@ std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
     case Size::kOneShot:
       return std::max<std::uint64_t>(kKiB, (row.from - 1) / std::max<std::uint64_t>(1, count / 2)) +
              1;
+    case Size::kOneBuffer:
+      return past_caches(crew, count);
+    case Size::kTwoBuffers:
+      return past_caches(crew, 2 * count);
+    case Size::kShareAndAll:
+      return past_caches(crew, count + 1);
+    case Size::kAllAndShare:
+      return past_caches(crew, count * (count + 1));
+    case Size::kReduction:
+      return crew.caches.is_near ? past_caches(crew, 2 * count)
+                                 : std::min(kStreamingFrom, past_caches(crew, 2 * count));
+    case Size::kFarOnly:
+      return crew.caches.is_near ? kNoEnd : row.from;
     case Size::kOfTwoRanks:
       return count == 2 && crew.is_one_rank_each ? 256 * kKiB + 1 : row.from;
   }
@@ -130,7 +168,8 @@ Starts built_in_starts(Operation operation, Aspect aspect, Over over, const Crew
   Starts starts;
   for (const BuiltInRow& row : kBuiltIn) {
     if (row.operation == operation && row.aspect == aspect && row.over == over) {
-      starts[size_for(row, crew)] = row.value;
+      const std::uint64_t start = size_for(row, crew);
+      if (start != kNoEnd) starts[start] = row.value;
     }
   }
   return starts;
@@ -147,8 +186,6 @@ void take_over(Starts& starts, const Starts& source, std::uint64_t begin, std::u
     starts.insert(*next);
   }
 }
-
-constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
 // The rows beside the built-in table, for those sizes that are theirs.
 Starts with_rows(const Starts& built_in, const TuningTable& rows) {
@@ -199,7 +236,7 @@ bool concerns(const TuningRow& row, Operation operation, Aspect aspect, Over ove
 }  // namespace
 
 bool has_choice(Operation operation, Aspect aspect, Over over) {
-  return !built_in_starts(operation, aspect, over, {}).empty();
+  return !built_in_starts(operation, aspect, over, Crew()).empty();
 }
 
 bool may_be(const TuningRow& row) {
@@ -234,17 +271,23 @@ std::uint64_t built_in_fingerprint() {
     hash ^= hash >> 29;
   };
   // A row's size may depend on how many take part, up to where it is at its least.
+  const auto add_all = [&](const BuiltInRow& first, const Crew& crew) {
+    add(static_cast<std::uint64_t>(first.operation));
+    add(static_cast<std::uint64_t>(first.aspect));
+    add(static_cast<std::uint64_t>(first.over));
+    for (const auto& [from, value] :
+         built_in_starts(first.operation, first.aspect, first.over, crew)) {
+      add(from);
+      add(value);
+    }
+  };
+  const Caches all_caches[] = {{}, {32 * kMiB, 8, true}, {32 * kMiB, 8, false}};
   for (const std::uint32_t members : {1U, 2U, 3U, 4U, 5U, 8U, 16U, 64U, 1024U}) {
     for (const BuiltInRow& first : kBuiltIn) {
       if (first.from != 0) continue;
       for (const bool is_one_rank_each : {false, true}) {
-        add(static_cast<std::uint64_t>(first.operation));
-        add(static_cast<std::uint64_t>(first.aspect));
-        add(static_cast<std::uint64_t>(first.over));
-        for (const auto& [from, value] : built_in_starts(first.operation, first.aspect, first.over,
-                                                         {members, is_one_rank_each})) {
-          add(from);
-          add(value);
+        for (const Caches& caches : all_caches) {
+          add_all(first, {members, is_one_rank_each, caches});
         }
       }
     }
@@ -254,7 +297,7 @@ std::uint64_t built_in_fingerprint() {
 }
 
 Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
-                   bool is_one_rank_each) {
+                   bool is_one_rank_each, const Caches& caches) {
   for (const BuiltInRow& first : kBuiltIn) {
     if (first.over != over || first.from != 0) continue;
     TuningTable rows;
@@ -262,7 +305,7 @@ Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
       if (concerns(row, first.operation, first.aspect, over, members)) rows.push_back(row);
     }
     const Starts built_in =
-        built_in_starts(first.operation, first.aspect, over, {members, is_one_rank_each});
+        built_in_starts(first.operation, first.aspect, over, {members, is_one_rank_each, caches});
     Starts starts = with_rows(built_in, rows);
     if (first.aspect == kAlgorithm) keep_possible(starts, built_in, first.operation, members);
     Step* step =

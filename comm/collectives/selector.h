@@ -10,6 +10,13 @@
 // gather, scatter, all_to_all) or all blocks' of one rank (reduce_scatter); for stores those of the
 // result. "Members" are the ranks of a host over shared memory, the hosts over TCP.
 //
+// Over shared memory two thresholds depend on the machine's caches, as all its ranks know them:
+//   stores     results go past the caches where all members' buffers fill more than three quarters
+//              of the last levels, but not below 1 MiB and at the latest at 16 (more is reported
+//              than a virtual machine has for itself). Where the caches are not near, results of
+//              reductions at 4 MiB at the latest. Caches not known: 4 MiB.
+//   algorithm  the kernel's one copy, in its range of sizes, only where the caches are not near.
+//
 // Pure; thread: any.
 #pragma once
 
@@ -19,6 +26,7 @@
 #include <limits>
 #include <vector>
 
+#include "comm/caches.h"
 #include "comm/reduce/reduce.h"
 #include "proto/operation.h"
 
@@ -70,9 +78,9 @@ std::uint64_t built_in_fingerprint();
 // The table as it is for one transport and so many members.
 class Selector {
  public:
-  // is_one_rank_each: between hosts, each has one rank only.
+  // is_one_rank_each: between hosts, each has one rank only. `caches` count over shared memory.
   Selector(Over over, std::uint32_t members, const TuningTable& table,
-           bool is_one_rank_each = false);
+           bool is_one_rank_each = false, const Caches& caches = {});
 
   Algorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
     return static_cast<Algorithm>(find(Aspect::kAlgorithm, operation, bytes));

@@ -35,7 +35,6 @@ constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 // result's do would be written by halves, and each fetched from the processor that has read it.
 void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const std::uint8_t* from,
                   std::size_t bytes) {
-  if (stores == Stores::kStreaming) return copy_twice(result, stores, slot, from, bytes);
   for (std::size_t begin = 0; begin < bytes; begin += kReadTwiceBytes) {
     const std::size_t piece = std::min(kReadTwiceBytes, bytes - begin);
     copy(slot + begin, from + begin, piece, Stores::kCached);
@@ -123,51 +122,6 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
   return true;
 }
 
-constexpr std::size_t kLineData = sizeof(NumberedLine::data);
-static_assert(kNumberedLines * kLineData >= kEagerBytes);
-// Lines between two looks. One that is looked at while it is written goes to and fro.
-constexpr std::size_t kLinesPerLook = 16;
-
-// Calls visit(line, begin, bytes) for every line that `bytes` take up, the last one perhaps not
-// full.
-template <class Line, class Visit>
-bool each_line(Line* line, std::size_t bytes, Visit visit) {
-  std::size_t begin = 0;
-  for (; bytes - begin >= kLineData; begin += kLineData, ++line) {
-    if (!visit(*line, begin, kLineData)) return false;
-  }
-  return begin == bytes || visit(*line, begin, bytes - begin);
-}
-
-// Each line tells by itself that it is there: the readers copy the first ones while the root writes
-// the next, and none waits for the way of a line that only says so.
-bool broadcast_by_lines(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  if (group.self() == root) {
-    group.publish_entry();
-    each_line(group.own_lines(), bytes, [&](NumberedLine& line, std::size_t begin, std::size_t n) {
-      std::memcpy(line.data, at(buffer, begin), n);
-      group.number_line(line);
-      return true;
-    });
-    group.publish_lines();
-    return true;
-  }
-  group.publish_entry();
-  if (!group.await_entry(root)) return false;
-  const NumberedLine* const lines = group.lines(root);
-  const std::size_t last = (bytes - 1) / kLineData;
-  return each_line(lines, bytes, [&](const NumberedLine& line, std::size_t begin, std::size_t n) {
-    const auto index = static_cast<std::size_t>(&line - lines);
-    if (index % kLinesPerLook == 0) {
-      // The root numbers them in their order.
-      const std::size_t looked_at = std::min(index + kLinesPerLook - 1, last);
-      if (!group.await_line(lines[looked_at], root)) return false;
-    }
-    std::memcpy(at(buffer, begin), line.data, n);
-    return true;
-  });
-}
-
 }  // namespace
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
@@ -176,12 +130,16 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
     return broadcast_large(group, buffer, bytes, root);
   }
-  if (bytes > kInlineBytes) return broadcast_by_lines(group, buffer, bytes, root);
-  if (group.self() == root && bytes > 0) std::memcpy(group.own_payload(), buffer, bytes);
+  group.expect_shown(bytes);
+  const bool is_inline = bytes <= kInlineBytes;
+  if (group.self() == root) {
+    if (bytes > 0) std::memcpy(is_inline ? group.own_payload() : group.own_eager(), buffer, bytes);
+    group.publish_entry();
+    return true;
+  }
   group.publish_entry();
-  if (group.self() == root) return true;
   if (!group.await_entry(root)) return false;
-  if (bytes > 0) std::memcpy(buffer, group.payload(root), bytes);
+  if (bytes > 0) std::memcpy(buffer, is_inline ? group.payload(root) : group.eager(root), bytes);
   return true;
 }
 
@@ -272,10 +230,11 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
     return all_gather_large(group, send, receive, blocks);
   }
+  group.expect_shown(longest);
   const bool is_inline = longest <= kInlineBytes;
   const Block own = blocks[group.self()];
   if (own.bytes > 0) {
-    show(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
+    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
   }
   group.publish_entry();
   copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
@@ -300,7 +259,7 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
   };
   const bool is_eager = is_shown(send_bytes);
   write_size(group, send_bytes);
-  if (is_eager && send_bytes > 0 && self != root) show(group.own_eager(), send, send_bytes);
+  if (is_eager && send_bytes > 0 && self != root) std::memcpy(group.own_eager(), send, send_bytes);
   group.publish_entry();
   if (!group.await_entries()) return false;
   // Everybody knows every size now, and so how many chunks there are.
@@ -571,6 +530,7 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
                         void* receive, const Blocks& receive_blocks) {
   const std::size_t bytes = send_blocks[0].bytes;
   const std::uint32_t self = group.self();
+  group.expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
   std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
   // Nothing is shown for oneself: what two exchange fits into a line sooner.
@@ -578,7 +538,8 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
     return (to - (from < to ? 1 : 0)) * bytes;
   };
   each_other(group, [&](std::uint32_t member) {
-    if (bytes > 0) show(shown + place(self, member), at(send, send_blocks[member].offset), bytes);
+    if (bytes > 0)
+      std::memcpy(shown + place(self, member), at(send, send_blocks[member].offset), bytes);
     return true;
   });
   copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),

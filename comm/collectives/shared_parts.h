@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,19 +21,6 @@ inline const std::uint8_t* at(const void* base, std::size_t offset) {
 }
 inline std::uint8_t* at(void* base, std::size_t offset) {
   return static_cast<std::uint8_t*>(base) + offset;
-}
-
-// Puts a few bytes where others read them as soon as this member's entry is there. The entry's
-// line, on which they wait, is taken back from them only when all else has gone: taken too early it
-// goes to and fro.
-inline void show(void* to, const void* from, std::size_t bytes) {
-  if (bytes <= kInlineBytes) {
-    std::memcpy(to, from, bytes);
-    return;
-  }
-  // Whole lines at once: what another processor has of them need not be fetched.
-  copy_twice(to, Stores::kCached, nullptr, from, bytes);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 // What a member shows of its buffers in an entry whose operation may read them where they are.

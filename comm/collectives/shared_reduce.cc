@@ -51,11 +51,12 @@ void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, vo
 
 // Shows this member's whole input in its entry or eager area; `begin` has been called.
 bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, std::size_t bytes) {
+  group.expect_shown(bytes);
   if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
     std::memcpy(group.own_payload(), send, bytes);
   } else {
     write_factor(group, rule);
-    show(group.own_eager(), send, bytes);
+    std::memcpy(group.own_eager(), send, bytes);
   }
   group.publish_entry();
   return true;
@@ -385,6 +386,7 @@ class ReduceScatter {
 
   // The pieces of all members stand one after the other in the entry or the eager area.
   bool run_eagerly() {
+    group_.expect_shown(bytes());
     const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
     std::uint8_t* const shown = is_inline ? group_.own_payload() : group_.own_eager();
     write_factor(group_, rule_);
@@ -397,7 +399,7 @@ class ReduceScatter {
       if (member == self) continue;
       if (member < self) before_own += range.count * element_;
       if (range.count > 0) {
-        show(shown + next, at(send_, range.begin * element_), range.count * element_);
+        std::memcpy(shown + next, at(send_, range.begin * element_), range.count * element_);
       }
       next += range.count * element_;
     }

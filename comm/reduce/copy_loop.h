@@ -1,4 +1,4 @@
-// The loop of copies: one read, one or two writes.
+// The loop of copies past the caches.
 // In an unnamed namespace for the reason told in comm/reduce/vectors.h.
 #pragma once
 
@@ -10,17 +10,15 @@
 namespace ivy::comm {
 namespace {
 
-// One read, one or two writes. `second` may be null.
 template <class Isa>
-IVY_INLINE void copy_blocks(std::byte* to, bool streaming, std::byte* second, const std::byte* from,
-                            std::size_t bytes) {
+void copy_streaming_with(void* to_memory, const void* from_memory, std::size_t bytes) {
   using Word = Vector<std::uint64_t, Isa::kBytes>;
   constexpr std::size_t kBlock = kBlockVectors * sizeof(Word);
+  auto* to = static_cast<std::byte*>(to_memory);
+  const auto* from = static_cast<const std::byte*>(from_memory);
   const auto part = [&](std::size_t length) {
     __builtin_memcpy(to, from, length);
-    if (second != nullptr) __builtin_memcpy(second, from, length);
     to += length;
-    if (second != nullptr) second += length;
     from += length;
     bytes -= length;
   };
@@ -33,35 +31,13 @@ IVY_INLINE void copy_blocks(std::byte* to, bool streaming, std::byte* second, co
       words[i] = load<Word>(from + static_cast<std::size_t>(i) * sizeof(Word));
     }
     for (int i = 0; i < kBlockVectors; ++i) {
-      std::byte* const place = to + static_cast<std::size_t>(i) * sizeof(Word);
-      if (streaming) {
-        Isa::store_streaming(place, words[i]);
-      } else {
-        store(place, words[i]);
-      }
+      Isa::store_streaming(to + static_cast<std::size_t>(i) * sizeof(Word), words[i]);
     }
     to += kBlock;
     from += kBlock;
-    if (second == nullptr) continue;
-    for (int i = 0; i < kBlockVectors; ++i) {
-      store(second + static_cast<std::size_t>(i) * sizeof(Word), words[i]);
-    }
-    second += kBlock;
   }
   part(bytes);
-  if (streaming) Isa::fence();
-}
-
-template <class Isa>
-void copy_streaming_with(void* to, const void* from, std::size_t bytes) {
-  copy_blocks<Isa>(static_cast<std::byte*>(to), true, nullptr, static_cast<const std::byte*>(from),
-                   bytes);
-}
-
-template <class Isa>
-void copy_twice_by(void* to, bool streaming, void* second, const void* from, std::size_t bytes) {
-  copy_blocks<Isa>(static_cast<std::byte*>(to), streaming, static_cast<std::byte*>(second),
-                   static_cast<const std::byte*>(from), bytes);
+  Isa::fence();
 }
 
 }  // namespace

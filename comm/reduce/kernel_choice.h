@@ -160,9 +160,7 @@ Kernel find(Dtype dtype, ReduceOp op, Form input_form, Form output_form) {
 
 template <class Isa>
 constexpr KernelSet kernel_set() {
-  return {.find = find<Isa>,
-          .copy_streaming = copy_streaming_with<Isa>,
-          .copy_twice = copy_twice_by<Isa>};
+  return {.find = find<Isa>, .copy_streaming = copy_streaming_with<Isa>};
 }
 
 }  // namespace

@@ -36,7 +36,6 @@ using Kernel = void (*)(const KernelCall& call);
 struct KernelSet {
   Kernel (*find)(Dtype dtype, ReduceOp op, Form input_form, Form output_form);
   void (*copy_streaming)(void* to, const void* from, std::size_t bytes);
-  void (*copy_twice)(void* to, bool streaming, void* second, const void* from, std::size_t bytes);
 };
 
 extern const KernelSet kScalarKernels;
@@ -69,7 +68,5 @@ void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
                         std::size_t copy_count);
 void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
                Stores stores);
-void copy_twice_with(const KernelTable& table, void* to, Stores stores, void* second,
-                     const void* from, std::size_t bytes);
 
 }  // namespace ivy::comm

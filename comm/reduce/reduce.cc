@@ -218,16 +218,6 @@ void copy(void* to, const void* from, std::size_t bytes, Stores stores) {
   copy_with(chosen_table(), to, from, bytes, stores);
 }
 
-void copy_twice_with(const KernelTable& table, void* to, Stores stores, void* second,
-                     const void* from, std::size_t bytes) {
-  if (bytes == 0) return;
-  table.set.copy_twice(to, stores == Stores::kStreaming, second, from, bytes);
-}
-
-void copy_twice(void* to, Stores stores, void* second, const void* from, std::size_t bytes) {
-  copy_twice_with(chosen_table(), to, stores, second, from, bytes);
-}
-
 const char* kernel_name() { return chosen_table().name; }
 
 }  // namespace ivy::comm

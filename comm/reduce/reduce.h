@@ -86,9 +86,8 @@ void reduce_beside(const Reduction& reduction, const void* const* inputs, std::s
                    void* output, void* second_output, std::size_t count, const Copy* copies,
                    std::size_t copy_count);
 
-// memcpy, and memcpy to two places with one read of the source. No overlap.
+// memcpy. No overlap.
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);
-void copy_twice(void* to, Stores stores, void* second, const void* from, std::size_t bytes);
 
 // "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser
 // one (tests, and machines that throttle); a name that is none of these chooses nothing.

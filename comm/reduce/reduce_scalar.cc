@@ -107,8 +107,7 @@ Kernel find_scalar(Dtype dtype, ReduceOp op, Form input_form, Form output_form) 
 }  // namespace
 
 constexpr KernelSet kScalarKernelsValue = {.find = find_scalar,
-                                           .copy_streaming = copy_streaming_with<Scalar>,
-                                           .copy_twice = copy_twice_by<Scalar>};
+                                           .copy_streaming = copy_streaming_with<Scalar>};
 const KernelSet kScalarKernels = kScalarKernelsValue;
 
 }  // namespace ivy::comm

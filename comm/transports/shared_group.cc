@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -46,6 +47,17 @@ constexpr int kWaitsWithoutYields = 32;
 // A sleeper looks around at least this often, whatever it was promised.
 constexpr milliseconds kSleepSlice{200};
 
+// Of an entry's payload, what is in the line of its number.
+constexpr std::size_t kFirstLineBytes = 64 - offsetof(EntryLine, payload);
+const std::uint8_t* second_line(const EntryLine& entry) {
+  return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
+}
+// Of an eager area, what is taken ahead.
+constexpr std::size_t kTakenMost = 1024;
+// Of an eager area, what is fetched together with the entry: where it is more than that, lines
+// would go to and fro between who writes and who waits.
+constexpr std::size_t kFetchedMost = 512;
+
 // Waits shorter than this are not worth a look at who else is there.
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
@@ -76,7 +88,7 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       yields_(kYieldsMax),
       known_entry_(size_, 0),
       known_drained_(size_, 0),
-      selector_(Over::kShm, size_, options_.tuning) {
+      selector_(Over::kShm, size_, options_.tuning, false, options_.caches) {
   own().pid = options_.members[self_].pid;
   own().probe = peers_.own_probe(segment_->descriptor());
   own().attached.store(kIsHere, std::memory_order_release);
@@ -91,6 +103,8 @@ bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Dea
   // The entry that is written next has the place of the one before the last.
   if (number_ > 0 && !await_entries_of(number_)) return false;
   ++number_;
+  known_here_ = 0;
+  shown_[number_ & 1] = 0;
   return true;
 }
 
@@ -106,8 +120,19 @@ void SharedGroup::publish_entry() {
   publish(entry.sequence, number_);
   tell_entry();
   if (options_.is_crowded) count_arrival();
-  // Nobody looks at the next entry's line before the next operation: it comes meanwhile.
-  __builtin_prefetch(&own().entry[(number_ + 1) & 1], 1, 3);
+}
+
+// All have entered this operation: nobody reads any more what this member showed in the one before,
+// and it is the place of what it shows in the next one. Its lines come meanwhile.
+void SharedGroup::take_next_lines() {
+  const EntryLine& entry = own().entry[(number_ + 1) & 1];
+  const std::size_t shown = shown_[(number_ + 1) & 1];
+  take_line(&entry);
+  if (shown > kFirstLineBytes && shown <= kInlineBytes) take_line(second_line(entry));
+  if (shown <= kInlineBytes) return;
+  const std::uint8_t* const eager = segment_->eager(self_, number_ + 1);
+  const std::size_t bytes = std::min(shown, kTakenMost);
+  for (std::size_t begin = 0; begin < bytes; begin += 64) take_line(eager + begin);
 }
 
 bool SharedGroup::await_entries() { return await_entries_of(number_); }
@@ -133,7 +158,7 @@ bool SharedGroup::await_arrivals(std::uint64_t number) {
                          theirs.sequence.load(std::memory_order_acquire) >= number;
     if (is_news && !await_entry_of(member, number)) return false;
   }
-  return await_slowly(header_.arrivals, all, kWhoeverIsAbsent);
+  return await_slowly(header_.arrivals, all, kWhoeverIsAbsent, {});
 }
 
 void SharedGroup::count_arrival() {
@@ -153,9 +178,21 @@ std::uint32_t SharedGroup::first_absent() const {
   return self_ + 1 < size_ ? self_ + 1 : 0;
 }
 
+SharedGroup::Shown SharedGroup::shown_by(std::uint32_t member, std::uint64_t number) const {
+  const std::size_t bytes = shown_[number & 1];
+  if (bytes <= kFirstLineBytes || bytes > kFetchedMost) return {};
+  if (bytes > kInlineBytes) return {segment_->eager(member, number), bytes};
+  return {second_line(segment_->member(member).entry[number & 1]), 1};
+}
+
 bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
   const EntryLine& theirs = segment_->member(member).entry[number & 1];
-  if (!await_at_least(theirs.sequence, number, member)) return false;
+  const Shown shown = shown_by(member, number);
+  shown.fetch();
+  if (theirs.sequence.load(std::memory_order_acquire) < number &&
+      !await_slowly(theirs.sequence, number, member, shown)) {
+    return false;
+  }
   const EntryLine& ours = own().entry[number & 1];
   if (theirs.fingerprint[0] != ours.fingerprint[0] ||
       theirs.fingerprint[1] != ours.fingerprint[1]) {
@@ -164,6 +201,7 @@ bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
     return false;
   }
   known_entry_[member] = number;
+  if (number == number_ && ++known_here_ == size_ - 1) take_next_lines();
   return true;
 }
 
@@ -267,11 +305,12 @@ bool SharedGroup::may_go_on(std::uint32_t member) {
 }
 
 bool SharedGroup::await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
-                               std::uint32_t member) {
+                               std::uint32_t member, const Shown& shown) {
   tell_entry();
   // The clock, and the pause of some processors, cost as much as a message that comes in time.
   for (std::uint32_t round = std::min(spins_, kRoundsBeforeClock); round > 0; --round) {
     relax();
+    shown.fetch();
     if (counter.load(std::memory_order_acquire) >= value) return true;
   }
   deadline_->since();

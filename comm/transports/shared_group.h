@@ -59,6 +59,7 @@ struct SharedGroupOptions {
   bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
   TuningTable tuning;  // Beside the built-in table of algorithms.
+  Caches caches;       // The same of all members: they decide which way operations take.
 };
 
 class SharedGroup {
@@ -91,6 +92,9 @@ class SharedGroup {
   // Starts the next operation: afterwards this member may write its payload and its eager area.
   // `sequence` is the communicator's number, for messages.
   bool begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline);
+  // After begin(): members show about as many bytes in this operation, in the entry or, where that
+  // does not hold them, in the eager area. Only for speed.
+  void expect_shown(std::size_t bytes) { shown_[number_ & 1] = bytes; }
   std::uint8_t* own_payload() { return own_entry().payload; }
   std::uint8_t* own_eager() { return segment_->eager(self_, number_); }
   void publish_entry();
@@ -105,18 +109,6 @@ class SharedGroup {
     return segment_->member(member).entry[number_ & 1].payload;
   }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
-
-  // This operation's numbered lines: one by one, in their order, after the entry; at last
-  // publish_lines(), which wakes. Who has awaited a line has those before it.
-  NumberedLine* own_lines() { return own().lines[number_ & 1]; }
-  void number_line(NumberedLine& line) { line.number.store(number_, std::memory_order_release); }
-  void publish_lines() { wake_sleepers(); }
-  const NumberedLine* lines(std::uint32_t member) const {
-    return segment_->member(member).lines[number_ & 1];
-  }
-  bool await_line(const NumberedLine& line, std::uint32_t member) {
-    return await_at_least(line.number, number_, member);
-  }
 
   // ---- Chunks ----
   // The number of the next `count` chunks' first one; every member takes the same.
@@ -196,11 +188,21 @@ class SharedGroup {
   bool await_at_least(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
                       std::uint32_t member) {
     if (counter.load(std::memory_order_acquire) >= value) return true;
-    return await_slowly(counter, value, member);
+    return await_slowly(counter, value, member, {});
   }
   void tell_entry();
+  // Memory that is read as soon as an entry is there, and so fetched together with it.
+  struct Shown {
+    const std::uint8_t* begin = nullptr;
+    std::size_t bytes = 0;
+    void fetch() const {
+      for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(begin + at, 0, 3);
+    }
+  };
+  Shown shown_by(std::uint32_t member, std::uint64_t number) const;
   bool await_slowly(const std::atomic<std::uint64_t>& counter, std::uint64_t value,
-                    std::uint32_t member);
+                    std::uint32_t member, const Shown& shown);
+  void take_next_lines();
   bool await_entry_of(std::uint32_t member, std::uint64_t number);
   // In the place of a member, of those who have not entered this number.
   static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
@@ -246,6 +248,8 @@ class SharedGroup {
   OperationShape entered_shape_;  // Of the communicator's operation, and of the one before it.
   OperationShape previous_shape_;
   Deadline* deadline_ = nullptr;              // Of the operation under way.
+  std::size_t shown_[2] = {0, 0};             // expect_shown(), by the number's parity.
+  std::uint32_t known_here_ = 0;              // Others known to be in this operation.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
   PeerMemory peers_;

@@ -25,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 5;
+inline constexpr std::uint32_t kSegmentVersion = 6;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -38,8 +38,6 @@ inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // the buffers that go through it.
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlots = 4;
-// Of a broadcast that goes line by line: as much as the eager area holds.
-inline constexpr std::size_t kNumberedLines = (kEagerBytes + 55) / 56;
 
 // What a member is in: written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
@@ -59,14 +57,6 @@ struct alignas(kLineBytes) ProgressLine {
   std::atomic<std::uint64_t> fetched;
 };
 
-// A line that says by itself whether its data are there: who waits for it needs no second line's
-// way between processors.
-struct alignas(64) NumberedLine {
-  std::uint8_t data[56];
-  std::atomic<std::uint64_t> number;  // Of the operation; stored with release order after `data`.
-};
-static_assert(sizeof(NumberedLine) == 64);
-
 struct alignas(kLineBytes) SleepLine {
   // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
   // members are crowded one more than the member whose news it waits for, or kForArrivals.
@@ -82,7 +72,6 @@ inline constexpr std::uint32_t kHasLeft = 2;
 
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
-  alignas(kLineBytes) NumberedLine lines[2][kNumberedLines];  // The same.
   ProgressLine progress;
   SleepLine sleep;                                          // In collectives.
   SleepLine mail;                                           // In messages; `asleep` counts threads.

@@ -92,12 +92,9 @@ void print_row(const Options& options, const std::string& what, std::size_t byte
 class Bench {
  public:
   explicit Bench(const Options& options)
-      : options_(options), bytes_(options.memory_mib * kMib), memory_{Memory(bytes_),
-                                                                      Memory(bytes_),
-                                                                      Memory(bytes_),
-                                                                      Memory(bytes_),
-                                                                      Memory(bytes_),
-                                                                      Memory(bytes_)} {}
+      : options_(options),
+        bytes_(options.memory_mib * kMib),
+        memory_{Memory(bytes_), Memory(bytes_), Memory(bytes_), Memory(bytes_), Memory(bytes_)} {}
 
   void reduction(Dtype dtype, ReduceOp op, std::size_t inputs, std::size_t bytes, Stores stores) {
     const Reduction reduction = {
@@ -123,13 +120,6 @@ class Bench {
       print_row(
           options_, "copy" + how, bytes, 2 * bytes,
           [&] { copy_with(*options_.table, memory_[4].data(), memory_[0].data(), bytes, stores); },
-          plain);
-      print_row(
-          options_, "copy_twice" + how, bytes, 3 * bytes,
-          [&] {
-            copy_twice_with(*options_.table, memory_[4].data(), stores, memory_[5].data(),
-                            memory_[0].data(), bytes);
-          },
           plain);
     }
   }
@@ -165,7 +155,7 @@ class Bench {
  private:
   Options options_;
   std::size_t bytes_;
-  Memory memory_[6];
+  Memory memory_[5];
 };
 
 void stay_on_one_processor() {

@@ -42,7 +42,15 @@ Algorithm by(bool is_eager, bool is_kernel = false) {
   return is_kernel ? Algorithm::kKernel : Algorithm::kSlots;
 }
 
-// The built-in table as conditions.
+TuningRow row(Operation operation, std::uint64_t from, Algorithm algorithm) {
+  TuningRow made;
+  made.operation = operation;
+  made.from = from;
+  made.value = static_cast<std::uint64_t>(algorithm);
+  return made;
+}
+
+// The built-in table as conditions, where nothing is known of the machine's caches.
 TEST(SelectorTest, WhatIsBuiltIn) {
   for (const std::uint32_t members : member_counts()) {
     const Selector shm(Over::kShm, members, {});
@@ -86,12 +94,80 @@ TEST(SelectorTest, WhatIsBuiltIn) {
   }
 }
 
-TuningRow row(Operation operation, std::uint64_t from, Algorithm algorithm) {
-  TuningRow made;
-  made.operation = operation;
-  made.from = from;
-  made.value = static_cast<std::uint64_t>(algorithm);
-  return made;
+// Where results go past the caches, by what is known of them.
+struct PastCaches {
+  Caches caches;
+  std::uint32_t members;
+  std::size_t broadcast;  // Also gather and scatter.
+  std::size_t all_gather;
+  std::size_t all_to_all;
+  std::size_t all_reduce;  // Also reduce.
+  std::size_t reduce_scatter;
+};
+
+constexpr PastCaches kPastCaches[] = {
+    // Nothing is known.
+    {{}, 2, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB, 4 * kMiB},
+    // Three quarters of 32 MiB are 24: of two ranks' buffers, 2, 3, 4, 4 and 6 times the result.
+    {{32 * kMiB, 2, true}, 2, 12 * kMiB, 8 * kMiB, 6 * kMiB, 6 * kMiB, 4 * kMiB},
+    {{32 * kMiB, 8, true}, 4, 6 * kMiB, 24 * kMiB / 5, 3 * kMiB, 3 * kMiB, 24 * kMiB / 20},
+    // Four ranks that have two last levels.
+    {{32 * kMiB, 2, true}, 4, 12 * kMiB, 48 * kMiB / 5, 6 * kMiB, 6 * kMiB, 48 * kMiB / 20},
+    // Four ranks that take turns on two processors.
+    {{32 * kMiB, 2, true, 2}, 4, 6 * kMiB, 24 * kMiB / 5, 3 * kMiB, 3 * kMiB, 24 * kMiB / 20},
+    // Not less than 1 MiB, not more than 16.
+    {{32 * kMiB, 64, true}, 64, kMiB, kMiB, kMiB, kMiB, kMiB},
+    {{384 * kMiB, 2, true}, 2, 16 * kMiB, 16 * kMiB, 16 * kMiB, 16 * kMiB, 16 * kMiB},
+    // Reductions where cores are far from each other.
+    {{128 * kMiB, 2, false}, 2, 16 * kMiB, 16 * kMiB, 16 * kMiB, 4 * kMiB, 16 * kMiB},
+    {{16 * kMiB, 4, false}, 4, 3 * kMiB, 12 * kMiB / 5, 12 * kMiB / 8, 12 * kMiB / 8, kMiB},
+};
+
+TEST(SelectorTest, ResultsGoPastTheCachesWhereTheyAreFull) {
+  for (const PastCaches& one : kPastCaches) {
+    SCOPED_TRACE(caches_text(one.caches) + ", " + std::to_string(one.members) + " members");
+    const Selector selector(Over::kShm, one.members, {}, false, one.caches);
+    const auto expect_from = [&](Operation operation, std::size_t from) {
+      EXPECT_EQ(selector.stores(operation, from - 1), Stores::kCached) << name_of(operation);
+      EXPECT_EQ(selector.stores(operation, from), Stores::kStreaming) << name_of(operation);
+    };
+    expect_from(Operation::kBroadcast, one.broadcast);
+    expect_from(Operation::kGather, one.broadcast);
+    expect_from(Operation::kScatter, one.broadcast);
+    expect_from(Operation::kAllGather, one.all_gather);
+    expect_from(Operation::kAllToAll, one.all_to_all);
+    expect_from(Operation::kAllReduce, one.all_reduce);
+    expect_from(Operation::kReduce, one.all_reduce);
+    expect_from(Operation::kReduceScatter, one.reduce_scatter);
+  }
+}
+
+// Where cores are near each other two copies are faster than the kernel's one, at every size.
+TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
+  for (const std::uint32_t members : member_counts()) {
+    const Selector near(Over::kShm, members, {}, false, {32 * kMiB, 8, true});
+    const Selector far(Over::kShm, members, {}, false, {32 * kMiB, 8, false});
+    for (const std::size_t bytes : grid(members)) {
+      SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
+      ASSERT_EQ(near.algorithm(Operation::kAllGather, bytes), by(bytes <= 8 * kKiB));
+      ASSERT_EQ(near.algorithm(Operation::kAllToAll, bytes), by(bytes * members <= kEagerBytes));
+      ASSERT_EQ(far.algorithm(Operation::kAllGather, bytes),
+                by(bytes <= 8 * kKiB, bytes >= 64 * kKiB && bytes <= 4 * kMiB));
+      ASSERT_EQ(far.algorithm(Operation::kAllToAll, bytes),
+                by(bytes * members <= kEagerBytes, bytes >= 64 * kKiB && bytes <= 16 * kMiB));
+    }
+  }
+}
+
+// A table's rows stand over what the caches say, as over all that is built in.
+TEST(SelectorTest, RowsCountWhateverTheCaches) {
+  TuningRow back = row(Operation::kAllGather, kMiB, Algorithm::kKernel);
+  back.is_built_in = true;
+  const TuningTable table = {row(Operation::kAllGather, 128 * kKiB, Algorithm::kKernel), back};
+  const Selector selector(Over::kShm, 2, table, false, {32 * kMiB, 8, true});
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 64 * kKiB), Algorithm::kSlots);
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 128 * kKiB), Algorithm::kKernel);
+  EXPECT_EQ(selector.algorithm(Operation::kAllGather, kMiB), Algorithm::kSlots);
 }
 
 TEST(SelectorTest, RowsCountFromTheFirstOnesSize) {

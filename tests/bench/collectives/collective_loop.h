@@ -2,15 +2,22 @@
 // for each rank, the library's own barrier before each call, and the slowest rank's time of each
 // call. Prints a line of JSON per operation and size.
 //
+// Where every rank has a processor they begin each call at one moment, which they agree on in
+// memory of the loop's own: a library whose barrier lets the root out first would have a head start
+// otherwise. BENCH_START=barrier: when the barrier lets each of them go.
+//
 // A library is a class with: int rank(), int size(), void barrier(), and for each operation
 // void name(const float* send, float* receive, size_t count), count being one rank's elements of
 // the smaller side; bool has(operation); void maximum(double*, size_t); float* buffer(size_t).
 #pragma once
 
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -22,21 +29,79 @@ namespace bench {
 
 using Clock = std::chrono::steady_clock;
 
-// Every rank has a processor of its own where there are enough.
-inline void pin(int rank, int size) {
+// Every rank has a processor of its own where there are enough; have they?
+inline bool pin(int rank, int size) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < size) return;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < size)
+    return false;
   int seen = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed) || seen++ != rank) continue;
     cpu_set_t own;
     CPU_ZERO(&own);
     CPU_SET(cpu, &own);
-    sched_setaffinity(0, sizeof own, &own);
-    return;
+    return sched_setaffinity(0, sizeof own, &own) == 0;
   }
+  return false;
 }
+
+// A moment that all ranks agree on, by the clock that the processes of a machine share.
+class Start {
+ public:
+  template <class Library>
+  void prepare(Library& library) {
+    // Rank 0's descriptor, as all ranks can open it.
+    double place[2] = {0, 0};
+    if (library.rank() == 0) {
+      const int descriptor = memfd_create("bench-start", 0);
+      if (descriptor < 0 || ftruncate(descriptor, sizeof(Shared)) != 0) std::exit(1);
+      place[0] = getpid();
+      place[1] = descriptor;
+    }
+    library.maximum(place, 2);
+    const std::string path = "/proc/" + std::to_string(static_cast<int>(place[0])) + "/fd/" +
+                             std::to_string(static_cast<int>(place[1]));
+    const int descriptor = open(path.c_str(), O_RDWR);
+    void* const memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    // Where one rank cannot, on another machine or in another process namespace, none does.
+    double has_failed = memory == MAP_FAILED ? 1 : 0;
+    library.maximum(&has_failed, 1);
+    if (has_failed != 0) return;
+    shared_ = static_cast<Shared*>(memory);
+    size_ = static_cast<unsigned>(library.size());
+  }
+  bool is_prepared() const { return shared_ != nullptr; }
+
+  // Returns at that moment.
+  Clock::time_point wait() {
+    ++round_;
+    if (shared_->arrived.fetch_add(1) + 1 == round_ * size_) {
+      const auto soon = Clock::now() + std::chrono::microseconds(2);
+      shared_->moment.store(soon.time_since_epoch().count());
+    }
+    // Another round's moment is over.
+    std::int64_t moment = 0;
+    while ((moment = shared_->moment.load(std::memory_order_relaxed)) <= last_) {
+    }
+    last_ = moment;
+    const Clock::time_point start{Clock::duration(moment)};
+    while (Clock::now() < start) {
+    }
+    return start;
+  }
+
+ private:
+  struct Shared {
+    alignas(128) std::atomic<unsigned> arrived;
+    alignas(128) std::atomic<std::int64_t> moment;
+  };
+  Shared* shared_ = nullptr;  // Until the process ends.
+  unsigned size_ = 0;
+  unsigned round_ = 0;
+  std::int64_t last_ = 0;
+};
 
 struct Options {
   std::size_t most_bytes = std::size_t{64} << 20;
@@ -55,8 +120,12 @@ inline Options options_of(int argc, char** argv) {
 template <class Library>
 class Loop {
  public:
-  Loop(Library& library, const char* name, const Options& options)
+  // has_processor_each: of all ranks.
+  Loop(Library& library, const char* name, const Options& options, bool has_processor_each)
       : library_(library), name_(name), options_(options) {
+    const char* const wanted = std::getenv("BENCH_START");
+    const bool by_barrier = wanted != nullptr && std::string(wanted) == "barrier";
+    if (has_processor_each && !by_barrier) start_.prepare(library);
     const std::size_t ranks = static_cast<std::size_t>(library.size());
     // The larger side of an operation is as many bytes as the row says.
     const std::size_t floats = options.most_bytes / sizeof(float) + 16 * ranks;
@@ -110,7 +179,7 @@ class Loop {
   double sample(const std::string& operation, std::size_t bytes) {
     change(bytes);
     library_.barrier();
-    const auto start = Clock::now();
+    const auto start = start_.is_prepared() ? start_.wait() : Clock::now();
     call(operation, bytes);
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -137,6 +206,7 @@ class Loop {
   }
 
   Library& library_;
+  Start start_;
   const char* const name_;
   const Options options_;
   float* send_ = nullptr;  // Until the process ends.

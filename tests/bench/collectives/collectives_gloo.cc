@@ -97,6 +97,6 @@ class Gloo {
 
 int main(int argc, char** argv) {
   Gloo library;
-  bench::pin(library.rank(), library.size());
-  bench::Loop<Gloo>(library, "gloo", bench::options_of(argc, argv)).run();
+  const bool has_processor_each = bench::pin(library.rank(), library.size());
+  bench::Loop<Gloo>(library, "gloo", bench::options_of(argc, argv), has_processor_each).run();
 }

@@ -119,8 +119,8 @@ class Ivy {
 
 int main(int argc, char** argv) {
   Ivy library;
-  bench::pin(library.rank(), library.size());
+  const bool has_processor_each = bench::pin(library.rank(), library.size());
   bench::Loop<Ivy>(library, std::getenv("BENCH_REGISTERED") == nullptr ? "ivy" : "ivy registered",
-                   bench::options_of(argc, argv))
+                   bench::options_of(argc, argv), has_processor_each)
       .run();
 }

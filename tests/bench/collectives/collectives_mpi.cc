@@ -53,6 +53,6 @@ class Mpi {
 
 int main(int argc, char** argv) {
   Mpi library(&argc, &argv);
-  bench::pin(library.rank(), library.size());
-  bench::Loop<Mpi>(library, BENCH_LIBRARY, bench::options_of(argc, argv)).run();
+  const bool has_processor_each = bench::pin(library.rank(), library.size());
+  bench::Loop<Mpi>(library, BENCH_LIBRARY, bench::options_of(argc, argv), has_processor_each).run();
 }
