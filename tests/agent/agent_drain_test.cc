@@ -126,7 +126,13 @@ TEST_F(AgentDrainTest, AReaderThatPausesHoldsTheWriterUp) {
         return std::abs(resident_kib() - last) < 64;
       },
       seconds(20)));
-  EXPECT_LT(resident_kib() - before, 16 * 1024) << "KiB more while nobody reads";
+  // AddressSanitizer keeps what is freed for a while.
+#ifdef __SANITIZE_ADDRESS__
+  constexpr long kMostKib = 48 * 1024;
+#else
+  constexpr long kMostKib = 16 * 1024;
+#endif
+  EXPECT_LT(resident_kib() - before, kMostKib) << "KiB more while nobody reads";
   launcher.stream().resume();
   ASSERT_TRUE(launcher.wait([&] { return launcher.has_report(); }, seconds(60)));
   ASSERT_TRUE(

@@ -74,7 +74,11 @@ int nvmlInit_v2(void) {
   return 0;
 }
 
-int nvmlShutdown(void) { return 0; }
+int nvmlShutdown(void) {
+  for (unsigned i = 0; i < gpu_count; ++i)
+    while (gpus[i].slices > 0) free(gpus[i].slice[--gpus[i].slices]);
+  return 0;
+}
 const char* nvmlErrorString(int code) {
   return code == 18 ? "Driver/library version mismatch" : "Driver Not Loaded";
 }

@@ -34,6 +34,8 @@ class FakeHost {
   void detach(class FakeLink* link) {
     if (current_ == link) current_ = nullptr;
   }
+  // A link may be closed later: one that a job has let go closes when the loop does.
+  std::weak_ptr<bool> life() const { return life_; }
   void receive(class FakeLink* link, std::string_view bytes);
   void pump();
   void send(const Event& event) {
@@ -72,14 +74,16 @@ class FakeHost {
   boost::asio::io_context& loop_;
   link::Session session_;
   class FakeLink* current_ = nullptr;
+  const std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
 };
 
 class FakeLink : public HostLink {
  public:
-  FakeLink(FakeHost& host, Handlers handlers) : host_(host), handlers_(std::move(handlers)) {}
+  FakeLink(FakeHost& host, Handlers handlers)
+      : host_(host), host_life_(host.life()), handlers_(std::move(handlers)) {}
   ~FakeLink() override {
     *alive_ = false;
-    host_.detach(this);
+    detach();
   }
   void open(const OpenRequest& request) override {
     ++host_.dials;
@@ -106,7 +110,7 @@ class FakeLink : public HostLink {
   }
   void close() override {
     closed_ = true;
-    host_.detach(this);
+    detach();
   }
   void deliver(std::string bytes) {
     post([this, bytes = std::move(bytes)] { handlers_.bytes(bytes); });
@@ -121,7 +125,11 @@ class FakeLink : public HostLink {
       if (*alive && !closed_) action();
     });
   }
+  void detach() {
+    if (!host_life_.expired()) host_.detach(this);
+  }
   FakeHost& host_;
+  const std::weak_ptr<bool> host_life_;
   Handlers handlers_;
   bool closed_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
