@@ -119,6 +119,19 @@ TEST(DeviceFilesTest, AFileInDevIsEnough) {
   EXPECT_TRUE(read_device_files(windows.root()).has_dxg);
 }
 
+// The kernel's list of the bus spares the look at every device of it, and the list of /dev.
+TEST(DeviceFilesTest, TheListOfTheBusSaysWhetherToLook) {
+  DeviceTree tree;
+  tree.pci("0000:01:00.0", "0x10de", "0x030200");
+  tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0008\t1af41045\t0\tvirtio-pci\n");
+  tree.write("/dev/nvidia3");
+  EXPECT_TRUE(read_device_files(tree.root()).nvidia.empty());
+  EXPECT_EQ(read_device_files(tree.root()).nvidia_nodes, 0) << "without nvidiactl it is of no use";
+  tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0100\t10de2330\t0\tnvidia\n");
+  EXPECT_EQ(read_device_files(tree.root()).nvidia.size(), 1u);
+  EXPECT_EQ(read_device_files(tree.root()).nvidia_nodes, 1);
+}
+
 // A container that was given one of seven.
 TEST(DeviceFilesTest, InstancesWhoseFilesMayBeUsed) {
   DeviceTree tree;
