@@ -1,7 +1,7 @@
 #include "launcher/device_request.h"
 
-#include "launcher/worker_devices.h"
 #include "launcher/worker_environment.h"
+#include "proto/device_vendor.h"
 
 namespace ivy {
 

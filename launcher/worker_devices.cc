@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/device_vendor.h"
+
 namespace ivy {
 namespace {
 
@@ -21,22 +23,17 @@ std::string entry_of(const HostFacts& facts, int index, bool by_uuid) {
 std::string mask_variable(const HostFacts& facts) {
   const std::string& told = facts.device_view().mask_variable();
   if (!told.empty()) return told;
-  return facts.accelerator_source() == "amd" ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+  return std::string(device_vendor(facts.accelerator_source()).mask);
 }
 
 }  // namespace
 
-bool is_device_mask(std::string_view name) {
-  return name == "CUDA_VISIBLE_DEVICES" || name == "HIP_VISIBLE_DEVICES" ||
-         name == "ROCR_VISIBLE_DEVICES";
-}
-
 Environment host_device_variables(const PlannedHost& host, const HostFacts& facts) {
   Environment variables;
   if (host.devices.empty()) return variables;
-  // CUDA's own order is "fastest first", everybody else's is that of PCI addresses.
-  if (facts.accelerator_source() == "nvidia")
-    variables.push_back({"CUDA_DEVICE_ORDER", "PCI_BUS_ID"});
+  const DeviceVendor& vendor = device_vendor(facts.accelerator_source());
+  if (!facts.accelerator_source().empty() && !vendor.order.empty())
+    variables.push_back({std::string(vendor.order_variable), std::string(vendor.order)});
   if (!host.has_part_of_devices || host.sees_own) return variables;
   std::string mask;
   for (const int index : host.devices) append(mask, entry_of(facts, index, false));

@@ -6,10 +6,6 @@
 
 namespace ivy {
 
-// Is this a variable by which a user chooses accelerators? With one in --env-file the choice is the
-// user's alone. (In -x it counts on every host, as if it were set there.)
-bool is_device_mask(std::string_view name);
-
 // For all workers of a host, unless the caller has a value: the order of numbers, and what a
 // pretended host leaves of its machine's accelerators.
 Environment host_device_variables(const PlannedHost& host, const HostFacts& facts);

@@ -14,6 +14,7 @@
 #include "launcher/slurm/step.h"
 #include "launcher/slurm/worker_variables.h"
 #include "launcher/worker_devices.h"
+#include "proto/device_vendor.h"
 
 namespace ivy {
 namespace {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "agent/devices/device_mask.h"
+#include "proto/device_vendor.h"
 
 namespace ivy {
 namespace {
@@ -57,29 +58,23 @@ bool is_slurms(const std::string& name, const Masks& masks) {
   return false;
 }
 
-MaskedDevices masked_nvidia(const FoundDevices& found, const Masks& masks, DeviceView& view) {
-  const std::string name = "CUDA_VISIBLE_DEVICES";
+// One layer of masks is a worker's own to write again; a lower one stays.
+MaskedDevices apply_vendors_masks(const FoundDevices& found, const DeviceVendor& vendor,
+                                  const Masks& masks, DeviceView& view) {
+  std::string name(vendor.mask);
+  const std::string borrowed(vendor.borrowed_mask);
+  if (!borrowed.empty() && !masks.value(name) && masks.value(borrowed)) name = borrowed;
+  const std::string lower_name(vendor.lower_mask);
+  const std::optional<std::string> upper = masks.value(name);
+  const std::optional<std::string> lower =
+      lower_name.empty() ? std::nullopt : masks.value(lower_name);
+  const std::string lower_text = shown(lower_name, lower);
   view.set_mask_variable(name);
-  view.set_mask(shown(name, masks.value(name)));
-  view.set_is_slurms_mask(is_slurms(name, masks));
-  return apply_mask(found, masks.value(name));
-}
-
-// HIP reads CUDA's variable where its own is not set: that one layer is written again.
-MaskedDevices masked_amd(const FoundDevices& found, const Masks& masks, DeviceView& view) {
-  std::string name = "HIP_VISIBLE_DEVICES";
-  if (!masks.value(name) && masks.value("CUDA_VISIBLE_DEVICES")) name = "CUDA_VISIBLE_DEVICES";
-  view.set_mask_variable(name);
-  const std::optional<std::string> rocr = masks.value("ROCR_VISIBLE_DEVICES");
-  const std::string upper = shown(name, masks.value(name));
-  const std::string lower = shown("ROCR_VISIBLE_DEVICES", rocr);
-  view.set_mask(lower + (lower.empty() || upper.empty() ? "" : " ") + upper);
-  const auto may_be_slurms = [&](const std::string& layer) {
-    return !masks.value(layer) || is_slurms(layer, masks);
-  };
-  view.set_is_slurms_mask(!view.mask().empty() && may_be_slurms("ROCR_VISIBLE_DEVICES") &&
-                          may_be_slurms(name));
-  return apply_amd_masks(found, rocr, masks.value(name));
+  view.set_mask(lower_text + (!lower || !upper ? "" : " ") + shown(name, upper));
+  const bool is_set = lower || upper;
+  view.set_is_slurms_mask(is_set && (!lower || is_slurms(lower_name, masks)) &&
+                          (!upper || is_slurms(name, masks)));
+  return apply_masks(found, lower, upper);
 }
 
 void add_device(const FoundDevice* device, const VisibleDevice& visible, const CoreList& allowed,
@@ -127,8 +122,7 @@ void set_device_facts(const DeviceFindings& findings, const Environment& environ
   view.set_hidden_by(hiding_variable(environment));
   if (found.devices.empty()) return;
   const Masks all{environment, masks};
-  const MaskedDevices masked =
-      found.vendor == "amd" ? masked_amd(found, all, view) : masked_nvidia(found, all, view);
+  const MaskedDevices masked = apply_vendors_masks(found, device_vendor(found.vendor), all, view);
   view.set_mask_error(masked.error);
   for (const VisibleDevice& visible : masked.visible)
     add_device(visible.device ? &found.devices[*visible.device] : nullptr, visible,

@@ -1,24 +1,34 @@
-// What the kernel's files tell about accelerators. Reads files only. Thread: any.
+// What the kernel's files tell about the accelerators of every vendor, and the one list that is
+// made of it. Thread: any.
 //
-//   /proc/driver/nvidia/gpus/*/information         the driver's devices
-//   /proc/driver/nvidia/capabilities/gpu*/mig      parts of them (MIG)
-//   /sys/bus/pci/devices/*                         0x10de of class 0x03* (display, 3D)
-//   /dev/nvidia<minor>                             whether it may be used: containers, Slurm
-//   /sys/class/kfd/kfd/topology/nodes/*            AMD: nodes with simd_count > 0
-//   /dev/kfd, /dev/dri/renderD<minor>              whether these may be used
-//   /sys/class/net/*/device                        which network interface is near
+// A vendor is four things: a row in proto/device_vendor.cc with the variables by which a process is
+// told what it may use, a pair of functions that read its files and add what may be used
+// (amd_devices.h), its member of DeviceFiles, and its calls in device_files.cc.
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "agent/devices/amd_devices.h"
 #include "agent/devices/found_devices.h"
+#include "agent/devices/nvidia_devices.h"
 
 namespace ivy {
+
+struct DeviceFiles {
+  NvidiaFiles nvidia;
+  std::vector<AmdDevice> amd;
+  std::vector<BusDevice> amd_bus;
+};
 
 // `root` is "" for this host, or a directory that stands for "/" in tests. A host without
 // accelerators costs one directory of the PCI bus. Looks at no more than 4096 entries of each
 // directory.
 DeviceFiles read_device_files(const std::string& root);
+
+// Where there is no NVIDIA device that can be used, AMD's are taken: a job does not mix vendors.
+// Pure.
+FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml);
 
 // Where tests have the supervisor look instead of "/": IVY_DEVICE_ROOT, from our own environment.
 // Empty, and so "/", where this process has rights that its caller lacks (AT_SECURE).

@@ -114,9 +114,10 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
   return masked;
 }
 
-MaskedDevices apply_amd_masks(const FoundDevices& found, const std::optional<std::string>& rocr,
-                              const std::optional<std::string>& hip) {
-  MaskedDevices below = apply_mask(found, rocr);
+MaskedDevices apply_masks(const FoundDevices& found, const std::optional<std::string>& lower,
+                          const std::optional<std::string>& upper) {
+  if (!lower) return apply_mask(found, upper);
+  MaskedDevices below = apply_mask(found, lower);
   FoundDevices left;
   for (std::size_t i = 0; i < below.visible.size(); ++i) {
     FoundDevice device;
@@ -124,7 +125,7 @@ MaskedDevices apply_amd_masks(const FoundDevices& found, const std::optional<std
     device.gpu = static_cast<int>(i);
     left.devices.push_back(std::move(device));
   }
-  MaskedDevices masked = apply_mask(left, hip);
+  MaskedDevices masked = apply_mask(left, upper);
   for (VisibleDevice& visible : masked.visible)
     if (visible.device) visible.device = below.visible[*visible.device].device;
   if (masked.error.empty()) masked.error = below.error;

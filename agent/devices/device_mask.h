@@ -33,8 +33,9 @@ struct MaskedDevices {
 // what stands behind it.
 MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::string>& mask);
 
-// AMD: ROCR_VISIBLE_DEVICES first, then numbers of HIP's mask count what that leaves.
-MaskedDevices apply_amd_masks(const FoundDevices& found, const std::optional<std::string>& rocr,
-                              const std::optional<std::string>& hip);
+// Two layers of one vendor (AMD: ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES): numbers of the
+// upper mask count what the lower one leaves.
+MaskedDevices apply_masks(const FoundDevices& found, const std::optional<std::string>& lower,
+                          const std::optional<std::string>& upper);
 
 }  // namespace ivy

@@ -74,8 +74,7 @@ void Discovery::complete(const Hello& hello, const Event& answer,
 void Discovery::describe(const Hello& hello, Done done) {
   const auto request = std::make_shared<Request>();
   request->files = read_device_files(root_);
-  const DeviceFiles& files = request->files;
-  request->needs_nvml = !files.driver.empty() || files.nvidia_nodes > 0 || files.has_dxg;
+  request->needs_nvml = wants_nvml(request->files.nvidia);
   request->reads_cores = hello.read_cores();
   request->masks = masks_of(hello);
   request->root = root_;

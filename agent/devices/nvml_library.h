@@ -2,7 +2,7 @@
 // build. Thread: any, one at a time.
 #pragma once
 
-#include "agent/devices/found_devices.h"
+#include "agent/devices/nvidia_devices.h"
 
 namespace ivy {
 

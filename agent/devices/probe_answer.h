@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/devices/found_devices.h"
+#include "agent/devices/nvidia_devices.h"
 #include "proto/core_list.h"
 #include "proto/status.h"
 

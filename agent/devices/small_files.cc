@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <memory>
-#include <string_view>
 
 namespace ivy {
 namespace {
@@ -26,6 +26,11 @@ std::string trimmed(std::string_view text) {
 }
 
 }  // namespace
+
+NodeState node_state(const std::string& path) {
+  if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) return NodeState::kUsable;
+  return errno == ENOENT ? NodeState::kAbsent : NodeState::kForbidden;
+}
 
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
@@ -85,6 +90,18 @@ std::string value_after(const std::string& text, const std::string& name) {
 std::string resolved(const std::string& path) {
   char buffer[PATH_MAX];
   return realpath(path.c_str(), buffer) != nullptr ? buffer : "";
+}
+
+bool is_all_digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+int number_behind(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return -1;
+  text.remove_prefix(prefix.size());
+  int number = -1;
+  if (is_all_digits(text)) std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
 }
 
 }  // namespace ivy

@@ -4,9 +4,17 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ivy {
+
+// May a file in /dev be used? A control group of devices (Slurm, containers) answers as missing
+// rights do.
+enum class NodeState { kUsable, kAbsent, kForbidden };
+// Asks for the rights, does not open: opening an NVIDIA device that nobody uses initialises it,
+// which takes a second and more. The kernel asks the control group of devices here, too.
+NodeState node_state(const std::string& path);
 
 // Names in a directory, sorted, without "." and ".."; at most 4096. Empty when there is none.
 std::vector<std::string> names_in(const std::string& directory);
@@ -20,5 +28,9 @@ int number_in(const std::string& path, int otherwise);
 std::string value_after(const std::string& text, const std::string& name);
 // The path with every link resolved; empty when it leads nowhere.
 std::string resolved(const std::string& path);
+
+bool is_all_digits(std::string_view text);
+// The number behind a prefix: "gi7" and "gi" give 7; -1 when there is none.
+int number_behind(std::string_view text, std::string_view prefix);
 
 }  // namespace ivy

@@ -109,14 +109,14 @@ TEST(DeviceFilesTest, AFileInDevIsEnough) {
   tree.write("/dev/nvidia0");
   tree.write("/dev/nvidiactl");
   const DeviceFiles files = read_device_files(tree.root());
-  EXPECT_EQ(files.nvidia_nodes, 1);
-  EXPECT_FALSE(files.has_dxg);
+  EXPECT_EQ(files.nvidia.nodes, 1);
+  EXPECT_FALSE(files.nvidia.has_dxg);
   const FoundDevices found = combine_findings(files, NvmlAnswer{});
   ASSERT_EQ(found.devices.size(), 1u);
   EXPECT_EQ(found.vendor, "nvidia");
   DeviceTree windows;
   windows.write("/dev/dxg");
-  EXPECT_TRUE(read_device_files(windows.root()).has_dxg);
+  EXPECT_TRUE(read_device_files(windows.root()).nvidia.has_dxg);
 }
 
 // The kernel's list of the bus spares the look at every device of it, and the list of /dev.
@@ -125,11 +125,11 @@ TEST(DeviceFilesTest, TheListOfTheBusSaysWhetherToLook) {
   tree.pci("0000:01:00.0", "0x10de", "0x030200");
   tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0008\t1af41045\t0\tvirtio-pci\n");
   tree.write("/dev/nvidia3");
-  EXPECT_TRUE(read_device_files(tree.root()).nvidia.empty());
-  EXPECT_EQ(read_device_files(tree.root()).nvidia_nodes, 0) << "without nvidiactl it is of no use";
+  EXPECT_TRUE(read_device_files(tree.root()).nvidia.bus.empty());
+  EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 0) << "without nvidiactl it is of no use";
   tree.write("/proc/bus/pci/devices", "0000\t80860d57\t0\n0100\t10de2330\t0\tnvidia\n");
-  EXPECT_EQ(read_device_files(tree.root()).nvidia.size(), 1u);
-  EXPECT_EQ(read_device_files(tree.root()).nvidia_nodes, 1);
+  EXPECT_EQ(read_device_files(tree.root()).nvidia.bus.size(), 1u);
+  EXPECT_EQ(read_device_files(tree.root()).nvidia.nodes, 1);
 }
 
 // A container that was given one of seven.

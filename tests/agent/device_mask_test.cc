@@ -82,11 +82,10 @@ TEST(DeviceMaskTest, AUuidThatNobodyCanCheckIsBelieved) {
 }
 
 TEST(DeviceMaskTest, AmdHasTwoLayers) {
-  EXPECT_EQ(shown(apply_amd_masks(four(), "3,1", std::nullopt)), "3:0 1:1");
-  EXPECT_EQ(shown(apply_amd_masks(four(), "3,1", "1")), "1:1");
-  EXPECT_EQ(shown(apply_amd_masks(four(), "GPU-dd44", "0,1")),
-            "3:0 | there is no device 1, only 0");
-  EXPECT_EQ(shown(apply_amd_masks(four(), std::nullopt, "2")), "2:2");
+  EXPECT_EQ(shown(apply_masks(four(), "3,1", std::nullopt)), "3:0 1:1");
+  EXPECT_EQ(shown(apply_masks(four(), "3,1", "1")), "1:1");
+  EXPECT_EQ(shown(apply_masks(four(), "GPU-dd44", "0,1")), "3:0 | there is no device 1, only 0");
+  EXPECT_EQ(shown(apply_masks(four(), std::nullopt, "2")), "2:2");
 }
 
 HostFacts facts_of(const FoundDevices& found, const Environment& environment,

@@ -1,0 +1,32 @@
+// AMD's GPUs: what the kernel's driver (kfd) tells, and what of it may be used. Thread: any.
+//
+//   /sys/class/kfd/kfd/topology/nodes/*            nodes with simd_count > 0
+//   /dev/kfd, /dev/dri/renderD<minor>              whether these may be used
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/devices/found_devices.h"
+#include "agent/devices/small_files.h"
+
+namespace ivy {
+
+// One node of the kfd topology with compute units.
+struct AmdDevice {
+  std::string bdf;
+  std::string uuid;  // "GPU-1234567890abcdef", ROCm's form; empty where the driver has none.
+  NodeState node = NodeState::kAbsent;
+  std::vector<int> users;
+  std::uint64_t used_bytes = 0;
+};
+
+// Reads files only; in the order of the topology, which is ROCm's.
+std::vector<AmdDevice> read_amd_files(const std::string& root);
+
+// `bus`: the same devices as the PCI bus has them. Pure.
+void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>& bus,
+             FoundDevices& found);
+
+}  // namespace ivy

@@ -1,0 +1,31 @@
+// Vendors of accelerators: how a host's facts call each, and the variables by which a process is
+// told which of its devices it may use. One row each; agent/devices/device_files.h says what else a
+// vendor is. Pure; thread: any.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace ivy {
+
+struct DeviceVendor {
+  std::string_view name;  // HostFacts.accelerator_source: "nvidia".
+  // The mask that a worker gets. Numbers in it count what the lower mask leaves.
+  std::string_view mask;
+  std::string_view lower_mask;  // Empty: there is none.
+  // Another vendor's mask, which this one's libraries read where `mask` is not set; may be empty.
+  std::string_view borrowed_mask;
+  // The order in which numbers count devices, for workers whose user has not chosen one.
+  std::string_view order_variable;
+  std::string_view order;
+};
+
+std::span<const DeviceVendor> device_vendors();
+
+// The row with this name; the first one for a name that no row has.
+const DeviceVendor& device_vendor(std::string_view name);
+
+// Is this a mask of any vendor?
+bool is_device_mask(std::string_view variable);
+
+}  // namespace ivy
