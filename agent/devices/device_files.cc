@@ -1,7 +1,6 @@
 #include "agent/devices/device_files.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -84,11 +83,6 @@ FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml) 
   add_nvidia(files.nvidia, nvml, found);
   if (found.devices.empty()) add_amd(files.amd, files.amd_bus, found);
   return found;
-}
-
-std::string device_root() {
-  const char* root = secure_getenv("IVY_DEVICE_ROOT");
-  return root != nullptr ? root : "";
 }
 
 }  // namespace ivy

@@ -30,8 +30,4 @@ DeviceFiles read_device_files(const std::string& root);
 // Pure.
 FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml);
 
-// Where tests have the supervisor look instead of "/": IVY_DEVICE_ROOT, from our own environment.
-// Empty, and so "/", where this process has rights that its caller lacks (AT_SECURE).
-std::string device_root();
-
 }  // namespace ivy

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <string_view>
 
-#include "agent/devices/device_files.h"
 #include "agent/devices/hwloc_library.h"
 #include "agent/devices/nvml_library.h"
 #include "agent/devices/probe_answer.h"
+#include "agent/devices/small_files.h"
 
 int main(int argc, char** argv) {
   ivy::ProbeAnswer answer;

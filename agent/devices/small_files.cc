@@ -104,4 +104,9 @@ int number_behind(std::string_view text, std::string_view prefix) {
   return number;
 }
 
+std::string device_root() {
+  const char* root = secure_getenv("IVY_DEVICE_ROOT");
+  return root != nullptr ? root : "";
+}
+
 }  // namespace ivy

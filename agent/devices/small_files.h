@@ -33,4 +33,8 @@ bool is_all_digits(std::string_view text);
 // The number behind a prefix: "gi7" and "gi" give 7; -1 when there is none.
 int number_behind(std::string_view text, std::string_view prefix);
 
+// Where tests have the supervisor look instead of "/": IVY_DEVICE_ROOT, from our own environment.
+// Empty, and so "/", where this process has rights that its caller lacks (AT_SECURE).
+std::string device_root();
+
 }  // namespace ivy
