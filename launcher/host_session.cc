@@ -8,14 +8,13 @@
 
 #include "launcher/clock.h"
 #include "proto/build.h"
+#include "proto/limits.h"
 
 namespace ivy {
 namespace {
 
 using std::chrono::milliseconds;
 
-// Heartbeats and the watch for silence.
-constexpr milliseconds kTick{500};
 // Between two tries to reach a host again; the first try is at once.
 constexpr milliseconds kRedialPause{500};
 // A host whose address refuses lives: its sshd or agent may be restarting.
@@ -301,7 +300,7 @@ void HostSession::redial_failed(const LinkDown& down) {
 }
 
 void HostSession::schedule_tick() {
-  tick_timer_.expires_after(kTick);
+  tick_timer_.expires_after(kLauncherTick);
   tick_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (!error && *alive) tick();
   });
@@ -311,7 +310,7 @@ void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
   // Time in which this process itself was stopped is nobody's silence.
-  if (now - last_ticked_ns_ > 4 * to_ns(kTick)) last_heard_ns_ += now - last_ticked_ns_;
+  if (now - last_ticked_ns_ > 4 * to_ns(kLauncherTick)) last_heard_ns_ += now - last_ticked_ns_;
   last_ticked_ns_ = now;
   schedule_tick();
   if (!options_.on_this_host) {

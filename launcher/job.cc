@@ -33,11 +33,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLeaseOnTerminal{10'000};
-constexpr milliseconds kLeaseUnattended{60'000};
 constexpr milliseconds kCheckTimeout{5'000};
-// A supervisor names what it cannot end 30 s after KILL; one that has not even done that is stuck.
-constexpr milliseconds kStopPatience{45'000};
 // Somebody has pressed Ctrl-C while nothing but the output was waited for.
 constexpr milliseconds kInterruptedDrain{100};
 // A reader that is slower than this is named as what the end waits for.
@@ -213,7 +209,7 @@ milliseconds Job::grace(milliseconds usual) const {
 
 milliseconds Job::lease() const {
   if (options_.lease) return *options_.lease;
-  return is_attended() && request_.detachment == nullptr ? kLeaseOnTerminal : kLeaseUnattended;
+  return is_attended() && request_.detachment == nullptr ? kLeaseAttended : kLeaseUnattended;
 }
 
 void Job::start_timers() {

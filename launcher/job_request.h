@@ -11,13 +11,12 @@
 #include "launcher/options.h"
 #include "proto/ctl.pb.h"
 #include "proto/env.h"
+#include "proto/limits.h"
 
 namespace ivy {
 
-// From TERM to KILL after a worker's failure or a lost launcher, unless --shutdown-timeout says
-// else.
-inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
-// The same when the user or a scheduler asks for the end.
+// From TERM to KILL when the user or a scheduler asks for the end, unless --shutdown-timeout says
+// else. After a failure it is kGraceAfterFailure.
 inline constexpr std::chrono::milliseconds kGraceByRequest{30'000};
 
 class AllocationWatch;

@@ -23,12 +23,12 @@
 #include "launcher/plan.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
+#include "proto/limits.h"
 
 namespace ivy {
 namespace {
 
 // Heartbeats go once per second: one may be late.
-constexpr std::chrono::milliseconds kShortestLease{2000};
 
 Error usage_error(const std::string& message, const std::string& fix = {}) {
   return Error{Code::kInvalidArgument, message, fix};

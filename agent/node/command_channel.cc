@@ -13,6 +13,7 @@
 
 #include "agent/node/host_facts.h"
 #include "proto/build.h"
+#include "proto/limits.h"
 
 namespace ivy {
 namespace {
@@ -21,8 +22,6 @@ constexpr std::size_t kReadBytes = 64u << 10;
 constexpr std::size_t kWriteBytes = 256u << 10;
 // Writes per turn of the loop, so that exits are seen between them.
 constexpr int kWritesPerTurn = 4;
-// The launcher was there to start us, so its first carrier may be slower than a reconnect.
-constexpr std::uint64_t kFirstAttachTimeoutNs = 30 * kNanosPerSecond;
 
 bool is_ours(int fd) {
   ucred peer{};
@@ -78,7 +77,7 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       session_(start.host, kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (start.carrier_fd >= 0) {
-    add_carrier(start.carrier_fd, start.carrier, kFirstAttachTimeoutNs);
+    add_carrier(start.carrier_fd, start.carrier, nanoseconds_of(kFirstAttachTimeout));
     unattached_.back()->is_first = true;
   }
   accept();
@@ -110,7 +109,7 @@ void CommandChannel::accept_pending() {
       ::close(fd);
       continue;
     }
-    add_carrier(fd, CarrierKind::kRelay, kAttachTimeoutNs);
+    add_carrier(fd, CarrierKind::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 

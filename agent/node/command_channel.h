@@ -32,7 +32,6 @@ class CommandChannel {
   // Standard input that may be under way to us.
   static constexpr std::uint64_t kInputWindowBytes = 64u << 10;
   static constexpr std::size_t kMaxUnattached = 8;
-  static constexpr std::uint64_t kAttachTimeoutNs = 5 * kNanosPerSecond;
 
   struct Handlers {
     // Command or Input, new and in order. An error closes the carrier it came on.

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "proto/limits.h"
+
 namespace ivy {
 
 enum class EndingPhase {
@@ -47,9 +49,9 @@ class Ending {
   // From the abort epoch to TERM for workers on the control socket (design, section 7).
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
   // From INT to TERM after Ctrl-C; with a grace of less than two seconds, half of it.
-  static constexpr std::uint64_t kInterruptNs = 1'000'000'000;
+  static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);
   // After so long under KILL a process sits in uninterruptible sleep: it is named, not waited for.
-  static constexpr std::uint64_t kUnkillableNs = 30'000'000'000;
+  static constexpr std::uint64_t kUnkillableNs = nanoseconds_of(kUnkillableAfter);
 
   void workers_started();
   // Another generation is about to start. Only after kReported.

@@ -30,12 +30,12 @@ enum class LeaseState {
 };
 
 struct LeaseLimits {
-  std::uint64_t silence_ns = 10 * kNanosPerSecond;
-  std::uint64_t half_closed_ns = 1 * kNanosPerSecond;
-  std::uint64_t absence_ns = 60 * kNanosPerSecond;
+  std::uint64_t silence_ns = nanoseconds_of(kLeaseAttended);
+  std::uint64_t half_closed_ns = nanoseconds_of(kHalfClosedLease);
+  std::uint64_t absence_ns = nanoseconds_of(kAbsenceLease);
   // How long an announced pause may last where a carrier may fail to say that the launcher is gone;
   // a longer lease gives it as long.
-  std::uint64_t pause_ns = std::chrono::nanoseconds(kPauseLimit).count();
+  std::uint64_t pause_ns = nanoseconds_of(kPauseLimit);
   // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
   // has not listened for a minute, so it must not conclude that nobody spoke.
   std::uint64_t longest_step_ns = kNanosPerSecond / 2;

@@ -47,6 +47,7 @@
 #include "agent/node/worker.h"
 #include "proto/exit_code.h"
 #include "proto/job.pb.h"
+#include "proto/limits.h"
 #include "proto/short_slice.h"
 
 namespace ivy {
@@ -54,11 +55,9 @@ namespace {
 
 using boost::system::error_code;
 
-constexpr std::chrono::milliseconds kTick{250};
-constexpr int kTicksPerHeartbeat = 4;  // And per look at what workers' operations have come to.
+// A heartbeat is also when the supervisor looks at what workers' operations have come to.
+constexpr int kTicksPerHeartbeat = kHeartbeat / kSupervisorTick;
 // A launcher that attaches and never says Hello, or that never attaches, is not coming.
-constexpr std::uint64_t kHelloTimeoutNs = 30 * kNanosPerSecond;
-constexpr std::uint64_t kDefaultGraceNs = 5 * kNanosPerSecond;
 // More workers than any host has use for; each costs five descriptors here. The launcher's plan
 // refuses them with a message (launcher/plan.cc).
 constexpr int kMaxWorkers = 4096;
@@ -181,7 +180,7 @@ class Supervisor {
   int address_checks_ = 0;
   int ticks_ = 0;
   int exit_code_ = 0;
-  std::uint64_t grace_ns_ = kDefaultGraceNs;
+  std::uint64_t grace_ns_ = nanoseconds_of(kGraceAfterFailure);
   const std::uint64_t began_ns_ = monotonic_ns();
   std::uint64_t last_tick_ns_ = began_ns_;
 };
@@ -755,7 +754,7 @@ void Supervisor::finish() {
 // ---- loop ----------------------------------------------------------------------------------
 
 void Supervisor::wait_tick() {
-  tick_timer_.expires_after(kTick);
+  tick_timer_.expires_after(kSupervisorTick);
   tick_timer_.async_wait([this](const error_code& error) {
     if (error) return;
     on_tick();
@@ -777,7 +776,7 @@ void Supervisor::on_tick() {
     control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
   }
   tell_held_news();
-  if (!containment_ && now_ns - began_ns_ >= kHelloTimeoutNs) return finish();
+  if (!containment_ && now_ns - began_ns_ >= nanoseconds_of(kHelloTimeout)) return finish();
   check_lease();
 }
 
