@@ -1,0 +1,377 @@
+"""Measures the house: rooms, arrows, circles, classes, functions, comments, lines.
+
+    scripts/house.py                 the table for tests/README.md
+    scripts/house.py --circles       each circle with the includes that close it
+    scripts/house.py --classes       every class over the limits
+    scripts/house.py --ratchet       compares with scripts/house_ratchet.json; exit code 1 if worse
+    scripts/house.py --ratchet-write writes today's figures there, where they are lower
+
+A room is a header together with its source: an include of either counts. Classes and functions come from
+universal-ctags (scripts/setup test), lambdas are not functions. Product is everything outside tests/.
+"""
+
+import ast
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+
+import style_rules
+
+PRODUCT = ("proto", "rendezvous", "comm", "agent", "launcher")
+MOST_METHODS, MOST_MEMBERS, LONG_FUNCTION, MANY_PARAMETERS = 30, 20, 40, 4
+RATCHET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "house_ratchet.json")
+BAD_OPENING = re.compile(r"(Of|Who|Whom|Whose|Whoever|Nobody|Somebody|Was)\b")
+
+
+def tracked(pattern):
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], check=True, capture_output=True)
+    return sorted(path for path in listed.stdout.decode().split("\0")
+                  if path and re.search(pattern, path) and os.path.isfile(path))
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read().splitlines()
+
+
+# -- rooms and arrows
+
+def room_of(path):
+    return path.rsplit(".", 1)[0]
+
+
+def arrows_between_rooms(files):
+    """{room: {room: [file:line]}} over our own includes, in headers and sources."""
+    rooms = {room_of(path) for path in files}
+    arrows = {room: collections.defaultdict(list) for room in rooms}
+    for path in files:
+        for number, line in enumerate(lines_of(path), 1):
+            match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+            target = match and room_of(match.group(1))
+            if target in rooms and target != room_of(path):
+                arrows[room_of(path)][target].append(f"{path}:{number}")
+    return arrows
+
+
+def python_arrows(files):
+    """The same among the modules of our Python packages."""
+    modules = {path[:-3].replace("/", "."): room_of(path) for path in files}
+    arrows = {room_of(path): collections.defaultdict(list) for path in files}
+    for path in files:
+        tree = ast.parse("\n".join(lines_of(path)))
+        package = path[:-3].replace("/", ".").rsplit(".", 1)[0]
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            stem = f"{above}.{node.module}" if node.module else above
+            for name in [stem] + [f"{stem}.{alias.name}" for alias in node.names]:
+                target = modules.get(name)
+                if target and target != room_of(path):
+                    arrows[room_of(path)][target].append(f"{path}:{node.lineno}")
+    return arrows
+
+
+def folders_of(arrows):
+    """The same arrows between the folders that hold the rooms."""
+    result = collections.defaultdict(lambda: collections.defaultdict(list))
+    for source, targets in arrows.items():
+        result[os.path.dirname(source)]  # A folder without arrows counts too.
+        for target, where in targets.items():
+            if os.path.dirname(source) != os.path.dirname(target):
+                result[os.path.dirname(source)][os.path.dirname(target)] += where
+    return result
+
+
+def circles(arrows):
+    """Strongly connected components of more than one node (Tarjan 1972, without recursion)."""
+    index, low, stack, on_stack, found = {}, {}, [], set(), []
+    for start in sorted(arrows):
+        if start in index:
+            continue
+        work = [(start, iter(sorted(arrows[start])))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(sorted(arrows.get(target, ())))))
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    component = []
+                    while True:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        component.append(member)
+                        if member == node:
+                            break
+                    if len(component) > 1:
+                        found.append(sorted(component))
+    return sorted(found, key=len, reverse=True)
+
+
+# -- classes and functions
+
+def tags_of(files):
+    command = ["ctags", "--output-format=json", "--fields=+neSKZ", "--languages=C++", "--langmap=C++:.h.cc",
+               "--kinds-C++=fpcsm", "-L", "-", "-o", "-"]
+    listed = subprocess.run(command, input="\n".join(files), check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in listed.stdout.splitlines()]
+
+
+def classes_of(tags):
+    """{class: [methods, members]}, by its declaration; overloads count one by one."""
+    known = {(tag.get("scope", "") + "::" if tag.get("scope") else "") + tag["name"]: [set(), set()]
+             for tag in tags if tag["kind"] in ("class", "struct")}
+    for tag in tags:
+        scope = known.get(tag.get("scope"))
+        if scope is None:
+            continue
+        if tag["kind"] in ("prototype", "function"):
+            # Declaration and definition name default values and parameters differently: their number counts.
+            count = len(parameters_of(tag))
+            scope[0].add((tag["name"], count, "const" if tag.get("signature", "").endswith("const") else ""))
+        elif tag["kind"] == "member":
+            scope[1].add(tag["name"])
+    # The name that ctags gives to an unnamed namespace changes with the path of the file.
+    return {re.sub(r"__anon\w+::", "", name): [len(methods), len(members)]
+            for name, (methods, members) in known.items()}
+
+
+def parameters_of(tag):
+    text = tag.get("signature", "()")
+    text = text[text.find("(") + 1:text.rfind(")")]
+    depth, parameters, current = 0, [], ""
+    for character in text:
+        depth += character in "<([{"
+        depth -= character in ">)]}"
+        if character == "," and depth == 0:
+            parameters.append(current)
+            current = ""
+        else:
+            current += character
+    if current.strip() not in ("", "void"):
+        parameters.append(current)
+    return parameters
+
+
+def functions_of(tags):
+    return [(tag["end"] - tag["line"] + 1, len(parameters_of(tag)), tag["path"], tag["line"], tag["name"])
+            for tag in tags if tag["kind"] == "function" and "end" in tag]
+
+
+# -- comments
+
+def comments_of(path):
+    """(first line, text) of each block of full-line comments, and how many lines they take."""
+    blocks, taken, text = [], 0, lines_of(path)
+    previous = -2
+    for number, line in enumerate(text):
+        stripped = line.strip()
+        if stripped.startswith("//"):
+            taken += 1
+            content = stripped.lstrip("/").strip()
+            if previous == number - 1:
+                blocks[-1][1] += " " + content
+            else:
+                blocks.append([number + 1, content])
+            previous = number
+    trailing = [[number + 1, match.group(1).strip()] for number, line in enumerate(text)
+                if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")]
+    return blocks + trailing, taken, sum(1 for line in text if line.strip())
+
+
+def comment_figures(files):
+    figures = collections.Counter()
+    for path in files:
+        blocks, taken, filled = comments_of(path)
+        kind = "header" if path.endswith(".h") else "source"
+        figures[kind + "_comment"] += taken
+        figures[kind + "_lines"] += filled
+        figures["comments"] += len(blocks)
+        figures["rulers"] += sum(1 for _, text in blocks if "----" in text)
+        figures["openings"] += sum(1 for _, text in blocks if BAD_OPENING.match(text))
+        figures["short"] += sum(1 for _, text in blocks if len(text.split()) <= 4)
+    return figures
+
+
+# -- what belongs to the ground floor
+
+OWNED_BY_OS = {
+    "calls of close()": re.compile(r"(?<![\w.>])(?:::)?close\([^)]"),
+    "clocks read": re.compile(r"_clock::now\(|\bclock_gettime\("),
+    "sockaddr_un": re.compile(r"\bsockaddr_un\b"),
+}
+
+
+def strays(files):
+    """How often code outside proto/os does what proto/os is for."""
+    found = collections.Counter()
+    for path in files:
+        if path.startswith("proto/os/"):
+            continue
+        code = style_rules.without_literals("\n".join(lines_of(path)))
+        for name, pattern in OWNED_BY_OS.items():
+            found[name] += len(pattern.findall(code))
+    return found
+
+
+# -- the figures
+
+def percentile(values, share):
+    return values[min(len(values) - 1, int(len(values) * share))] if values else 0
+
+
+def cxx_files():
+    return [path for path in tracked(r"\.(h|cc)$") if path.startswith(PRODUCT)]
+
+
+def all_circles():
+    """{kind: circles} of files and of folders, in C++ and in Python."""
+    arrows = arrows_between_rooms(cxx_files())
+    python = python_arrows([path for path in tracked(r"\.py$") if path.startswith(PRODUCT)])
+    return {"files": circles(arrows), "folders": circles(folders_of(arrows)), "Python": circles(python)}
+
+
+def figures():
+    """What the ratchet holds; less is better in each."""
+    tags = tags_of(cxx_files())
+    comment = comment_figures(cxx_files())
+    functions = functions_of(tags)
+    large = {name: figure for name, figure in sorted(classes_of(tags).items())
+             if figure[0] > MOST_METHODS or figure[1] > MOST_MEMBERS}
+    outside = strays(cxx_files())
+    return {
+        **{f"{name} outside proto/os": outside[name] for name in OWNED_BY_OS},
+        "classes": large,
+        "comment openings": comment["openings"],
+        "comments of four words": comment["short"],
+        "rulers": comment["rulers"],
+        "functions over 40 lines": sum(1 for one in functions if one[0] > LONG_FUNCTION),
+        "functions over 4 parameters": sum(1 for one in functions if one[1] > MANY_PARAMETERS),
+        "files in a circle": sum(len(circle) for circle in all_circles()["files"]),
+        "folders in a circle": sum(len(circle) for circle in all_circles()["folders"]),
+        "Python modules in a circle": sum(len(circle) for circle in all_circles()["Python"]),
+    }
+
+
+def worse_than_ratchet():
+    """One sentence for each figure that has grown."""
+    with open(RATCHET, encoding="utf-8") as stream:
+        held = json.load(stream)
+    found = []
+    for name, today in figures().items():
+        if name != "classes":
+            if today > held[name]:
+                found.append(f"{name}: {today}, and it may only fall from {held[name]}")
+            continue
+        for one, (methods, members) in today.items():
+            most = held[name].get(one, [MOST_METHODS, MOST_MEMBERS])
+            if methods > max(most[0], MOST_METHODS) or members > max(most[1], MOST_MEMBERS):
+                found.append(f"{one} has {methods} methods and {members} data members; the limit is {most[0]} and "
+                             f"{most[1]}: find the noun that is missing")
+    return found
+
+
+def write_ratchet():
+    today = figures()
+    if os.path.exists(RATCHET):
+        with open(RATCHET, encoding="utf-8") as stream:
+            held = json.load(stream)
+        for name, value in today.items():
+            if name != "classes":
+                today[name] = min(value, held.get(name, value))
+    with open(RATCHET, "w", encoding="utf-8") as stream:
+        json.dump(today, stream, indent=1, sort_keys=True)
+        stream.write("\n")
+
+
+def print_table():
+    files = cxx_files()
+    arrows = arrows_between_rooms(files)
+    tags = tags_of(files)
+    by_folder = collections.defaultdict(list)
+    for path in files:
+        by_folder[os.path.dirname(path)].append(path)
+    print("| folder | rooms | arrows inside | lines | functions p50/p90/max | comment % h/s |\n|---|---|---|---|---|---|")
+    functions = functions_of(tags)
+    for folder, inside in sorted(by_folder.items()):
+        rooms = {room_of(path) for path in inside}
+        within = sum(1 for room in rooms for target in arrows[room] if os.path.dirname(target) == folder)
+        sizes = sorted(one[0] for one in functions if os.path.dirname(one[2]) == folder)
+        share = comment_figures(inside)
+        percents = [100 * share[kind + "_comment"] // max(1, share[kind + "_lines"]) for kind in ("header", "source")]
+        print(f"| `{folder}` | {len(rooms)} | {within} | {sum(len(lines_of(path)) for path in inside)} | "
+              f"{percentile(sizes, .5)}/{percentile(sizes, .9)}/{max(sizes, default=0)} | {percents[0]}/{percents[1]} |")
+    sizes = sorted(one[0] for one in functions)
+    share = comment_figures(files)
+    found = all_circles()
+    classes = sorted(classes_of(tags).items(), key=lambda one: -one[1][0])
+    test_files = [path for path in tracked(r"\.(h|cc|py)$") if path.startswith("tests/")]
+    python = [path for path in tracked(r"\.py$") if path.startswith(PRODUCT)]
+    outside = strays(files)
+    print(f"""
+| | figure |
+|---|---|
+| product, C++ lines (files) | {sum(len(lines_of(path)) for path in files)} ({len(files)}) |
+| product, Python lines | {sum(len(lines_of(path)) for path in python)} |
+| tests, lines of C++ and Python | {sum(len(lines_of(path)) for path in test_files)} |
+| arrows between folders | {sum(len(targets) for targets in folders_of(arrows).values())} |
+| circles of files, folders, Python modules (largest) | {', '.join(f"{len(one)} ({len(one[0]) if one else 0})" for one in found.values())} |
+| largest classes (methods / members) | {', '.join(f"{name.replace('ivy::', '')} {a}/{b}" for name, (a, b) in classes[:6])} |
+| functions p50/p90/max; over {LONG_FUNCTION} lines; over {MANY_PARAMETERS} parameters | {percentile(sizes, .5)}/{percentile(sizes, .9)}/{sizes[-1]}; {sum(1 for one in sizes if one > LONG_FUNCTION)}; {sum(1 for one in functions if one[1] > MANY_PARAMETERS)} of {len(functions)} |
+| comments, headers and sources | {100 * share['header_comment'] // share['header_lines']} %, {100 * share['source_comment'] // share['source_lines']} % |
+| comments that open with Of, Who, ...; of four words or fewer; rulers | {share['openings']}; {share['short']} of {share['comments']}; {share['rulers']} |
+| outside `proto/os`: {', '.join(OWNED_BY_OS)} | {', '.join(str(outside[name]) for name in OWNED_BY_OS)} |""")
+
+
+def print_circles():
+    arrows = arrows_between_rooms(cxx_files())
+    for kind, graph in (("files", arrows), ("folders", folders_of(arrows))):
+        for circle in circles(graph):
+            print(f"{kind}: {' '.join(circle)}")
+            for source in circle:
+                for target in sorted(set(graph[source]) & set(circle)):
+                    where = graph[source][target]
+                    print(f"   {source} -> {target}  {len(where)}: {' '.join(where[:4])}")
+    for circle in all_circles()["Python"]:
+        print("Python:", " ".join(circle))
+
+
+def main():
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb == "--circles":
+        print_circles()
+    elif verb == "--classes":
+        for name, (methods, members) in figures()["classes"].items():
+            print(f"{name}: {methods} methods, {members} data members")
+    elif verb == "--ratchet-write":
+        write_ratchet()
+    elif verb == "--ratchet":
+        found = worse_than_ratchet()
+        print("\n".join(found), end="\n" if found else "")
+        return 1 if found else 0
+    elif verb:
+        print(__doc__)
+        return 0 if verb in ("-h", "--help") else 2
+    else:
+        print_table()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
