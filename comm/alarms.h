@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/seat.h"
 #include "comm/transports/alarm.h"
 #include "proto/status_page.h"
 

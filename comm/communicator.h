@@ -30,6 +30,7 @@
 #include "comm/fingerprint.h"
 #include "comm/nccl/operation.h"
 #include "comm/point_to_point.h"
+#include "comm/seat.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/shared_group.h"
 #include "comm/transports/tcp_mesh.h"
@@ -47,15 +48,6 @@ namespace nccl {
 class DeviceCommunicator;
 struct DeviceCommunicatorOptions;
 }  // namespace nccl
-
-// Where a rank of the communicator is.
-struct Seat {
-  std::int32_t world_rank = 0;
-  std::int32_t pid = 0;
-  std::uint32_t host = 0;  // Of the job, equal for ranks that share memory.
-  std::string host_name;
-  std::string address;  // Of its listener; empty where all ranks are on one host.
-};
 
 struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "comm/alarms.h"
+#include "comm/collectives/selector.h"
 #include "comm/init_watch.h"
 #include "comm/ivycomm.h"
 #include "comm/processors.h"
@@ -200,9 +201,10 @@ LocalPart make_local_part(const Job& job, const std::string& communicator,
     options.members.push_back({rank, seat.world_rank, seat.pid});
   }
   options.has_processor_each = job.has_processor_each();
-  options.tuning = job.tuning();
   options.is_crowded = job.is_crowded();
-  options.caches = job.caches();
+  options.selector = std::make_shared<const Selector>(
+      Over::kShm, static_cast<std::uint32_t>(options.members.size()), job.tuning(), false,
+      job.caches());
   part.group =
       std::make_unique<SharedGroup>(std::move(segment), std::move(options), part.alarm.get());
   return part;

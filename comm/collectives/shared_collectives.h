@@ -24,16 +24,10 @@
 
 #include "comm/collectives/blocks.h"
 #include "comm/reduce/reduce.h"
+#include "comm/transports/operation_call.h"
 #include "comm/transports/shared_group.h"
 
 namespace ivy::comm {
-
-// Which operation of the user's this is a part of.
-struct OperationCall {
-  OperationShape shape;
-  std::uint64_t sequence = 0;  // Of the communicator.
-  Deadline& deadline;
-};
 
 // How members' elements become one. The result has output_form; divisor counts all ranks of the
 // communicator.

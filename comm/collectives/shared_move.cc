@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/shared_parts.h"
 

@@ -1,5 +1,7 @@
 #include "comm/collectives/shared_parts.h"
 
+#include "comm/collectives/selector.h"
+
 namespace ivy::comm::shared_parts {
 Reduction reduction_of(const ReduceRule& rule, Stores stores) {
   Reduction reduction;

@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/shared_parts.h"
 

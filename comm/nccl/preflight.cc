@@ -304,11 +304,6 @@ void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
 
 }  // namespace
 
-bool is_inner(const Interface& interface) {
-  return interface.name == "lo" || interface.name.starts_with("docker") ||
-         interface.name.starts_with("virbr");
-}
-
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted) {
   const auto first_of = [&](std::string_view list) -> std::optional<Interface> {

@@ -38,6 +38,11 @@ const Interface* find_in(const RankFacts& rank, const std::string& subnet) {
 
 }  // namespace
 
+bool is_inner(const Interface& interface) {
+  return interface.name == "lo" || interface.name.starts_with("docker") ||
+         interface.name.starts_with("virbr");
+}
+
 std::vector<CommonSubnet> common_subnets(const std::vector<RankFacts>& ranks) {
   std::vector<CommonSubnet> common;
   if (ranks.empty()) return common;

@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl/preflight.h"
+#include "comm/nccl/rank_facts.h"
 
 namespace ivy::comm::nccl {
+
+// Is it one that NCCL itself takes last, since it leads nowhere outside the host?
+bool is_inner(const Interface& interface);
 
 struct CommonSubnet {
   std::string subnet;              // "10.77.0.0/24"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/reduce/reduce.h"
+#include "comm/reduce/reduction.h"
 
 namespace ivy::comm {
 

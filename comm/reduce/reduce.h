@@ -30,35 +30,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/reduce/element.h"
+#include "comm/reduce/reduction.h"
 
 namespace ivy::comm {
-
-enum class Stores : std::uint8_t {
-  kCached,
-  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the
-               // cache.
-};
-
-// What the inputs or the output of one reduction are made of.
-enum class Form : std::uint8_t {
-  kElement,  // As the user has it.
-  kPartial,  // Between two levels.
-};
-
-struct Reduction {
-  Dtype dtype = Dtype::kF32;
-  ReduceOp op = ReduceOp::kSum;
-  Form input_form = Form::kElement;
-  Form output_form = Form::kElement;
-  // AVG with output_form kElement: how many elements went into each sum, over all levels.
-  std::uint32_t divisor = 1;
-  // PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's type;
-  // of a complex number both parts are multiplied), else null.
-  const double* factors = nullptr;
-  Stores stores =
-      Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
-};
 
 // f16, bf16 and fp8 with SUM, AVG, PRODUCT or PREMUL_SUM: 4 (f32); AVG of 8- to 32-bit integers: 8;
 // AVG of 64-bit integers: 16; all else: element_bytes.
@@ -71,12 +45,6 @@ std::size_t partial_bytes(Dtype dtype, ReduceOp op);
 // operation wants them.
 void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
             void* output, void* second_output, std::size_t count);
-
-struct Copy {
-  void* to = nullptr;
-  const void* from = nullptr;
-  std::size_t bytes = 0;
-};
 
 // reduce(), and copies: output and copies go past the caches whatever reduction.stores says. They
 // take turns, a block each: the reads of one wait for memory beside the reads of the other, and

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "comm/reduce/kernel_table.h"
+#include "comm/reduce/reduce.h"
 
 namespace ivy::comm {
 namespace {

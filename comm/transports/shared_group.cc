@@ -87,8 +87,7 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       has_remote_barrier_(spins_ != 0 && join_remote_barriers()),
       yields_(kYieldsMax),
       known_entry_(size_, 0),
-      known_drained_(size_, 0),
-      selector_(Over::kShm, size_, options_.tuning, false, options_.caches) {
+      known_drained_(size_, 0) {
   own().pid = options_.members[self_].pid;
   own().probe = peers_.own_probe(segment_->descriptor());
   own().attached.store(kIsHere, std::memory_order_release);

@@ -32,7 +32,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives/selector.h"
 #include "comm/failure.h"
 #include "comm/fingerprint.h"
 #include "comm/reduce/reduce.h"
@@ -42,6 +41,8 @@
 #include "comm/transports/wait_watch.h"
 
 namespace ivy::comm {
+
+class Selector;
 
 // How a member is called in messages.
 struct MemberName {
@@ -58,8 +59,9 @@ struct SharedGroupOptions {
   bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
   bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
-  TuningTable tuning;  // Beside the built-in table of algorithms.
-  Caches caches;       // The same of all members: they decide which way operations take.
+  // Which way collectives among these members take; all members choose alike. May be null where
+  // there are none.
+  std::shared_ptr<const Selector> selector;
 };
 
 class SharedGroup {
@@ -74,8 +76,7 @@ class SharedGroup {
   std::uint32_t self() const { return self_; }
   const MemberName& member(std::uint32_t member) const { return options_.members[member]; }
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
-  // Which way an operation among these members takes.
-  const Selector& selector() const { return selector_; }
+  const Selector& selector() const { return *options_.selector; }
 
   // Null, as it begins: all ranks of the communicator are here. Before the first operation.
   void set_watch(WaitWatch* watch) { watch_ = watch; }
@@ -254,7 +255,6 @@ class SharedGroup {
   std::vector<std::uint64_t> known_drained_;  // Chunks known to be drained, by member.
   PeerMemory peers_;
   std::optional<std::uint64_t> reach_;
-  const Selector selector_;
 };
 
 }  // namespace ivy::comm

@@ -27,10 +27,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/collectives/shared_collectives.h"
 #include "comm/failure.h"
 #include "comm/transports/alarm.h"
+#include "comm/transports/operation_call.h"
 #include "comm/transports/peer_listener.h"
+#include "comm/transports/shared_group.h"
 #include "comm/transports/wait_watch.h"
 
 namespace ivy::comm {

@@ -1,4 +1,4 @@
-// In the place of comm/protocol.cc: a library that is the same but for this number.
+// In the place of comm/protocol_identity.cc: a library that is the same but for this number.
 #include "comm/protocol.h"
 
 namespace ivy::comm {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/transports/shared_segment.h"
 #include "tests/support/eventually.h"
@@ -28,6 +29,7 @@ SharedGroupOptions options_of(std::uint32_t self, std::uint32_t members) {
   for (std::uint32_t i = 0; i < members; ++i) {
     options.members.push_back({static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), 0});
   }
+  options.selector = std::make_shared<const Selector>(Over::kShm, members, TuningTable{});
   return options;
 }
 

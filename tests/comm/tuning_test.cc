@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/tuning_text.h"
 #include "comm/transports/shared_layout.h"
@@ -192,7 +193,7 @@ void run_members(const TuningTable& table, Body body) {
     options.members = {{0, 0, 0}, {1, 1, 0}};
     options.self = member;
     options.has_processor_each = false;
-    options.tuning = table;
+    options.selector = std::make_shared<const Selector>(Over::kShm, 2, table);
     groups.push_back(std::make_unique<SharedGroup>(segment, std::move(options), nullptr));
   }
   std::thread other([&] { body(*groups[1]); });

@@ -1,0 +1,44 @@
+// What a reduction is asked for, as values: reduce.h has the functions, kernel_table.h the kernels.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/reduce/element.h"
+
+namespace ivy::comm {
+
+enum class Stores : std::uint8_t {
+  kCached,
+  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the
+               // cache.
+};
+
+// What the inputs or the output of one reduction are made of.
+enum class Form : std::uint8_t {
+  kElement,  // As the user has it.
+  kPartial,  // Between two levels.
+};
+
+struct Reduction {
+  Dtype dtype = Dtype::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  Form input_form = Form::kElement;
+  Form output_form = Form::kElement;
+  // AVG with output_form kElement: how many elements went into each sum, over all levels.
+  std::uint32_t divisor = 1;
+  // PREMUL_SUM with input_form kElement: one factor per input (rounded to the accumulator's type;
+  // of a complex number both parts are multiplied), else null.
+  const double* factors = nullptr;
+  Stores stores =
+      Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
+};
+
+// Done beside a reduction (reduce_beside).
+struct Copy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+};
+
+}  // namespace ivy::comm
