@@ -113,8 +113,6 @@ def _written(kind, array, x):
     return finish
 
 
-# ---- Reductions ----------------------------------------------------------------------------------
-
 def _tree(x, out=None):
     """The module of trees, where x is one."""
     if not isinstance(x, (dict, list, tuple)):
@@ -322,8 +320,6 @@ def _row_counts(shape, split, group, name):
     each = _row_elements(shape)
     return rows, rows[0] * each if split is None else _counts([n * each for n in rows])
 
-
-# ---- Moving data ----------------------------------------------------------------------------------
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
