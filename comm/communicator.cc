@@ -664,8 +664,6 @@ Called Communicator::scan(const void* send, void* receive, std::size_t count, Dt
   });
 }
 
-// ---- Groups -----------------------------------------------------------------------------------
-
 namespace {
 
 // Long enough for the path of a segment.

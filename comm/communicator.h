@@ -81,8 +81,8 @@ class Communicator : private EntryWatch {
   std::int32_t world_rank(std::int32_t rank) const;
   Job& job() const { return job_; }
 
-  // ---- Operations. Counts are elements; see ivycomm.h for what each does. `send` == `receive` (or
-  // its place in it) is in place. ----
+  // Counts are numbers of elements; ivycomm.h says what each operation does. An operation is in
+  // place where `send` is `receive`, or this rank's part of it.
   Called barrier(const CallOptions& options);
   Called all_reduce(const void* send, void* receive, std::size_t count, Dtype dtype, ReduceOp op,
                     const CallOptions& options);
@@ -109,18 +109,17 @@ class Communicator : private EntryWatch {
                               std::vector<std::size_t> counts, Dtype dtype, ReduceOp op,
                               const CallOptions& options);
 
-  // ---- Device memory (communicator_device.cc) ----
+  // Device memory is served in communicator_device.cc.
   Called on_device(nccl::DeviceOperation operation, const CallOptions& options);
   // Makes what the first operation on device memory would make.
   Called prepare_device(int device, const CallOptions& options);
 
-  // ---- Messages. Not in order with the collectives. ----
-  // Blocks until all are done.
+  // Messages are not in order with the collectives. Blocks until all are done.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);
   void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);
 
-  // ---- Groups. Collective; null: this rank is in none. ----
+  // Groups are made collectively; null: this rank is in none.
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
 

@@ -9,8 +9,6 @@ namespace {
 constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
 
-// ---- ivyrun -------------------------------------------------------------------------------------
-
 Result<std::uint32_t> number_of(std::string_view name, const std::string& text) {
   const std::optional<std::uint32_t> value = whole_number(text);
   if (value) return *value;
@@ -72,8 +70,6 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
       IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
   return identity;
 }
-
-// ---- Other launchers ----------------------------------------------------------------------------
 
 std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
   return environment(name).value_or("");
@@ -193,8 +189,6 @@ Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLook
   return identity;
 }
 
-// ---- Which of them ------------------------------------------------------------------------------
-
 Error contradiction(const LauncherClaim& first, const LauncherClaim& second) {
   return Error{Code::kFailedPrecondition,
                "two launchers disagree: " + first.text() + " and " + second.text(),
@@ -252,8 +246,6 @@ Result<Identity> from_environment(const EnvironmentLookup& environment, Asked as
   }
   return identity;
 }
-
-// ---- What the caller says -----------------------------------------------------------------------
 
 Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& said,
                    std::uint32_t found, const Identity& identity) {

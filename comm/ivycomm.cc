@@ -77,8 +77,6 @@ const char* ivy_code_name(int code) {
 const char* ivy_version(void) { return IVY_VERSION_TEXT; }
 int ivy_abi_version(void) { return IVY_ABI_VERSION; }
 
-// ---- Life -------------------------------------------------------------------------------------
-
 int ivy_init(const ivy_options* options, ivy_comm** world) {
   return guarded([&] {
     IVY_CHECKED(check_process());
@@ -271,8 +269,6 @@ int ivy_comm_abort(ivy_comm* comm, const char* reason) {
   });
 }
 
-// ---- Registered buffers -------------------------------------------------------------------------
-
 int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
@@ -292,8 +288,6 @@ int ivy_mem_free(void* memory) {
     return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");
   });
 }
-
-// ---- Work -------------------------------------------------------------------------------------
 
 int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
   return guarded([&] {
@@ -345,8 +339,6 @@ int ivy_work_free(ivy_work* work) {
     return static_cast<int>(IVY_OK);
   });
 }
-
-// ---- The job's store ---------------------------------------------------------------------------
 
 namespace {
 

@@ -139,8 +139,6 @@ class Encounter {
     return "ivycomm/" + who_.meeting_key + "/" + std::to_string(generation_);
   }
 
-  // ---- Rank 0 ----
-
   Result<Meet> open() {
     IVY_CHECK(check_file_is_free());
     if (token_.empty()) {
@@ -191,8 +189,6 @@ class Encounter {
                                who_.is_new_torch ? TorchDialect::kNew : TorchDialect::kUnknown,
                                end_);
   }
-
-  // ---- The others ----
 
   Result<std::unique_ptr<store::Client>> connect(const std::string& address,
                                                  const std::string& job_id,
@@ -332,8 +328,6 @@ class Encounter {
                      " is not rank 0 of this job, or has another token: " + error.message,
                  "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
   }
-
-  // ---- All ----
 
   Result<void> introduce(Meet& met) const {
     const std::string prefix = "ivycomm/meeting/" + std::to_string(generation_) + "/";

@@ -59,8 +59,6 @@ PointToPoint::~PointToPoint() {
                         "the communicator was ended before the message was through"));
 }
 
-// ---- Streams ----------------------------------------------------------------------------------
-
 PeerChannel PointToPoint::channel_of(const Peer& peer) const {
   PeerChannel channel;
   channel.communicator = options_.communicator;
@@ -123,8 +121,6 @@ bool PointToPoint::open_source(Peer& peer) {
   peer.source = make_socket_source(socket);
   return true;
 }
-
-// ---- Matching ---------------------------------------------------------------------------------
 
 bool PointToPoint::check(const MessageRequest& request, std::int32_t source, std::uint64_t bytes,
                          Dtype dtype) {
@@ -269,8 +265,6 @@ void PointToPoint::end_message(Peer& peer) {
   finish(request);
 }
 
-// ---- Progress ---------------------------------------------------------------------------------
-
 bool PointToPoint::progress_sends(Peer& peer) {
   bool has_moved = false;
   while (!peer.sends.empty() && open_sink(peer)) {
@@ -388,8 +382,6 @@ void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request, nanosec
   const std::shared_ptr<MessageRequest> receiver = match(options_.self, request->tag);
   if (receiver != nullptr && !take_unexpected(*receiver)) receives_.push_front(receiver);
 }
-
-// ---- Waiting ----------------------------------------------------------------------------------
 
 void PointToPoint::sleep(std::uint32_t bell, steady_clock::time_point until) {
   std::vector<pollfd> sockets;

@@ -23,8 +23,6 @@ constexpr milliseconds kGoneGrace{150};
 
 }  // namespace
 
-// ---- Late -------------------------------------------------------------------------------------
-
 Failure PointToPoint::late(const MessageRequest& request, nanoseconds waited) const {
   const auto tenths = std::chrono::duration_cast<milliseconds>(waited).count() / 100;
   std::string text = name_of(request) + ": no progress for " + std::to_string(tenths / 10) + "." +
@@ -56,8 +54,6 @@ bool PointToPoint::find_overdue(const Requests& requests) {
   fail_found(late(**late_one, (*late_one)->timeout));
   return true;
 }
-
-// ---- Gone -------------------------------------------------------------------------------------
 
 // Does anything here wait for that rank that only the rank itself can do, and for which there is no
 // connection whose end would tell that it has left?
@@ -220,8 +216,6 @@ bool PointToPoint::look_for_trouble() {
   fail_found(*found);
   return true;
 }
-
-// ---- Told -------------------------------------------------------------------------------------
 
 Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];

@@ -61,8 +61,6 @@ class Assignment {
   std::size_t round_ = kNobody;
 };
 
-// ---- Quotas ----
-
 // Where a hierarchy of cgroups that knows of processor time is mounted.
 struct Mount {
   std::string root;  // What of the hierarchy is there: in a container mostly its own part.

@@ -86,8 +86,6 @@ void AnsweredRequests::forget_ended() {
   }
 }
 
-// ---- What outlives the process ------------------------------------------------------------------
-
 std::optional<AnsweredRequests::Kept> AnsweredRequests::kept(SessionId session,
                                                              const Numbered& request,
                                                              const Answer& answer) {

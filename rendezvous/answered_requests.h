@@ -67,7 +67,6 @@ class AnsweredRequests {
   // A new generation: nobody of the one before is served any more.
   void clear();
 
-  // ---- what outlives the process ----
   // Answers to requests that have changed something, as they are kept: session 0 says that
   // sessions were forgotten early.
   struct Kept {

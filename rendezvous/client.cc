@@ -166,8 +166,6 @@ struct Client::State {
   std::optional<Error> fatal;
 };
 
-// ---- One call -----------------------------------------------------------------------------------
-
 Result<void> Client::State::check_caller(std::size_t payload_bytes) const {
   if (getpid() != process) {
     return Error{Code::kFailedPrecondition, "this store client was made in process " +
@@ -310,8 +308,6 @@ void Client::State::wake_driver() const {
   const std::uint64_t one = 1;
   if (::write(wake, &one, sizeof one) < 0) return;  // Full: it is awake.
 }
-
-// ---- The connection -----------------------------------------------------------------------------
 
 void Client::State::write_some() {
   std::size_t sent = 0;
@@ -471,8 +467,6 @@ auto Client::State::read(Result<std::string> reply, const Read& fields)
   broken = "a damaged reply";
   return Error{Code::kDataLoss, "store at " + target.text + ": a damaged reply"};
 }
-
-// ---- Client -------------------------------------------------------------------------------------
 
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Client::~Client() = default;

@@ -69,8 +69,6 @@ const std::string& first_key_of(const Request& request) {
 
 }  // namespace
 
-// ---- Limits -------------------------------------------------------------------------------------
-
 Error too_long(const char* what, std::size_t bytes, std::size_t limit) {
   return Error{Code::kInvalidArgument, std::string(what) + " of " + std::to_string(bytes) +
                                            " bytes is longer than " + std::to_string(limit)};
@@ -105,9 +103,6 @@ std::optional<std::int64_t> number_of(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
-
-// ---- Parts of every request
-// ----------------------------------------------------------------------
 
 Result<void> Engine::State::room_for(std::size_t more_keys, std::size_t more_bytes) const {
   if (keys + more_keys > limits.keys) {
@@ -282,8 +277,6 @@ void Engine::State::begin_wait(Waiter waiter) {
   }
 }
 
-// ---- Ends ---------------------------------------------------------------------------------------
-
 void Engine::State::end_watches(ClientId of, std::optional<RequestId> only) {
   const auto found = clients.find(of);
   if (found == clients.end() || found->second.watches == 0) return;
@@ -367,8 +360,6 @@ std::size_t cost_of(const Reply& reply) {
           [](const auto&) { return std::size_t{8}; }},
       reply.body);
 }
-
-// ---- Engine -------------------------------------------------------------------------------------
 
 Engine::Engine(EngineLimits limits) : state_(std::make_unique<State>(limits)) {}
 Engine::~Engine() = default;

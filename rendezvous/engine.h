@@ -52,7 +52,6 @@ class StoreFront {
   virtual bool takes_more() const { return true; }
 };
 
-// ---- Who waits for whom -------------------------------------------------------------------------
 struct Waiting {
   ClientInfo client;
   std::string what;                  // "wait", "barrier 'x' of 8", "queue".

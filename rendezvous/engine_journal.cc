@@ -15,9 +15,6 @@ Error unlike(const char* what) {
 
 }  // namespace
 
-// ---- Changes told
-// -------------------------------------------------------------------------------
-
 void Engine::State::note(const Effect& effect) {
   if (journal != nullptr) append_effect(effects, effect);
 }
@@ -40,9 +37,6 @@ Result<void> Engine::State::room_in_log(std::size_t more_bytes, Journal::Use use
   return Error{Code::kResourceExhausted,
                "the disk of the store's log is full: nothing can be written until there is room"};
 }
-
-// ---- Changes done again
-// -------------------------------------------------------------------------
 
 Result<void> Engine::State::redo_value(const Effect& effect, Contents& there) {
   const auto found = there.values.find(effect.key);
@@ -125,9 +119,6 @@ Result<void> Engine::State::redo(const Effect& effect) {
   return {};
 }
 
-// ---- Everything
-// ---------------------------------------------------------------------------------
-
 namespace {
 
 // Records of about kSnapshotRecordBytes.
@@ -205,9 +196,6 @@ void Engine::snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
     if (is_over) cursor.next_section();
   }
 }
-
-// ---- Engine
-// -------------------------------------------------------------------------------------
 
 void Engine::journal_to(Journal* journal) { state_->journal = journal; }
 

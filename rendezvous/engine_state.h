@@ -75,7 +75,6 @@ struct Engine::State {
 
   explicit State(EngineLimits wanted) : limits(wanted) {}
 
-  // ---- the one place where a request of each kind is served ----
   void serve(Set&& request);
   void serve(Get&& request);
   void serve(Wait&& request);
@@ -100,7 +99,6 @@ struct Engine::State {
   void serve_request(Request&& request);
   void serve_numbered(SessionId session, const Numbered& numbered, Request&& request);
 
-  // ---- small parts ----
   template <class Body>
   void answer_to(ClientId whom, RequestId what, Body body) {
     Reply& reply = out->emplace_back();
@@ -149,7 +147,6 @@ struct Engine::State {
   bool may_explain(std::uint64_t at_ns);
   void end_watches(ClientId of, std::optional<RequestId> only);
 
-  // ---- what outlives the process ----
   Result<void> room_in_log(std::size_t more_bytes, Journal::Use use = Journal::Use::kMore) const;
   void note(const Effect& effect);
   void note_barrier(const std::string& name, const BarrierRound& barrier);

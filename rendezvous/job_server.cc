@@ -98,8 +98,6 @@ class JobServer::Core : public std::enable_shared_from_this<JobServer::Core> {
   bool stopped_ = false;
 };
 
-// ---- Clients come -------------------------------------------------------------------------------
-
 void JobServer::Core::wait_for_clients(Listener& listener) {
   listener.socket.async_wait(
       stream_descriptor::wait_read,
@@ -201,8 +199,6 @@ std::vector<std::string> JobServer::Core::arguments(const std::string& id) const
   return words;
 }
 
-// ---- Ends ---------------------------------------------------------------------------------------
-
 void JobServer::Core::forget(const GuestPointer& held) {
   const GuestPointer guest = held;  // `held` may be the list's own.
   boost::system::error_code ignored;
@@ -224,8 +220,6 @@ void JobServer::Core::end_job(const std::string& id, const std::string& because)
   const std::string path = options_.wal + "/" + id + ".wal";
   for (const std::string& name : {path, path + ".new"}) unlink(name.c_str());
 }
-
-// ---- Time ---------------------------------------------------------------------------------------
 
 void JobServer::Core::wait_for_tick() {
   timer_.expires_after(kTick);
@@ -267,8 +261,6 @@ void JobServer::Core::log(const std::string& text) {
   --log_lines_left_;
   options_.log(text);
 }
-
-// ---- JobServer ----------------------------------------------------------------------------------
 
 JobServer::JobServer(boost::asio::io_context& loop, TokenDirectory tokens, JobServerOptions options)
     : core_(std::make_shared<Core>(loop, std::move(tokens), std::move(options))) {

@@ -83,7 +83,6 @@ struct Leaf::State {
   State(Leaf& leaf, std::uint32_t generation_, LeafLimits limits_)
       : unsent(leaf.unsent), limits(limits_), generation(generation_) {}
 
-  // ---- requests ----
   bool answered_here(Check& check);
   bool answered_here(Get& get);
   bool answered_here(Wait& wait);
@@ -99,14 +98,12 @@ struct Leaf::State {
   void follow(const std::string& key);
   void leave_follows(ClientId gone);
 
-  // ---- flights ----
   void fly(Quest quest, const std::string& key, std::uint64_t deadline_ns);
   void launch(const std::string& name, std::vector<Member> members);
   void land(const std::string& name, const decltype(Reply::body)& body, bool is_kept);
   bool drop_member(const Name& gone);
   void tell_companions(Flight& flight);
 
-  // ---- what is known ----
   const Kept* known(const std::string& key) const {
     const std::string name = name_of(space, key);
     if (writing.contains(name)) return nullptr;
@@ -120,7 +117,6 @@ struct Leaf::State {
   void keep(const std::string& name, std::optional<std::string> value);
   void forget(const std::string& name);
 
-  // ---- frames ----
   Result<void> take(const WireFrame& frame);
   Result<bool> take_marks(const Open& open, const decltype(Reply::body)& body, PayloadReader& in);
   void settle(std::uint32_t id, const Open& open, decltype(Reply::body) body, bool is_kept);
@@ -166,8 +162,6 @@ struct Leaf::State {
   std::uint64_t now_ns = 0;
   Replies* out = nullptr;
 };
-
-// ---- Requests -----------------------------------------------------------------------------------
 
 bool Leaf::State::answered_here(Check& check) {
   bool all = true;
@@ -310,8 +304,6 @@ std::uint32_t Leaf::State::send_request(ClientId from, Request& body, Open asked
   return id;
 }
 
-// ---- Flights ------------------------------------------------------------------------------------
-
 void Leaf::State::fly(Quest quest, const std::string& key, std::uint64_t deadline_ns) {
   const std::string name = static_cast<char>(quest) + name_of(space, key);
   const Member member{{client, request}, deadline_ns, now_ns};
@@ -431,8 +423,6 @@ void Leaf::State::tell_companions(Flight& flight) {
   flight.told = sharing;
 }
 
-// ---- What is known ------------------------------------------------------------------------------
-
 void Leaf::State::keep(const std::string& name, std::optional<std::string> value) {
   forget(name);
   if (writing.contains(name) || kept.size() >= limits.kept_keys) return;
@@ -449,8 +439,6 @@ void Leaf::State::forget(const std::string& name) {
   kept_bytes -= name.size() + (found->second.value ? found->second.value->size() : 0);
   kept.erase(found);
 }
-
-// ---- Frames -------------------------------------------------------------------------------------
 
 Result<void> Leaf::State::take(const WireFrame& frame) {
   PayloadReader in(frame.payload);
@@ -551,8 +539,6 @@ void Leaf::State::end_writes(const Open& asked) {
     if (found != writing.end() && --found->second == 0) writing.erase(found);
   }
 }
-
-// ---- Leaf ---------------------------------------------------------------------------------------
 
 Leaf::Leaf(std::uint32_t generation, LeafLimits limits)
     : state_(std::make_unique<State>(*this, generation, limits)) {}

@@ -203,8 +203,6 @@ Result<void> LeafDialect::State::companions(PayloadReader& in, std::uint64_t now
   return {};
 }
 
-// ---- What a leaf may know by itself -------------------------------------------------------------
-
 // Whether the key exists now; FORGET will be said when that, or its value, changes. Nothing: there
 // are too many watches.
 std::optional<bool> LeafDialect::State::watch(Space space, const std::string& key,
@@ -248,8 +246,6 @@ Result<void> LeafDialect::State::follow(const FrameHead& head, PayloadReader& in
   reply.body = Number{answer};
   return {};
 }
-
-// ---- Requests -----------------------------------------------------------------------------------
 
 void LeafDialect::State::note_read(std::uint32_t id, std::uint32_t client, Space space,
                                    const Request& request) {

@@ -69,7 +69,6 @@ class LeafProcess {
   }
 
  private:
-  // ---- the store ----
   void dial() {
     const Interrupt never{-1, &never_, false};
     target_.generation = start_.generation;
@@ -198,7 +197,6 @@ class LeafProcess {
     server_->go_on();
   }
 
-  // ---- the supervisor ----
   void say(std::string text) { supervisor_.say(std::move(text)); }
 
   // At once, so that no client of the new generation is greeted by the old one.

@@ -90,8 +90,6 @@ void optional_deadline(Archive& a, std::optional<std::uint64_t>& value) {
   optional(a, value, [&](std::uint64_t& at_ns) { a.deadline(at_ns); });
 }
 
-// ---- Requests -----------------------------------------------------------------------------------
-
 template <class A>
 void fields(A& a, Numbered& r) {
   a.number(r.number), a.number(r.lowest), a.flag(r.again);
@@ -181,8 +179,6 @@ void fields(A& a, Cancel& r) {
 }
 template <class A>
 void fields(A&, Why&) {}
-
-// ---- Replies ------------------------------------------------------------------------------------
 
 template <class A>
 void fields(A&, Done&) {}

@@ -32,7 +32,6 @@ struct ClientInfo {
   SessionId session = 0;
 };
 
-// ---- Requests -----------------------------------------------------------------------------------
 // deadline_ns: on the clock of `now`; kNever waits for ever.
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
@@ -141,7 +140,6 @@ inline Numbered* numbered_of(Request& request) {
   return nullptr;
 }
 
-// ---- Replies ------------------------------------------------------------------------------------
 struct Done {};
 struct Value {
   std::string bytes;

@@ -245,8 +245,6 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   bool stopped_ = false;
 };
 
-// ---- Clients come -------------------------------------------------------------------------------
-
 void Server::Core::wait_for_clients(Listener& listener) {
   listener.socket.async_wait(
       stream_descriptor::wait_read,
@@ -373,8 +371,6 @@ void Server::Core::authenticated(Link& link) {
   unauthenticated_.erase(link.unauthenticated_place);
   link.unauthenticated = false;
 }
-
-// ---- Bytes come ---------------------------------------------------------------------------------
 
 void Server::Core::wait_for_events() {
   ready_.async_wait(stream_descriptor::wait_read,
@@ -584,8 +580,6 @@ void Server::Core::send_some(const LinkPointer& link) {
   count_bytes(*link);
 }
 
-// ---- The log on the disk ------------------------------------------------------------------------
-
 Result<void> Server::Core::keep_in(const std::string& directory) {
   wal_ = IVY_TRY(WalFile::open(directory, options_.job_id, engine_));
   if (!wal_->found().empty()) log("the log in " + directory + " holds " + wal_->found());
@@ -640,8 +634,6 @@ void Server::Core::lose_log(const Error& error) {
   stop();
   if (options_.log_lost) options_.log_lost(error.message);
 }
-
-// ---- Ends ---------------------------------------------------------------------------------------
 
 void Server::Core::close(const LinkPointer& held, const std::string& because) {
   const LinkPointer link = held;  // `held` may be the list's own.
@@ -703,8 +695,6 @@ void Server::Core::stop() {
   for (const LinkPointer& link : all) close(link, {});
 }
 
-// ---- Time ---------------------------------------------------------------------------------------
-
 void Server::Core::tick() {
   if (stopped_) return;
   const std::uint64_t now = steady_ns();
@@ -757,8 +747,6 @@ std::optional<std::uint64_t> Server::Core::longest_wait_since_ns() const {
     longest = std::min(longest.value_or(waiting.since_ns), waiting.since_ns);
   return longest;
 }
-
-// ---- Server -------------------------------------------------------------------------------------
 
 Server::Server(boost::asio::io_context& loop, ServerOptions options)
     : core_(std::make_shared<Core>(loop, std::move(options))) {

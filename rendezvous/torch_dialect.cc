@@ -166,8 +166,6 @@ struct TorchDialect::State {
   std::deque<std::string> watches_asked;  // Those whose answer has not come, in order.
 };
 
-// ---- Bytes to requests --------------------------------------------------------------------------
-
 // True when the dialect is known.
 Result<bool> TorchDialect::State::recognize() {
   const std::string_view bytes = rest();
@@ -303,8 +301,6 @@ void TorchDialect::State::compact() {
   }
 }
 
-// ---- Requests to the engine ---------------------------------------------------------------------
-
 Request TorchDialect::State::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:
@@ -412,8 +408,6 @@ Result<void> TorchDialect::State::note_watch() {
   return {};
 }
 
-// ---- Replies to bytes ---------------------------------------------------------------------------
-
 Result<void> TorchDialect::reply(const Reply& reply, std::string& bytes) {
   State& state = *state_;
   const TorchOp op = op_of(reply.request);
@@ -503,8 +497,6 @@ Result<void> TorchDialect::State::changed(const Changed& change, std::string& by
   last = deleted ? std::nullopt : std::optional(change.value);
   return {};
 }
-
-// ---- TorchDialect -------------------------------------------------------------------------------
 
 TorchDialect::TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address)
     : state_(std::make_unique<State>(engine, generation, std::move(address))) {}

@@ -46,8 +46,6 @@ WalFile::~WalFile() {
     if (fd >= 0) ::close(fd);
 }
 
-// ---- Opening ------------------------------------------------------------------------------------
-
 Result<std::unique_ptr<WalFile>> WalFile::open(const std::string& directory,
                                                const std::string& job_id, Engine& engine) {
   std::unique_ptr<WalFile> file(new WalFile(directory, job_id + ".wal", engine));
@@ -165,8 +163,6 @@ Result<LogReader::End> WalFile::replay(std::uint64_t& good_end) {
   return reader.end();
 }
 
-// ---- Recording ----------------------------------------------------------------------------------
-
 bool WalFile::reserve(File& file, std::uint64_t until) {
   if (!can_reserve_ || until <= file.reserved_end) return true;
   for (const std::uint64_t wanted : {until + kReserveBytes, until}) {
@@ -260,8 +256,6 @@ Result<void> WalFile::collect() {
   }
   return {};
 }
-
-// ---- Writing the log anew -----------------------------------------------------------------------
 
 void WalFile::begin_anew() {
   second_.fd = openat(directory_fd_, (name_ + ".new").c_str(),

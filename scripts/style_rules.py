@@ -60,8 +60,9 @@ PURE = {
         "launcher/screen": "line_splitter label control_filter summary",
         "agent/node": "worker_state lease",
         "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "
-        "native_dialect torch_dialect pmi_dialect",
-        "comm": "identity launchers meeting_note fingerprint selector",
+        "native_dialect torch_dialect",
+        "comm": "identity launchers meeting_note fingerprint",
+        "comm/collectives": "selector",
         "comm/nccl": "preflight reduction_plan",
     }.items()
     for name in names.split()

@@ -96,8 +96,6 @@ auto sort_key(const TuningRow& row) {
                     row.from);
 }
 
-// ---- Reading ------------------------------------------------------------------------------------
-
 struct Word {
   std::string_view text;
   std::size_t column = 1;

@@ -78,8 +78,6 @@ DeviceCommunicator::~DeviceCommunicator() {
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
 
-// ---- Waiting ------------------------------------------------------------------------------------
-
 Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what) const {
   std::string text = "NCCL of communicator " + options_.name + ": " + what + ": " +
                      library_->name_of_error(status);
@@ -238,8 +236,6 @@ Result<Event> DeviceCommunicator::take_event() {
   free_events_.pop_back();
   return event;
 }
-
-// ---- Making -------------------------------------------------------------------------------------
 
 ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   ReadyOptions options;
@@ -422,8 +418,6 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   return std::nullopt;
 }
 
-// ---- Operations ---------------------------------------------------------------------------------
-
 std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operation,
                                                    Deadline& deadline) {
   const Handle handle = handle_;
@@ -480,8 +474,6 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
   return std::nullopt;
 }
 
-// ---- What was left on streams -------------------------------------------------------------------
-
 void DeviceCommunicator::watch(Pending pending) {
   const std::lock_guard lock(pending_mutex_);
   pending_.push_back(std::move(pending));
@@ -536,8 +528,6 @@ void DeviceCommunicator::run_watcher() {
     }
   }
 }
-
-// ---- Ending -------------------------------------------------------------------------------------
 
 std::optional<Failure> DeviceCommunicator::end() {
   {

@@ -391,8 +391,6 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   return found;
 }
 
-// ---- Bytes --------------------------------------------------------------------------------------
-
 namespace {
 
 // Lines "name value"; a value has its newlines and backslashes escaped.

@@ -89,7 +89,6 @@ class SharedGroup {
     own().operation.store(sequence, std::memory_order_relaxed);
   }
 
-  // ---- One operation ----
   // Starts the next operation: afterwards this member may write its payload and its eager area.
   // `sequence` is the communicator's number, for messages.
   bool begin(const OperationShape& shape, std::uint64_t sequence, Deadline& deadline);
@@ -111,7 +110,6 @@ class SharedGroup {
   }
   const std::uint8_t* eager(std::uint32_t member) const { return segment_->eager(member, number_); }
 
-  // ---- Chunks ----
   // The number of the next `count` chunks' first one; every member takes the same.
   std::uint64_t take_chunks(std::uint64_t count);
   std::uint8_t* slot(std::uint32_t member, std::uint64_t chunk) const {
@@ -128,7 +126,7 @@ class SharedGroup {
     return await_at_least(segment_->member(member).progress.reduced, chunk + 1, member);
   }
 
-  // ---- The members' own memory, which is only ever read (peer_memory.h) ----
+  // The members' own memory is only ever read (peer_memory.h).
   // What works between all members, in PeerMemory's bits. All ask in the same operations, after
   // publish_entry(); the first time they try it out and wait for each other. Nothing: broken.
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
@@ -141,7 +139,7 @@ class SharedGroup {
   void publish_fetched() { publish(own().progress.fetched, number_); }
   bool await_fetched();
 
-  // ---- Messages. Any thread. ----
+  // Any thread may call what follows, which is for messages.
   // Has that member ended its communicator? What it had sent before is still there.
   bool has_left(std::uint32_t member) const {
     return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
@@ -155,7 +153,6 @@ class SharedGroup {
   // Something was written to, or read from, a ring between this member and that one.
   void ring_mail(std::uint32_t member);
 
-  // ---- Ends ----
   // Breaks the communicator for every member of this host, unless it is broken already, and wakes
   // them.
   void break_with(const Failure& failure);

@@ -16,17 +16,15 @@ group is broken.
 """
 
 import ctypes
-from ctypes import c_size_t, c_void_p
+from ctypes import c_void_p
 
-from . import arrays
+from . import arrays, trees
+from .counts import counts_of, number_of_each
 from .element_types import I64, op_number
 from .library import IN_PLACE, load
 from .work import Work, start
 from .groups import _root, resolve
-
-
-def _counts(values):
-    return (c_size_t * max(1, len(values)))(*values)
+from .objects import broadcast_object
 
 
 def _nothing(async_op):
@@ -113,18 +111,12 @@ def _written(kind, array, x):
     return finish
 
 
-# ---- Reductions ----------------------------------------------------------------------------------
-
-def _tree(x, out=None):
-    """The module of trees, where x is one."""
-    if not isinstance(x, (dict, list, tuple)):
-        return None
-    from . import trees
+def _is_tree(x, out=None):
     if not trees.is_tree(x):
-        return None
+        return False
     if out is not None:
         raise TypeError("out is for one array; a tree is reduced and broadcast in place by the trailing underscore")
-    return trees
+    return True
 
 
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
@@ -136,8 +128,8 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
-    if trees := _tree(x, out):
-        return trees.all_reduce(x, op, group, async_op, timeout, factor, in_place=False)
+    if _is_tree(x, out):
+        return trees.all_reduce(all_reduce_coalesced, x, op, group, async_op, timeout, factor, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape).joined()
     return start(load().ivy_all_reduce, (group.handle, with_.send, with_.recv, with_.output.count,
                                          with_.output.dtype, op),
@@ -149,8 +141,8 @@ def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
-    if trees := _tree(x):
-        return trees.all_reduce(x, op, group, async_op, timeout, factor, in_place=True)
+    if _is_tree(x):
+        return trees.all_reduce(all_reduce_coalesced_, x, op, group, async_op, timeout, factor, in_place=True)
     kind, array, memory = _in_place(x)
     return start(load().ivy_all_reduce, (group.handle, IN_PLACE, memory.pointer, memory.count,
                                          memory.dtype, op),
@@ -192,7 +184,7 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
         raise TypeError("the arrays have different types: " + ", ".join(str(output.owner.dtype) for output in outputs))
     pointers = c_void_p * len(outputs)
     send, recv = pointers(*sends), pointers(*(output.pointer for output in outputs))
-    counts = _counts([output.count for output in outputs])
+    counts = counts_of([output.count for output in outputs])
     # The memories first: they say whether there is a stream.
     return start(load().ivy_all_reduce_coalesced,
                  (group.handle, len(outputs), send, recv, counts, outputs[0].dtype, op),
@@ -273,7 +265,7 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
         return start(load().ivy_reduce_scatter,
                      (group.handle, with_.send, with_.recv, with_.output.count, with_.input.dtype, op),
                      with_.keep, with_.finish(), async_op, timeout, factor)
-    counts = _counts([n * each for n in rows])
+    counts = counts_of([n * each for n in rows])
     return start(load().ivy_reduce_scatter_v,
                  (group.handle, with_.send, with_.recv, counts, with_.input.dtype, op),
                  (with_.keep, counts), with_.finish(), async_op, timeout, factor)
@@ -320,10 +312,8 @@ def _row_counts(shape, split, group, name):
     """(rows of each rank, what the C interface wants: elements of one rank where all are equal, else the array)."""
     rows = _rows(shape, split, group, name)
     each = _row_elements(shape)
-    return rows, rows[0] * each if split is None else _counts([n * each for n in rows])
+    return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
-
-# ---- Moving data ----------------------------------------------------------------------------------
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
@@ -331,8 +321,8 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     if not group.is_member:
         return _nothing(async_op)
     _root(group, src)
-    if trees := _tree(x, out):
-        return trees.broadcast(x, src, group, async_op, timeout, in_place=False)
+    if _is_tree(x, out):
+        return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape)
     if group.rank == src and with_.input.pointer != with_.output.pointer:
         with_.kind.copy(with_.output, with_.input)
@@ -345,8 +335,8 @@ def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
-    if trees := _tree(x):
-        return trees.broadcast(x, _root(group, src), group, async_op, timeout, in_place=True)
+    if _is_tree(x):
+        return trees.broadcast(broadcast_, x, _root(group, src), group, async_op, timeout, in_place=True)
     kind, array, memory = _in_place(x)
     return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype,
                                         _root(group, src)),
@@ -357,14 +347,6 @@ def _normal_axis(axis, dimensions):
     if not -dimensions <= axis < dimensions:
         raise ValueError(f"axis {axis} of an array with {dimensions} axes")
     return axis % dimensions
-
-
-def _numbers(group, number, timeout):
-    """number of every rank: a small operation of its own."""
-    mine, all_ = ctypes.c_int64(number), (ctypes.c_int64 * group.size)()
-    start(load().ivy_all_gather, (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
-          (mine, all_), timeout=timeout)
-    return list(all_)
 
 
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
@@ -391,11 +373,11 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
 
 
 def _all_gather_uneven(kind, array, axis, group, out, async_op, timeout):
-    lengths = _numbers(group, _shape(array)[axis], timeout)
+    lengths = number_of_each(group, _shape(array)[axis], timeout)
     turned = kind.move_axis_first(array, axis) if axis else array
     each = _row_elements(_shape(turned))
     with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
-    counts = _counts([length * each for length in lengths])
+    counts = counts_of([length * each for length in lengths])
 
     def turn_back():
         return kind.input(kind.move_axis_back(with_.result, axis)).owner
@@ -460,7 +442,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
 
 
 def _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout):
-    lengths = _numbers(group, _shape(array)[axis], timeout)
+    lengths = number_of_each(group, _shape(array)[axis], timeout)
     turned = kind.move_axis_first(array, axis) if axis else array
     if group.rank != dst:
         memory = kind.input(turned)
@@ -468,7 +450,7 @@ def _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout):
                      (group.handle, memory.pointer, memory.count, None, None, None, memory.dtype, dst),
                      (turned, memory), None, async_op, timeout)
     with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
-    counts = _counts([length * _row_elements(_shape(turned)) for length in lengths])
+    counts = counts_of([length * _row_elements(_shape(turned)) for length in lengths])
 
     def turn_back():
         return kind.input(kind.move_axis_back(with_.result, axis)).owner
@@ -509,7 +491,6 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     split (at src): rows of each rank's part; None: equal parts. The result is of the kind that `out`,
     else x on this rank, else rank src's x is. Shape and type travel ahead as an operation of their own.
     """
-    from .objects import broadcast_object
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -537,7 +518,7 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     if at_root and out is not None and input_.overlaps(output):
         raise ValueError("out lies inside x")
     each = _row_elements(shape)
-    counts = _counts([n * each for n in rows]) if at_root else None
+    counts = counts_of([n * each for n in rows]) if at_root else None
 
     def finish(_work):
         kind.changed(result)
@@ -565,7 +546,7 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     rows = _rows(_shape(array), split, group, "scatter_")
-    counts = _counts([n * _row_elements(_shape(array)) for n in rows])
+    counts = counts_of([n * _row_elements(_shape(array)) for n in rows])
     begin = sum(rows[:src])
     return start(load().ivy_scatter_v, (group.handle, memory.pointer, counts, None, IN_PLACE, 0, memory.dtype, src),
                  (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
@@ -592,7 +573,7 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
         raise ValueError(f"output_split={came} is not {group.size} numbers")
     each = _row_elements(_shape(array))
     with_ = _Operands(array, out, lambda shape: (sum(came), *shape[1:])).separate()
-    send_counts, recv_counts = _counts([n * each for n in rows]), _counts([n * each for n in came])
+    send_counts, recv_counts = counts_of([n * each for n in rows]), counts_of([n * each for n in came])
     return start(load().ivy_all_to_all_v, (group.handle, with_.send, send_counts, None, with_.recv,
                                            recv_counts, None, with_.input.dtype),
                  (with_.keep, send_counts, recv_counts), with_.finish(), async_op, timeout)

@@ -195,8 +195,6 @@ def print0(*values, **options):
         print(*values, **options)
 
 
-# ---- pmap -----------------------------------------------------------------------------------------
-
 def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None):
     """fn for every position of an axis, divided among the ranks.
 

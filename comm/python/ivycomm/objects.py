@@ -6,7 +6,7 @@ Unpickling runs what the sender says; all senders are ranks of this job, which k
 import ctypes
 import pickle
 
-from .collectives import _counts, _numbers
+from .counts import counts_of, number_of_each
 from .element_types import I64, U8
 from .library import load
 from .work import start
@@ -54,9 +54,9 @@ def all_gather_object(obj, *, group=None, timeout=None):
     if not group.is_member:
         return None
     data, pointer, size = _bytes_of(obj)
-    sizes = _numbers(group, size, timeout)
+    sizes = number_of_each(group, size, timeout)
     room = _room(sum(sizes))
-    start(load().ivy_all_gather_v, (group.handle, _address(pointer), _address(room), _counts(sizes), None, U8),
+    start(load().ivy_all_gather_v, (group.handle, _address(pointer), _address(room), counts_of(sizes), None, U8),
           (data, pointer, room), timeout=timeout)
     return _objects(room, sizes)
 
@@ -76,10 +76,10 @@ def gather_object(obj, dst=0, *, group=None, timeout=None):
         return None
     at_root = group.rank == _root(group, dst)
     data, pointer, size = _bytes_of(obj)
-    sizes = _numbers(group, size, timeout)
+    sizes = number_of_each(group, size, timeout)
     room = _room(sum(sizes)) if at_root else None
     start(load().ivy_gather_v, (group.handle, _address(pointer), size, _address(room) if at_root else None,
-                                _counts(sizes), None, U8, dst),
+                                counts_of(sizes), None, U8, dst),
           (data, pointer, room), timeout=timeout)
     return _objects(room, sizes) if at_root else None
 
@@ -101,7 +101,7 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
                                ctypes.addressof(length), 1, I64, src),
           (sizes, length), timeout=timeout)
     room, pointer = _room(length.value), ctypes.c_char_p(joined)
-    counts = _counts(list(sizes)) if at_root else None
+    counts = counts_of(list(sizes)) if at_root else None
     start(load().ivy_scatter_v, (group.handle, _address(pointer) if at_root else None, counts, None,
                                  _address(room), length.value, U8, src),
           (pointer, joined, counts, room), timeout=timeout)

@@ -8,7 +8,7 @@ None.
 import copy
 import time
 
-from . import arrays, collectives
+from . import arrays
 from .element_types import ReduceOp
 from .work import Timing, Work
 
@@ -47,7 +47,7 @@ def rebuilt(tree, leaves):
     if not is_tree(tree):
         return next(leaves)
     if isinstance(tree, dict):
-        made = copy.copy(tree)  # Of its own class, in its own order.
+        made = copy.copy(tree)  # Keeps the class and the order of keys.
         for key in sorted(tree, key=repr):
             made[key] = rebuilt(tree[key], leaves)
         return made
@@ -95,14 +95,13 @@ def _all_done(works, result, async_op):
     return _WorkOfAll(works, result) if async_op else result()
 
 
-def all_reduce(tree, op, group, async_op, timeout, factor, in_place):
-    """One operation for each type of element in it."""
+def all_reduce(reduce, tree, op, group, async_op, timeout, factor, in_place):
+    """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree."""
     leaves = leaves_of(tree)
     by_type = {}
     for index, leaf in enumerate(leaves):
         kind, array = arrays.adopt(leaf)
         by_type.setdefault((kind.dtype_name(array), kind.place(array)), []).append(index)
-    reduce = collectives.all_reduce_coalesced_ if in_place else collectives.all_reduce_coalesced
     parts = [reduce([leaves[i] for i in indices], ReduceOp(op), group=group, async_op=async_op, timeout=timeout,
                     factor=factor) for indices in by_type.values()]
 
@@ -118,9 +117,8 @@ def all_reduce(tree, op, group, async_op, timeout, factor, in_place):
     return _all_done(parts, result, async_op)
 
 
-def broadcast(tree, src, group, async_op, timeout, in_place):
-    """One operation for each array in it."""
-    move = collectives.broadcast_ if in_place else collectives.broadcast
+def broadcast(move, tree, src, group, async_op, timeout, in_place):
+    """Calls `move`, a broadcast, once for each array in the tree."""
     parts = [move(leaf, src, group=group, async_op=async_op, timeout=timeout) for leaf in leaves_of(tree)]
 
     def result():

@@ -1,0 +1,19 @@
+"""Counts of elements: as the library takes them, and as the ranks tell each other."""
+
+import ctypes
+
+from .element_types import I64
+from .library import load
+from .work import start
+
+
+def counts_of(values):
+    return (ctypes.c_size_t * max(1, len(values)))(*values)
+
+
+def number_of_each(group, number, timeout):
+    """The number that each rank gives, exchanged by a small operation of its own."""
+    mine, all_ = ctypes.c_int64(number), (ctypes.c_int64 * group.size)()
+    start(load().ivy_all_gather, (group.handle, ctypes.addressof(mine), ctypes.addressof(all_), 1, I64),
+          (mine, all_), timeout=timeout)
+    return list(all_)
