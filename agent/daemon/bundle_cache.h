@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/descriptor.h"
 #include "proto/status.h"
 
 namespace ivy {
@@ -57,7 +58,7 @@ class BundleCache {
     const BundleCache& cache_;
     const BundleOffer offer_;
     std::string file_;  // For messages; it has no name any more.
-    int fd_ = -1;
+    Descriptor fd_;
     std::uint64_t bytes_ = 0;
     struct Digest;
     std::unique_ptr<Digest> digest_;
