@@ -41,9 +41,6 @@ void say_left_out();
 // gRPC says that a handshake failed, but not whose: `suspects` does. Null ends it.
 void name_suspects(std::function<std::string()> suspects);
 
-// ---- The pure part
-// --------------------------------------------------------------------------------
-
 // The text with every control character and every byte that is no UTF-8 as \xNN.
 std::string escaped(std::string_view text);
 

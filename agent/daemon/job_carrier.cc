@@ -45,8 +45,6 @@ void JobCarrier::hang_up() {
   end(grpc::Status::OK);
 }
 
-// ---- Down: from the stream to the socket --------------------------------------------------------
-
 void JobCarrier::on_read(bool ok) {
   if (is_over_) return;
   if (!ok) return requests_ended();
@@ -91,8 +89,6 @@ void JobCarrier::wait_writable() {
                      });
 }
 
-// ---- Up: from the socket to the stream ----------------------------------------------------------
-
 void JobCarrier::on_written(bool ok) {
   if (is_over_) return;
   // A broken stream says so itself, by on_cancelled().
@@ -123,8 +119,6 @@ void JobCarrier::wait_readable() {
                        if (!error && !self->is_over_) self->read_socket();
                      });
 }
-
-// ---- Ends ---------------------------------------------------------------------------------------
 
 void JobCarrier::requests_ended() {
   if (stream_->is_cancelled()) return on_cancelled();

@@ -35,8 +35,6 @@ int number_behind(std::string_view text, std::string_view prefix) {
   return number;
 }
 
-// ---- The network interface that is near ---------------------------------------------------------
-
 struct NetworkDevice {
   std::string interface;
   std::string place;  // Its directory in /sys/devices.
@@ -90,8 +88,6 @@ BusDevice read_bus_device(const std::string& root, const std::string& bdf,
   device.interface = nearest_interface(resolved(directory), interfaces);
   return device;
 }
-
-// ---- NVIDIA -------------------------------------------------------------------------------------
 
 // A process needs the files of the GPU instance and of the compute instance.
 NodeState slice_state(const std::string& root, const std::string& gpu_instance,
@@ -171,8 +167,6 @@ int usable_nvidia_nodes(const std::string& root) {
       ++count;
   return count;
 }
-
-// ---- AMD ----------------------------------------------------------------------------------------
 
 std::uint64_t property(const std::string& text, const std::string& name) {
   return std::strtoull(value_after(text, name).c_str(), nullptr, 10);

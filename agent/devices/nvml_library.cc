@@ -10,9 +10,7 @@
 namespace ivy {
 namespace {
 
-// ---- NVML's binary interface, as far as it is used (versioned symbols, stable since R470)
-// --------
-
+// NVML's binary interface, as far as it is used: versioned symbols, stable since R470.
 using Status = int;
 constexpr Status kSuccess = 0;
 constexpr Status kInsufficientSize = 7;

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "agent/node/host_facts.h"
 #include "proto/build.h"
+#include "proto/clock.h"
 
 namespace ivy {
 namespace {
@@ -86,8 +86,6 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
 
 CommandChannel::~CommandChannel() = default;
 
-// ---- taking carriers in --------------------------------------------------------------------
-
 void CommandChannel::accept() {
   listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                        [this](const boost::system::error_code& error) {
@@ -152,8 +150,6 @@ void CommandChannel::tick(std::uint64_t now_ns) {
   if (!std::exchange(accept_paused_, false)) return;
   accept();
 }
-
-// ---- Attach --------------------------------------------------------------------------------
 
 void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_view bytes) {
   carrier->received += bytes;
@@ -221,8 +217,6 @@ void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& te
   // Its end is as good as in order: nothing of ours was cut off.
   lose(carrier, CarrierLoss::kHalfClosed);
 }
-
-// ---- the attached carrier ------------------------------------------------------------------
 
 void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view bytes) {
   lease_.heard();

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +17,8 @@
 
 #include "agent/node/control_peer.h"
 #include "agent/node/ending.h"
-#include "agent/node/host_facts.h"
+#include "proto/clock.h"
+#include "proto/listening_socket.h"
 
 namespace ivy {
 namespace {
@@ -115,20 +115,9 @@ ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
 ControlServer::~ControlServer() = default;
 
 Result<void> ControlServer::listen(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "control socket: the path is too long: " + path};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "control socket", errno);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(fd, kBacklog) != 0) {
-    const Error error = errno_error(Code::kUnavailable, "listen on " + path, errno);
-    ::close(fd);
-    return error;
-  }
-  listener_.assign(fd);
+  const Result<int> fd = listen_unix(path, SOCK_SEQPACKET, kBacklog);
+  if (!fd.ok()) return fd.error().context("control socket");
+  listener_.assign(*fd);
   accept();
   return {};
 }
@@ -150,8 +139,6 @@ void ControlServer::begin(RankLayout layout) {
   is_listening_to_news_ = false;
   status_.begin(std::move(layout));
 }
-
-// ---- connections -----------------------------------------------------------------------------
 
 void ControlServer::accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
@@ -450,8 +437,6 @@ void ControlServer::close(const ConnectionPointer& connection) {
   }
 }
 
-// ---- ends of processes -----------------------------------------------------------------------
-
 void ControlServer::watch(std::uint32_t slot, int pidfd) {
   if (pidfd < 0) return;
   Attachment& attachment = *attachments_[slot];
@@ -595,8 +580,6 @@ void ControlServer::take(const News& news) {
   status_.publish();
 }
 
-// ---- questions -------------------------------------------------------------------------------
-
 ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   return slot ? attachments_[*slot].get() : nullptr;
@@ -605,11 +588,6 @@ ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) {
 const ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) const {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   return slot ? attachments_[*slot].get() : nullptr;
-}
-
-bool ControlServer::is_attached(std::uint32_t rank) const {
-  const Attachment* const attachment = attachment_of(rank);
-  return attachment != nullptr && !attachment->has_left && !attachment->has_ended;
 }
 
 bool ControlServer::is_told(std::uint32_t rank) const {

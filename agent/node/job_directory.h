@@ -36,6 +36,8 @@ void remove_job_directory(const JobDirectory& directory);
 // A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.
 Result<int> listen_on_command_socket(const JobDirectory& directory);
 // A connected, close-on-exec, blocking descriptor.
-Result<int> connect_to_command_socket(const JobDirectory& directory);
+// `socket_flags` such as SOCK_NONBLOCK: a supervisor that is stopped, with a full backlog, would
+// stop the caller as well.
+Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags = 0);
 
 }  // namespace ivy

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "agent/node/flight_dump.h"
-#include "agent/node/host_facts.h"
 #include "agent/node/lease.h"
 #include "agent/node/process_view.h"
 #include "agent/node/python_hook.h"
 #include "agent/node/spawn.h"
 #include "agent/node/stack_ladder.h"
 #include "agent/node/tool_run.h"
+#include "proto/clock.h"
 #include "proto/ras.h"
 
 namespace ivy {
@@ -80,8 +80,6 @@ std::vector<std::string> tool_arguments(StackWay way, const std::string& program
 }
 
 }  // namespace
-
-// ---- One worker -----------------------------------------------------------------------------
 
 namespace {
 
@@ -304,8 +302,6 @@ class Look {
 
 }  // namespace
 
-// ---- One question ---------------------------------------------------------------------------
-
 class StackCollector::Question {
  public:
   Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group)
@@ -385,8 +381,6 @@ class StackCollector::Question {
   std::size_t sent_ = 0;
   bool last_was_sent_ = false;
 };
-
-// ---- All questions --------------------------------------------------------------------------
 
 StackCollector::StackCollector(boost::asio::io_context& loop, Handlers handlers)
     : handlers_(std::move(handlers)), timer_(loop) {}

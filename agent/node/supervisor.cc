@@ -1,8 +1,6 @@
 #include "agent/node/supervisor.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +31,6 @@
 #include "agent/node/event_budget.h"
 #include "agent/node/exit_order.h"
 #include "agent/node/hello.h"
-#include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
 #include "agent/node/input_pipe.h"
 #include "agent/node/job_outcome.h"
@@ -45,8 +42,10 @@
 #include "agent/node/stack_collector.h"
 #include "agent/node/stop_order.h"
 #include "agent/node/worker.h"
+#include "proto/clock.h"
 #include "proto/exit_code.h"
 #include "proto/job.pb.h"
+#include "proto/process.h"
 #include "proto/short_slice.h"
 
 namespace ivy {
@@ -78,7 +77,6 @@ class Supervisor {
   int run();
 
  private:
-  // ---- commands ----
   Result<void> on_frame(link::Frame& frame);
   Result<void> on_command(const Command& command);
   Result<void> on_hello(const Hello& hello);
@@ -100,7 +98,6 @@ class Supervisor {
   void tell_held_news();
   void warn_of_log(const std::string& text);
 
-  // ---- workers ----
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const HostPlan& plan, const ProcessorShare& share) const;
   void collect(Worker& worker);
@@ -112,7 +109,6 @@ class Supervisor {
   void open_control();
   pid_t process_of(std::uint32_t rank) const;
 
-  // ---- ending ----
   void on_stop(const Stop& stop);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool another_may_follow() const { return generation_ < last_generation_; }
@@ -124,7 +120,6 @@ class Supervisor {
   void report(EndingAction action);
   void finish();
 
-  // ---- loop ----
   void wait_tick();
   void on_tick();
   void wait_signal();
@@ -208,8 +203,6 @@ int Supervisor::run() {
   if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
   return outcome_.exit_code(!workers_.empty(), lease_.ended() || events_were_lost_);
 }
-
-// ---- commands ------------------------------------------------------------------------------
 
 Result<void> Supervisor::on_frame(link::Frame& frame) {
   if (frame.header.type == link::FrameType::kInput) {
@@ -542,8 +535,6 @@ void Supervisor::warn_of_log(const std::string& text) {
   send(event);
 }
 
-// ---- workers -------------------------------------------------------------------------------
-
 std::unique_ptr<OutputPump> Supervisor::make_output() {
   return std::make_unique<OutputPump>(
       loop_, channel_.session(),
@@ -614,8 +605,6 @@ void Supervisor::reap_children() {
   if (ending_.phase() != EndingPhase::kIdle) schedule_check();
 }
 
-// ---- the control socket --------------------------------------------------------------------
-
 // A job that cannot have one runs as before; libivycomm says what it lacks.
 void Supervisor::open_control() {
   if (!control_socket_.empty()) return;
@@ -628,8 +617,6 @@ pid_t Supervisor::process_of(std::uint32_t rank) const {
     if (worker->rank() == rank) return worker->pid();
   return 0;
 }
-
-// ---- ending --------------------------------------------------------------------------------
 
 void Supervisor::on_stop(const Stop& stop) {
   const std::uint64_t grace_ns = stop.grace_ms() * kNanosPerMilli;
@@ -752,8 +739,6 @@ void Supervisor::finish() {
   loop_.stop();
 }
 
-// ---- loop ----------------------------------------------------------------------------------
-
 void Supervisor::wait_tick() {
   tick_timer_.expires_after(kTick);
   tick_timer_.async_wait([this](const error_code& error) {
@@ -812,7 +797,7 @@ void Supervisor::wait_warden() {
 
 void Supervisor::wait_step_task() {
   if (start_.step_task == 0) return;
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, start_.step_task, 0u));
+  const int fd = open_pidfd(start_.step_task);
   const auto lost = [this] { order_stop(grace_ns_, "the task of the Slurm step was killed"); };
   if (fd < 0) return boost::asio::post(loop_, lost);
   step_task_.assign(fd);
@@ -822,14 +807,6 @@ void Supervisor::wait_step_task() {
                         });
 }
 
-// A worker costs up to seven descriptors here; the soft limit is often 1024.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 int run_supervisor(const SupervisorStart& start) {
@@ -837,6 +814,7 @@ int run_supervisor(const SupervisorStart& start) {
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   if (start.step_task != 0)
     for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
+  // A worker costs up to seven descriptors here; the soft limit is often 1024.
   raise_descriptor_limit();
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.
