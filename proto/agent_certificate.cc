@@ -21,7 +21,7 @@ constexpr std::size_t kMaxCertificates = 8;
 constexpr std::size_t kMaxRevocationLists = 8;
 constexpr std::size_t kMaxHostName = 253;  // RFC 1035, in text.
 constexpr std::size_t kMaxUserName = 32;   // As useradd.
-constexpr std::size_t kMaxShown = 120;     // Of a foreign name in a message.
+constexpr std::size_t kMaxShown = 120;     // Bytes of a foreign name in a message.
 constexpr int kSecurityBits112 = 2;        // OpenSSL's level: no SHA-1, no RSA below 2048 bits.
 
 constexpr std::string_view kHostUri = "ivy://host/";

@@ -43,7 +43,7 @@ struct FileWriter::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
-  std::size_t bytes = 0;  // Of the jobs, the one in hand included.
+  std::size_t bytes = 0;  // The bytes of all jobs, the one in hand included.
   bool is_working = false;
   bool is_ending = false;
   std::vector<Done> finished;

@@ -265,7 +265,7 @@ Result<void> Acceptor::Door::open_unix(const std::string& path) {
   IVY_CHECK(take_lock(path));
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + path, errno);
-  // Whoever answers here has no lock of ours, and is not ours to push aside.
+  // A program that answers here holds no lock of ours, so it is not ours to push aside.
   const int answer = connect(socket.get(), &address.any, sizeof address.local);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program serves on " + path,
@@ -351,7 +351,7 @@ bool Acceptor::Door::within_margin(int descriptor) const {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
   std::int64_t margin = std::min<std::int64_t>(limits_.descriptor_margin, allowed / 4);
-  // Whoever is on this host may help when strangers have taken all that they can get.
+  // People on this host may help when unknown peers have taken all that they can get.
   if (kind_ == Kind::kUnix) margin /= 2;
   return descriptor >= allowed - margin;
 }

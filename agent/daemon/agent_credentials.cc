@@ -176,7 +176,7 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
     loaded.anchor.crl_pem = *revoked;
   else if (revoked.error().code != Code::kNotFound)
     return revoked.error();
-  else  // Whoever was revoked stays so: nobody revokes by removing a file.
+  else  // A revoked certificate stays revoked when the list is removed.
     loaded.anchor.crl_pem = last_revoked;
   loaded.lacks_revoked = !revoked.ok();
   IVY_CHECK(prepare(loaded.anchor, files));

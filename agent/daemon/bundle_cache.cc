@@ -60,7 +60,7 @@ Result<void> make_directories(const std::string& path) {
   }
 }
 
-// Somebody else's directory, or a link, could be put in our way in /tmp.
+// In /tmp another user could put a directory or a link in our way.
 bool is_ours(const std::string& place) {
   struct stat status {};
   return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&

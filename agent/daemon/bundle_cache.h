@@ -23,7 +23,7 @@ bool is_bundle_name(std::string_view text);
 struct BundleOffer {
   std::string bundle;
   std::string architecture;  // uname -m
-  std::string sha256;        // Of the tar, 64 hexadecimal digits.
+  std::string sha256;        // The hash of the tar, 64 hexadecimal digits.
   std::uint64_t bytes = 0;
 };
 

@@ -42,7 +42,7 @@ struct Subject {
   std::string text() const { return (is_host() ? "host/" : "user/") + name; }
   std::string certificate_file() const { return is_host() ? "host.crt" : "user.crt"; }
   std::string key_file() const { return is_host() ? "host.key" : "user.key"; }
-  // Of `ivy-agent cert`.
+  // The arguments of `ivy-agent cert` that make it.
   std::string verb_arguments() const {
     return is_host() ? name + " --serves USER" : "--user " + name;
   }

@@ -78,7 +78,7 @@ void JobCarrier::write_socket() {
   down_ = std::string();
   down_written_ = 0;
   if (is_half_closing_) return half_close();
-  // Nobody takes the next message: the reader of the socket sees the end soon.
+  // The next message has no taker: the reader of the socket sees the end soon.
   if (stream_ && !is_write_broken_) stream_->read();
 }
 

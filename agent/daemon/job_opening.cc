@@ -142,7 +142,7 @@ Result<OpenStep> decide_open(const OpenFacts& facts) {
 }
 
 Result<StartedWarden> start_warden(const WardenRequest& request) {
-  // Whoever has tidied up the unit's empty cgroups must not keep jobs from starting.
+  // Jobs must start even if somebody has removed the unit's empty cgroups.
   if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)

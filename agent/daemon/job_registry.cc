@@ -93,7 +93,7 @@ struct JobRegistry::Job {
   explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
-  std::optional<pid_t> child;     // Whom we have started: reaped by us.
+  std::optional<pid_t> child;     // A warden that we have started and reap.
   std::optional<int> child_exit;  // How it ended, when it was ours.
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
@@ -170,7 +170,7 @@ void JobRegistry::read_directory() {
       read_job(name);
     }
   }
-  // Of an agent or a warden that died while it wrote. What belongs to a job that is listed may be
+  // An agent or a warden died while it wrote this file. What belongs to a job that is listed may be
   // its living warden's, that is just about to say how the job ended: it goes with the job.
   for (const std::string& name : names) {
     if (!name.ends_with(kFreshSuffix)) continue;

@@ -48,7 +48,7 @@ Result<void> write_temporary(int directory, const std::string& directory_path,
                              const FileContents& file) {
   const std::string name = temporary_name(file.name);
   const std::string path = directory_path + "/" + name;
-  unlinkat(directory, name.c_str(), 0);  // Of a process with our number that died here.
+  unlinkat(directory, name.c_str(), 0);  // A process with our number may have died here.
   const Descriptor fd(openat(directory, name.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file.mode));
   if (fd.get() < 0) return file_error(Code::kUnavailable, "make " + path, errno);

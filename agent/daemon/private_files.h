@@ -13,7 +13,7 @@
 
 namespace ivy {
 
-// Who may enter a directory besides its owner.
+// The users besides the owner who may enter a directory.
 enum class DirectoryAccess {
   kNobody,    // 0700.
   kReadable,  // Others may look, only the owner may write.

@@ -42,7 +42,7 @@ constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer of our ow
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
 constexpr int kExitFailed = 1;
-// Of this process; it outlives Serving for the thread that ends whatever hangs below main.
+// The process has one; it outlives Serving for the thread that ends whatever hangs below main.
 std::atomic<int> exit_code = 0;
 
 // Asks our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's

@@ -181,7 +181,8 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
   return text;
 }
 
-// Who has memory of it, or a queue on it. kfd has a directory for each process that has opened it.
+// The processes that have memory of it, or a queue on it. kfd has a directory for each process that
+// has opened it.
 void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevice& device) {
   if (gpu_id.empty()) return;
   const std::string processes = root + "/sys/class/kfd/kfd/proc";

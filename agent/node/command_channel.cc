@@ -64,7 +64,7 @@ struct CommandChannel::Carrier {
   std::string out;
   std::size_t out_written = 0;
   bool is_waiting_writable = false;
-  bool is_write_broken = false;  // Nobody takes what we write; what they sent may still be unread.
+  bool is_write_broken = false;  // The peer takes nothing; what it sent may still be unread.
   bool is_closed = false;
 };
 

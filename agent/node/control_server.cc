@@ -310,7 +310,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   status_.publish();
   News news;
   news.set_listening(!std::exchange(is_listening_to_news_, true));
-  // Who is not our child ends apart from the worker's own process: the launcher must not conclude.
+  // A process that is not our child may end while the worker lives: the launcher must not conclude.
   if (had_left || !attachments_[slot]->is_our_child) {
     RankNews& rank = *news.add_ranks();
     rank.set_rank(attach.rank);
@@ -346,7 +346,7 @@ void ControlServer::on_report(std::uint32_t slot, const control::Report& report)
   found.communicator = report.communicator;
   found.text = report.text;
   reports_[slot].push(std::move(found));
-  // Who waits behind others is told with them.
+  // A rank that waits behind others is told with them.
   if (!is_reports_timer_set_) tell_reports();
 }
 
@@ -418,7 +418,8 @@ void ControlServer::send(Connection& connection, const control::Reply& reply, in
   do {
     count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  // Who asks on and on and never takes an answer is cut off: shutdown ends its read as well.
+  // A worker that asks on and on and never takes an answer is cut off: shutdown ends its read as
+  // well.
   if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
 }
 
@@ -552,7 +553,7 @@ void ControlServer::take(const News& news) {
   if (news.generation() != status_.layout().generation) return;
   for (const RankNews& told : news.ranks()) {
     const bool is_known = told.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
-    // Of our own we know better.
+    // This supervisor is the authority on its own ranks: ignore news about them.
     if (!is_known || status_.slot_of(told.rank())) continue;
     RankStatus status;
     status.state = static_cast<RankState>(told.state());

@@ -121,7 +121,7 @@ class ControlServer {
   std::vector<ReportQueue> reports_;                      // The same; of all a slot's processes.
   boost::asio::steady_timer reports_timer_;
   bool is_reports_timer_set_ = false;
-  std::uint64_t serial_ = 0;  // Of the generation: timers of the last one do nothing.
+  std::uint64_t serial_ = 0;  // Counts generations: timers of the last one do nothing.
   bool is_listening_to_news_ = false;
 };
 

@@ -221,7 +221,7 @@ class DialCopier {
   }
 
   bool write_stream() {
-    // Nobody is there any more who would read it.
+    // The reader of it is gone.
     if (stream_ended_) {
       up_.clear();
       return false;

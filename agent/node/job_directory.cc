@@ -27,7 +27,7 @@ namespace {
 constexpr std::time_t kSettledSeconds = 10;
 // Two levels are ours; more means that this is not what we made.
 constexpr int kMaxDepth = 8;
-// Who looks whether a job lives holds its lock for an instant: an agent, or a warden that sweeps.
+// An agent that looks whether a job lives, or a warden that sweeps, holds its lock for an instant.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 

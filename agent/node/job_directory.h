@@ -15,7 +15,7 @@ inline constexpr const char* kLeafSocket = "leaf.sock";
 
 struct JobDirectory {
   std::string path;  // .../ivyrun-UID/JOBID-HOST
-  int lock_fd = -1;  // Of its maker: locked while the warden or the supervisor lives.
+  int lock_fd = -1;  // The maker holds it: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string control_socket() const { return path + "/control.sock"; }
   std::string leaf_socket() const { return path + "/" + kLeafSocket; }

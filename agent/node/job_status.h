@@ -60,7 +60,7 @@ class JobStatus {
   const RankLayout& layout() const { return layout_; }
   std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
 
-  // Of every local rank that has a slot in use; of the dead as well.
+  // Every local rank that has a slot in use, the dead included.
   Operations operations(std::uint64_t now_ns) const;
   // A rank whose operation has run for so long and that has not been named for it before.
   std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
@@ -72,7 +72,7 @@ class JobStatus {
 
   RankLayout layout_;
   std::map<std::uint32_t, comm_status::RankStatus>
-      statuses_;                                 // Of those that are not plainly alive.
+      statuses_;                                 // The ranks that are not plainly alive.
   std::deque<comm_status::PageReport> reports_;  // The last kReports.
   std::set<std::pair<std::uint32_t, std::uint64_t>> stalls_;  // Slot and row, sequence.
   std::optional<comm_status::StatusPage> page_;

@@ -20,7 +20,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 16u << 10;
-// Of a process with more threads than this only so many are looked at.
+// A process may have more threads; only this many are looked at.
 constexpr std::size_t kMaxThreads = 1024;
 constexpr std::size_t kMaxPlaces = 4;
 constexpr int kMaxShells = 8;

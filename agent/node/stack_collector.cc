@@ -285,7 +285,7 @@ class Look {
   std::deque<StackWay> ways_;  // Still to be tried, the present one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
-  std::string complaint_;  // Of the last way that failed.
+  std::string complaint_;  // Why the last way failed.
   // The hook.
   bool asks_hook_ = false;
   int signal_ = 0;

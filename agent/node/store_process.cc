@@ -54,7 +54,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Nobody of the job is left who could go on knocking; strangers do not keep us here.
+// No rank of the job is left that could go on dialling, and unknown peers do not keep us here.
 void refuse_backlog(int listening_fd) {
   for (int count = 0; count < kMaxRefused; ++count) {
     const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);

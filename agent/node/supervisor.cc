@@ -130,7 +130,7 @@ class Supervisor {
   const SupervisorStart start_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
-  std::unique_ptr<OutputPump> output_;  // Of this generation.
+  std::unique_ptr<OutputPump> output_;  // Copies what this generation writes.
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
@@ -151,18 +151,19 @@ class Supervisor {
                           [this](pid_t pid) { containment_->spare(pid); }}};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();  // Of them.
+  std::unique_ptr<ExitOrder> exits_ =
+      std::make_unique<ExitOrder>();  // The order in which they ended.
   std::uint64_t last_end_ns_ = 0;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
-  HostPlan plan_;            // Of the last start, for StartAgain.
+  HostPlan plan_;            // The last one started, for StartAgain.
   Environment environment_;  // That its workers share.
   EventBudget events_;
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
   bool outlives_launcher_ = false;
-  bool events_were_lost_ = false;  // Nobody can come to the right verdict any more.
+  bool events_were_lost_ = false;  // The right verdict cannot be reached any more.
 
   Ending ending_;
   std::string reason_;
@@ -547,7 +548,7 @@ void Supervisor::collect(Worker& worker) {
   collect_one(worker);
 }
 
-// Who failed first is judged by these times: all are taken before the first is looked at more
+// The first to fail is judged by these times: all are taken before the first is looked at more
 // closely, which takes its time.
 void Supervisor::collect_in_order() {
   const std::vector<std::uint32_t> ended = exits_->take();
@@ -628,7 +629,7 @@ void Supervisor::on_stop(const Stop& stop) {
 }
 
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
-  // Whoever has ended by now did so before the stop, even where nobody has looked yet.
+  // Reap first: a worker that has already exited is no victim of the stop.
   if (!ending_.stopping()) collect_all();
   if (reason_.empty()) reason_ = reason;
   // Between two generations nothing runs that could be reported once more.
@@ -725,7 +726,7 @@ void Supervisor::report(EndingAction action) {
   }
   send(event);
   const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
-  // Who asked for the end by a signal waits for it, and a launcher that is suspended or gone does
+  // The sender of the signal waits for the end, and a launcher that is suspended or gone does
   // not come for the report.
   const bool is_alone = asked_to_end_ && lease_.state() != LeaseState::kAttached;
   if (is_told || finish_when_reported_ || is_alone || lease_.ended() || events_were_lost_) finish();
@@ -769,7 +770,7 @@ void Supervisor::on_tick() {
 void Supervisor::wait_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
-    // Nobody has come yet who could be told why, or who would say that he has heard it.
+    // No launcher has come yet that could be told why, or that would say that it has heard it.
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.

@@ -35,7 +35,7 @@ bool would_help() {
 // In the second start: says so, and leaves no trace in the environment that workers inherit.
 void arrive(const char* descriptor) {
   const int fd = std::atoi(descriptor);
-  // Whoever waited may have given up; then nobody reads it.
+  // The waiting start may have given up; then nothing reads it.
   [[maybe_unused]] const ssize_t written = write(fd, "", 1);
   close(fd);
   unsetenv(kArrivalVariable);

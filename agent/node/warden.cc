@@ -159,7 +159,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
     remove_job_directory(prepared->directory);
     return fail(error);
   }
-  // Whoever holds a copy of these keeps the supervisor's peers from seeing its end.
+  // A process that holds a copy of these keeps the supervisor's peers from seeing its end.
   for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
