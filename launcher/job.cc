@@ -175,13 +175,9 @@ void Job::open_sessions() {
   for (HostRecord& record : hosts_) record.session->open();
 }
 
-Command Job::hello_for(const HostRecord& host, std::size_t index) const {
+Command Job::hello_for(std::size_t index) const {
   Command command;
   Hello& hello = *command.mutable_hello();
-  hello.set_job_id(job_id_);
-  hello.set_token(token_);
-  hello.set_generation(generation_);
-  hello.set_host_name(host.name);
   hello.set_working_directory(options_.working_directory);
   hello.set_program(options_.command.empty() ? "" : options_.command.front());
   hello.set_program_form(program_form(options_.program_kind));

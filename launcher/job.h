@@ -199,7 +199,7 @@ class Job {
   void end_without_the_job();
 
   // ---- small parts ----
-  Command hello_for(const HostRecord& host, std::size_t index) const;
+  Command hello_for(std::size_t index) const;
   bool is_last_attempt() const;
   Command start_again() const;
   RestartLimits restart_limits(int max_restarts) const;

@@ -307,7 +307,6 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
   followed_output_->listen({});
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
-  end.set_raise_signal(outcome.raise_signal);
   end.set_cause(first_line_of(summary_text_));
   const bool is_in_background = request_.detachment != nullptr && request_.detachment->has_left();
   const ctl::JobDescription last = description();

@@ -104,7 +104,7 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
 void Job::host_up(std::size_t index, const LinkUp& up) {
   hosts_[index].up = up;
   if (takeover_ != 0) return;
-  hosts_[index].session->send(hello_for(hosts_[index], index));
+  hosts_[index].session->send(hello_for(index));
 }
 
 void Job::host_failed(std::size_t index, const LinkDown& down) {

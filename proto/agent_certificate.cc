@@ -1,14 +1,7 @@
 #include "proto/agent_certificate.h"
 
 #include <arpa/inet.h>
-#include <openssl/asn1.h>
-#include <openssl/bio.h>
-#include <openssl/bn.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
-#include <openssl/x509_vfy.h>
-#include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +11,8 @@
 #include <memory>
 #include <optional>
 
+#include "proto/libcrypto.h"
+
 namespace ivy {
 namespace {
 
@@ -26,27 +21,15 @@ constexpr std::size_t kMaxCertificates = 8;
 constexpr std::size_t kMaxRevocationLists = 8;
 constexpr std::size_t kMaxHostName = 253;  // RFC 1035, in text.
 constexpr std::size_t kMaxUserName = 32;   // As useradd.
-constexpr std::size_t kMaxShown = 120;     // Of a foreign name in a message.
+constexpr std::size_t kMaxShown = 120;     // Bytes of a foreign name in a message.
 constexpr int kSecurityBits112 = 2;        // OpenSSL's level: no SHA-1, no RSA below 2048 bits.
 
 constexpr std::string_view kHostUri = "ivy://host/";
 constexpr std::string_view kUserUri = "ivy://user/";
 constexpr std::string_view kServesUri = "ivy://serves/";
 
-template <auto free_it>
-struct Free {
-  template <class T>
-  void operator()(T* pointer) const {
-    free_it(pointer);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
-using RevocationList = std::unique_ptr<X509_CRL, Free<X509_CRL_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
 using Store = std::unique_ptr<X509_STORE, Free<X509_STORE_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>>;
-using BigNumber = std::unique_ptr<BIGNUM, Free<BN_free>>;
 struct FreeStack {
   void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
 };
@@ -71,8 +54,6 @@ std::string shown(std::string_view text) {
   }
   return text.size() > kMaxShown ? out + "..." : out;
 }
-
-// ---- PEM ----------------------------------------------------------------------------------------
 
 // The blocks at the start of a text, each from BEGIN to END. Text before a block is an error: what
 // is signed and what a person reads there could differ.
@@ -108,12 +89,6 @@ Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const st
   return blocks;
 }
 
-Bio memory_of(std::string_view bytes) {
-  Bio bio(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
-  IVY_ASSERT(bio != nullptr);  // Only memory can run out.
-  return bio;
-}
-
 Error empty_or_other(const std::string& what, std::string_view text, std::string_view label) {
   const bool blank = std::all_of(text.begin(), text.end(), is_space);
   return Error{Code::kInvalidArgument,
@@ -138,7 +113,7 @@ Result<std::vector<Certificate>> parse_certificates(std::string_view pem, const 
   std::vector<Certificate> certificates;
   for (const std::string_view block :
        IVY_TRY(pem_blocks(pem, what, "CERTIFICATE", kMaxCertificates))) {
-    certificates.emplace_back(PEM_read_bio_X509(memory_of(block).get(), nullptr, nullptr, nullptr));
+    certificates.push_back(read_pem_certificate(block));
     ERR_clear_error();
     if (!certificates.back()) return damaged(what, pem, block);
   }
@@ -164,14 +139,6 @@ Result<std::vector<RevocationList>> parse_revocation_lists(std::string_view pem)
   return lists;
 }
 
-// ---- Reading one certificate --------------------------------------------------------------------
-
-std::int64_t unix_time(const ASN1_TIME* time) {
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return 0;
-  return timegm(&parts);
-}
-
 std::string time_text(std::int64_t unix_s) {
   const auto seconds = static_cast<std::time_t>(unix_s);
   std::tm parts{};
@@ -191,12 +158,8 @@ std::string serial_of(const X509* certificate) {
 }
 
 std::string name_text(const X509_NAME* name) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  IVY_ASSERT(bio != nullptr);
-  X509_NAME_print_ex(bio.get(), name, 0, XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB);
-  char* data = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &data);
-  return size > 0 ? shown(std::string_view(data, static_cast<std::size_t>(size))) : "(no name)";
+  const std::string text = name_of(name);
+  return text.empty() ? "(no name)" : shown(text);
 }
 
 std::string_view bytes_of(const ASN1_STRING* text) {
@@ -335,8 +298,6 @@ std::string title_of(X509* certificate) {
 }
 
 }  // namespace
-
-// ---- Believing one ------------------------------------------------------------------------------
 
 struct ParsedAnchor {
   std::vector<Certificate> authorities;

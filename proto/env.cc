@@ -9,7 +9,7 @@ using enum EnvRule;
 
 // The first matching entry counts: names before the prefixes that contain them.
 constexpr EnvEntry kTable[] = {
-    // ---- Written by us: who this worker is.
+    // Written by us: who this worker is.
     {"RANK", kSet, "torch, accelerate, DeepSpeed"},
     {"LOCAL_RANK", kSet, "torch, accelerate, DeepSpeed"},
     {"WORLD_SIZE", kSet, "torch, accelerate, DeepSpeed"},
@@ -69,7 +69,7 @@ constexpr EnvEntry kTable[] = {
     {"SLURM_STEP_NUM_TASKS", kSet, "MPI libraries"},
     {"SLURM_STEP_TASKS_PER_NODE", kSet, "MPI libraries"},
 
-    // ---- Taken away: another launcher's ranks and private business.
+    // A user's own settings of libivycomm.
     {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
     {"IVY_TUNING_FILE", kAllow, "libivycomm: the table of algorithms, on every host"},
     {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
@@ -78,6 +78,8 @@ constexpr EnvEntry kTable[] = {
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
     {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
     {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
+
+    // Taken away: another launcher's ranks and private business.
     {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
     {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
     {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks"},
@@ -127,7 +129,7 @@ constexpr EnvEntry kTable[] = {
     {"SYSTEMD_EXEC_PID", kScrub, "systemd, for another process"},
     {"MANAGERPID", kScrub, "systemd, for another process"},
 
-    // ---- Kept here only: true of this host or this login, wrong or private elsewhere.
+    // Kept here only: true of this host or this login, wrong or private elsewhere.
     {"CUDA_VISIBLE_DEVICES", kInherit, "CUDA: devices of this host"},
     {"NVIDIA_VISIBLE_DEVICES", kInherit, "NVIDIA's container runtime: devices of this host"},
     {"HIP_VISIBLE_DEVICES", kInherit, "HIP: devices of this host"},
@@ -145,7 +147,7 @@ constexpr EnvEntry kTable[] = {
     {"DISPLAY", kInherit, "X: this screen"},
     {"XDG_*", kInherit, "this login"},
 
-    // ---- Passed on to other hosts.
+    // Passed on to other hosts.
     {"PATH", kAllow, "every program"},
     {"LD_LIBRARY_PATH", kAllow, "the dynamic linker"},
     {"LIBRARY_PATH", kAllow, "compilers (torch extensions, Triton)"},

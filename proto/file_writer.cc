@@ -13,29 +13,13 @@
 #include <system_error>
 #include <utility>
 
+#include "proto/files.h"
+
 namespace ivy {
 namespace {
 
 // Small pieces for one file are joined up to this size: one call of the kernel for many lines.
 constexpr std::size_t kJoinedBytes = 1u << 20;
-
-// 0 or errno.
-int write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    } else if (count == 0) {
-      return ENOSPC;
-    } else if (errno == EAGAIN) {
-      pollfd entry{fd, POLLOUT, 0};
-      poll(&entry, 1, -1);
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -59,7 +43,7 @@ struct FileWriter::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Job> jobs;
-  std::size_t bytes = 0;  // Of the jobs, the one in hand included.
+  std::size_t bytes = 0;  // The bytes of all jobs, the one in hand included.
   bool is_working = false;
   bool is_ending = false;
   std::vector<Done> finished;
@@ -73,7 +57,8 @@ int FileWriter::Queue::perform(Job& job) {
     file.fd = job.opener();
     if (file.fd < 0) file.errno_value = -file.fd;
   } else if (job.step == Step::kWrite) {
-    if (file.errno_value == 0) file.errno_value = write_all(file.fd, job.bytes);
+    if (file.errno_value == 0 && !write_all(file.fd, job.bytes, WhenFull::kWait))
+      file.errno_value = errno;
   } else {
     const int errno_value =
         file.fd >= 0 && ::close(file.fd) != 0 && errno != EINTR && file.errno_value == 0

@@ -119,8 +119,6 @@ Result<OutputChunk> decode_output(std::string_view payload) {
   return chunk;
 }
 
-// ---- FrameDecoder -------------------------------------------------------------------------
-
 void FrameDecoder::reset() {
   buffer_.clear();
   consumed_ = 0;
@@ -179,8 +177,6 @@ std::optional<Frame> FrameDecoder::next() {
   consumed_ += kHeaderBytes + frame.header.length;
   return frame;
 }
-
-// ---- Session ------------------------------------------------------------------------------
 
 Session::Session(std::uint32_t host, std::uint64_t window_bytes)
     : host_(host), granted_(window_bytes), window_bytes_(window_bytes) {}

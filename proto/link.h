@@ -84,7 +84,6 @@ class FrameDecoder {
   std::optional<Frame> next();
   // The last kNoiseKeptBytes that came before the preamble.
   const std::string& noise() const { return noise_; }
-  bool saw_preamble() const { return saw_preamble_; }
 
  private:
   Result<void> skip_noise();
@@ -128,7 +127,6 @@ class Session {
   // window_bytes: flow bytes that the peer may have under way to us (granted at the start).
   Session(std::uint32_t host, std::uint64_t window_bytes);
 
-  // ---- carrier ----
   // A new carrier is there: forget half-received bytes, send the preamble and, as launcher, Attach.
   // Sequenced frames wait until attached() is called.
   void carrier_up();
@@ -140,13 +138,11 @@ class Session {
   Result<void> attached(std::uint64_t acknowledged);
   void carrier_down();
 
-  // ---- another launcher ----
   // The peer is gone for good and another takes its place, from the first sequence on: forgets what
   // was received and every control frame, and queues again all flow frames that were not
   // acknowledged. Returns these, in order; the views hold until the next call. As supervisor only.
   std::vector<OutputChunk> take_over();
 
-  // ---- sending ----
   // Queues a frame that never waits for output. ResourceExhausted beyond kMaxUnacknowledgedBytes.
   Result<void> send(FrameType type, std::string payload);
   // Queues a flow frame; it leaves when the peer's credit allows. Order among flow frames is kept.
@@ -161,7 +157,6 @@ class Session {
   std::string take_bytes(std::uint64_t now_ns, std::size_t max_bytes);
   bool has_bytes() const;
 
-  // ---- receiving ----
   // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch:
   // call attached() and then receive({}) for what came behind it. Duplicates, heartbeats and
   // acknowledgements do not come out. An error (DataLoss) means: drop the carrier.

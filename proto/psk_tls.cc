@@ -34,9 +34,6 @@ bool peer_has_gone(int error) { return error == 0 || error == ECONNRESET || erro
 
 }  // namespace
 
-// ---- The key
-// -------------------------------------------------------------------------------------
-
 struct PskTls::Callbacks {
   static const PskTls& of(SSL* connection) {
     return *static_cast<const PskTls*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(connection)));
@@ -131,9 +128,6 @@ PskStream PskTls::stream(int socket) {
   }
   return stream;
 }
-
-// ---- One connection
-// ------------------------------------------------------------------------------
 
 void PskStream::Free::operator()(ssl_st* connection) const { SSL_free(connection); }
 

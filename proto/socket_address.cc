@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <charconv>
 #include <cstring>
@@ -40,6 +41,17 @@ SocketAddress parse_with_port(std::string_view text) {
   std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   return parse_address(host == "localhost" ? "127.0.0.1" : std::string(host), port);
+}
+
+SocketAddress unix_address(std::string_view path) {
+  SocketAddress made;
+  sockaddr_un address = {};
+  if (path.size() >= sizeof address.sun_path) return made;
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  std::memcpy(&made.storage, &address, sizeof address);
+  made.size = sizeof address;
+  return made;
 }
 
 }  // namespace ivy

@@ -1,4 +1,5 @@
-// A numeric address and a port as the system takes them. Thread: any; a value.
+// A numeric address and a port, or a Unix socket's path, as the system takes them. Thread: any; a
+// value.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,5 +24,8 @@ struct SocketAddress {
 SocketAddress parse_address(const std::string& address, std::uint16_t port);
 // "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
 SocketAddress parse_with_port(std::string_view text);
+
+// Not valid: the path is too long for a socket.
+SocketAddress unix_address(std::string_view path);
 
 }  // namespace ivy

@@ -91,22 +91,18 @@ class [[nodiscard]] Result<void> {
   ((condition) ? (void)0 : ::ivy::assertion_failed(#condition, __FILE__, __LINE__))
 
 // auto x = IVY_TRY(f());  returns f's error from the calling function, which returns a Result.
-// In a coroutine: IVY_CO_TRY. For Result<void>: IVY_CHECK(f()); and IVY_CO_CHECK(f()).
-#define IVY_TRY_WITH_(return_, expression)                      \
-  __extension__({                                               \
-    auto ivy_try_result_ = (expression);                        \
-    if (!ivy_try_result_.ok()) return_ ivy_try_result_.error(); \
-    std::move(ivy_try_result_).value();                         \
+// For Result<void>: IVY_CHECK(f());
+#define IVY_TRY(expression)                                    \
+  __extension__({                                              \
+    auto ivy_try_result_ = (expression);                       \
+    if (!ivy_try_result_.ok()) return ivy_try_result_.error(); \
+    std::move(ivy_try_result_).value();                        \
   })
-#define IVY_TRY(expression) IVY_TRY_WITH_(return, expression)
-#define IVY_CO_TRY(expression) IVY_TRY_WITH_(co_return, expression)
-#define IVY_CHECK_WITH_(return_, expression)                        \
-  do {                                                              \
-    auto ivy_check_result_ = (expression);                          \
-    if (!ivy_check_result_.ok()) return_ ivy_check_result_.error(); \
+#define IVY_CHECK(expression)                                      \
+  do {                                                             \
+    auto ivy_check_result_ = (expression);                         \
+    if (!ivy_check_result_.ok()) return ivy_check_result_.error(); \
   } while (false)
-#define IVY_CHECK(expression) IVY_CHECK_WITH_(return, expression)
-#define IVY_CO_CHECK(expression) IVY_CHECK_WITH_(co_return, expression)
 
 template <class T>
 template <class P>

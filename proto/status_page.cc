@@ -75,9 +75,6 @@ bool is_dead(RankState state) { return state != RankState::kAlive && state != Ra
 
 }  // namespace
 
-// ---- SlotView
-// ------------------------------------------------------------------------------------
-
 void SlotView::claim(std::uint32_t rank, std::int32_t pid) {
   // Another process of this rank may have had the slot before: what it did is not ours.
   for (CommunicatorRow& row : slot_->rows) {
@@ -149,9 +146,6 @@ std::vector<OperationRecord> SlotView::finished(std::size_t limit) const {
   if (records.size() > limit) records.resize(limit);
   return records;
 }
-
-// ---- StatusPage
-// ----------------------------------------------------------------------------------
 
 Result<std::size_t> StatusPage::bytes_of(const PageShape& shape) {
   if (shape.world_size == 0 || shape.world_size > kMaxWorldSize)

@@ -80,8 +80,6 @@ struct PageShape {
   bool operator==(const PageShape&) const = default;
 };
 
-// ---- memory ------------------------------------------------------------------------------------
-
 // A value of whole words that one writer replaces while others read it: a sequence lock. Every word
 // is atomic, so a reader that comes in between sees that, and nothing is undefined.
 template <std::size_t kWords>
@@ -167,9 +165,6 @@ struct Slot {
 static_assert(sizeof(PageHeader) == 256 && sizeof(DeathEntry) == 32);
 static_assert(sizeof(CommunicatorRow) == 128 && sizeof(Slot) % 64 == 0);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-
-// ---- access
-// --------------------------------------------------------------------------------------
 
 // A worker's own slot. Every row is used by one thread at a time; finish() may be called by many.
 class SlotView {

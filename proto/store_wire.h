@@ -96,7 +96,6 @@ inline constexpr std::size_t kMaxFrameBytes = 64u << 20;
 // Torch's lengths have eight bytes; a little is left for the head.
 inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
-inline constexpr std::size_t kMaxUnauthenticatedBytes = 512;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
 inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};

@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket|ras|not_inherited|socket_address)\.h"
+    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket|ras|not_inherited|socket_address|clock|descriptor|files|process)\.h"
     r"|rendezvous/client\.h)$"
 )
 
@@ -45,7 +45,9 @@ HOMES = (
     (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
     (r"^r?nccl", r"^(comm/nccl/|tests/comm/nccl_abi_test\.cc$)", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
-    (r"^openssl/", r"^(proto/(handshake|agent_certificate|psk_tls)|launcher/|agent/daemon/|tests/)", "OpenSSL has homes"),
+    (r"^openssl/", r"^(proto/(handshake|agent_certificate|libcrypto|psk_tls)|agent/node/program_facts|launcher/|agent/daemon/|tests/)",
+     "OpenSSL has homes"),
+    (r"^archive", r"^agent/daemon/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
     (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),
     (r"^systemd/", r"^agent/daemon/systemd_notify\.cc$", "libsystemd lives in systemd_notify"),
 )

@@ -23,6 +23,7 @@
 
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/first_bytes.h"
+#include "proto/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -42,27 +43,6 @@ constexpr int kTcpUserTimeoutMs = 120'000;
 // A connection that has been silent for so long is asked whether its other end is there, again and
 // again until the time-out above. The kernel answers, so a launcher that was suspended stays.
 constexpr int kTcpAskAfterS = 30;
-
-// A descriptor that is closed with its owner.
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~Descriptor() { reset(-1); }
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-  void reset(int value) {
-    if (value_ >= 0) close(value_);
-    value_ = value;
-  }
-
- private:
-  int value_;
-};
 
 union SocketAddress {
   sockaddr any;
@@ -134,9 +114,6 @@ void shut_down_connection(const std::string& peer, int descriptor) {
   agent_log::refusal("refused " + peer + ": " + kEvicted);
   shutdown(descriptor, SHUT_RDWR);
 }
-
-// ---- One listening socket
-// ---------------------------------------------------------------------------
 
 class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
  public:
@@ -245,9 +222,6 @@ Result<void> Acceptor::Door::open_tcp(const std::string& address, std::uint16_t 
   return listen_on(std::move(socket), what);
 }
 
-// ---- The Unix socket's place
-// --------------------------------------------------------------------------
-
 Result<void> Acceptor::Door::prepare_directory(const std::string& path) const {
   const std::string directory = std::filesystem::path(path).parent_path().string();
   if (directory.empty() || directory[0] != '/')
@@ -291,7 +265,7 @@ Result<void> Acceptor::Door::open_unix(const std::string& path) {
   IVY_CHECK(take_lock(path));
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + path, errno);
-  // Whoever answers here has no lock of ours, and is not ours to push aside.
+  // A program that answers here holds no lock of ours, so it is not ours to push aside.
   const int answer = connect(socket.get(), &address.any, sizeof address.local);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program serves on " + path,
@@ -306,9 +280,6 @@ Result<void> Acceptor::Door::open_unix(const std::string& path) {
   socket_path_ = path;
   return listen_on(std::move(socket), path);
 }
-
-// ---- Accepting
-// ----------------------------------------------------------------------------------------
 
 void Acceptor::Door::start() { wait_for_connection(); }
 
@@ -380,7 +351,7 @@ bool Acceptor::Door::within_margin(int descriptor) const {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
   std::int64_t margin = std::min<std::int64_t>(limits_.descriptor_margin, allowed / 4);
-  // Whoever is on this host may help when strangers have taken all that they can get.
+  // People on this host may help when unknown peers have taken all that they can get.
   if (kind_ == Kind::kUnix) margin /= 2;
   return descriptor >= allowed - margin;
 }
@@ -431,9 +402,6 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
   look(*entrance.id);
   start_sweep();
 }
-
-// ---- First bytes
-// --------------------------------------------------------------------------------------
 
 void Acceptor::Door::look_later(HalfOpen::Id id) {
   const auto found = waiting_.find(id);
@@ -508,9 +476,6 @@ void Acceptor::Door::sweep() {
   start_sweep();
 }
 
-// ---- Ends
-// ---------------------------------------------------------------------------------------------
-
 void Acceptor::Door::deliver(int descriptor) {
   if (kind_ != Kind::kUnix) {
     set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpUserTimeoutMs);
@@ -535,9 +500,6 @@ void Acceptor::Door::refuse_for_want_of_room(const std::string& from, int descri
   if (!no_room_lines_.admit(now.count())) return refuse(from, why);
   agent_log::warning("refused " + from + " on " + place_.whole + ": " + why);
 }
-
-// ---- The handle
-// ---------------------------------------------------------------------------------------
 
 Acceptor::Acceptor(std::shared_ptr<Door> door) : door_(std::move(door)) { door_->start(); }
 Acceptor::~Acceptor() { door_->close_door(); }

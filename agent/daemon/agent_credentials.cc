@@ -7,8 +7,6 @@
 #include <openssl/conf.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +17,9 @@
 
 #include "agent/daemon/agent_log.h"
 #include "proto/agent_config.h"
+#include "proto/clock.h"
+#include "proto/files.h"
+#include "proto/libcrypto.h"
 
 namespace ivy {
 namespace {
@@ -32,8 +33,6 @@ constexpr std::array<const char*, 4> kFiles{kCa, kRevoked, kCertificate, kKey};
 constexpr unsigned kProviderIntervalS = 1;  // The least that gRPC takes.
 constexpr std::int64_t kDayS = 86'400;
 
-std::int64_t now_s() { return static_cast<std::int64_t>(std::time(nullptr)); }
-
 // A variable that is set and not empty.
 const std::string* value_of(const Environment& environment, const std::string& name) {
   const std::string* const found = find_variable(environment, name);
@@ -44,69 +43,40 @@ Error fault(const std::string& message, const std::string& fix) {
   return Error{Code::kFailedPrecondition, message, fix};
 }
 
-Result<std::string> read_file(const std::string& path, std::size_t limit) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0)
+Result<std::string> read_certificate_file(const std::string& path, std::size_t limit) {
+  std::optional<std::string> content = read_file(path, limit + 1, O_NONBLOCK);
+  if (!content)
     return errno_error(errno == ENOENT ? Code::kNotFound : Code::kFailedPrecondition,
                        "cannot read " + path, errno);
-  std::string content(limit + 1, '\0');
-  std::size_t size = 0;
-  int error = 0;
-  while (size < content.size()) {
-    const ssize_t count = read(descriptor, content.data() + size, content.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) error = errno;
-    if (count <= 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  close(descriptor);
-  if (error != 0) return errno_error(Code::kFailedPrecondition, "cannot read " + path, error);
-  if (size > limit)
+  if (content->size() > limit)
     return fault(path + " is larger than " + std::to_string(limit) + " bytes",
                  "is it the right file?");
-  content.resize(size);
-  return content;
+  return *std::move(content);
 }
 
-struct Release {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* certificate) const { X509_free(certificate); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-  void operator()(CONF* configuration) const { NCONF_free(configuration); }
-  void operator()(char* text) const { OPENSSL_free(text); }
-};
-
-// An encrypted key must not make a daemon ask for a pass phrase on a terminal.
-int no_passphrase(char*, int, int, void*) { return -1; }
-
 bool key_fits(const std::string& key_pem, const std::string& certificate_pem) {
-  const std::unique_ptr<BIO, Release> key_text(
-      BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
-  const std::unique_ptr<BIO, Release> certificate_text(
-      BIO_new_mem_buf(certificate_pem.data(), static_cast<int>(certificate_pem.size())));
-  const std::unique_ptr<EVP_PKEY, Release> key(
-      PEM_read_bio_PrivateKey(key_text.get(), nullptr, no_passphrase, nullptr));
-  const std::unique_ptr<X509, Release> certificate(
-      PEM_read_bio_X509(certificate_text.get(), nullptr, no_passphrase, nullptr));
+  const Key key = read_pem_key(key_pem);
+  const Certificate certificate = read_pem_certificate(certificate_pem);
   return key && certificate && X509_check_private_key(certificate.get(), key.get()) == 1;
 }
 
 // A sealed file in memory: the key never gets a second place on a disk.
-Result<int> memory_file(const std::string& content) {
-  const int descriptor = memfd_create("ivy-agent-certificate", MFD_CLOEXEC);
-  if (descriptor < 0) return errno_error(Code::kInternal, "memfd_create", errno);
-  if (write(descriptor, content.data(), content.size()) != static_cast<ssize_t>(content.size())) {
-    const int error = errno;
-    close(descriptor);
-    return errno_error(Code::kInternal, "write of a file in memory", error);
-  }
-  return descriptor;
+Result<Descriptor> memory_file(const std::string& content) {
+  Descriptor file(memfd_create("ivy-agent-certificate", MFD_CLOEXEC));
+  if (!file) return errno_error(Code::kInternal, "memfd_create", errno);
+  if (!write_all(file.get(), content))
+    return errno_error(Code::kInternal, "write of a file in memory", errno);
+  return file;
 }
+
+struct FreeText {
+  void operator()(char* text) const { OPENSSL_free(text); }
+};
 
 // Does the system's OpenSSL configuration have defaults of its own for TLS?
 bool has_tls_defaults() {
-  const std::unique_ptr<char, Release> path(CONF_get1_default_config_file());
-  const std::unique_ptr<CONF, Release> system(NCONF_new(nullptr));
+  const std::unique_ptr<char, FreeText> path(CONF_get1_default_config_file());
+  const std::unique_ptr<CONF, Free<NCONF_free>> system(NCONF_new(nullptr));
   if (!path || NCONF_load(system.get(), path.get(), nullptr) <= 0) return false;
   const char* const section = NCONF_get_string(system.get(), nullptr, "openssl_conf");
   return section != nullptr && NCONF_get_string(system.get(), section, "ssl_conf") != nullptr;
@@ -121,8 +91,8 @@ void leave_out_tickets() {
       "[all]\nNumTickets = 0\n";
   OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, nullptr);
   if (!has_tls_defaults()) {
-    const std::unique_ptr<BIO, Release> text(BIO_new_mem_buf(kNone, -1));
-    const std::unique_ptr<CONF, Release> none(NCONF_new(nullptr));
+    const Bio text = memory_of(kNone);
+    const std::unique_ptr<CONF, Free<NCONF_free>> none(NCONF_new(nullptr));
     if (NCONF_load_bio(none.get(), text.get(), nullptr) <= 0 ||
         CONF_modules_load(none.get(), nullptr, 0) <= 0)
       agent_log::warning("OpenSSL does not let us leave out session tickets; they are sent");
@@ -131,9 +101,6 @@ void leave_out_tickets() {
 }
 
 }  // namespace
-
-// ---- Finding and reading
-// ------------------------------------------------------------------------------
 
 std::vector<std::string> certificate_places(const std::string& asked,
                                             const Environment& environment) {
@@ -199,8 +166,8 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
                                                             const std::string& user,
                                                             const std::string& last_revoked) {
   Loaded loaded;
-  loaded.anchor.ca_pem = IVY_TRY(read_file(files.path(kCa), kMaxCertificateBytes));
-  Result<std::string> revoked = read_file(files.path(kRevoked), kMaxRevocationBytes);
+  loaded.anchor.ca_pem = IVY_TRY(read_certificate_file(files.path(kCa), kMaxCertificateBytes));
+  Result<std::string> revoked = read_certificate_file(files.path(kRevoked), kMaxRevocationBytes);
   // As a copy that has just begun leaves it: taken for a list, it would let everybody in again.
   if (revoked.ok() && revoked->find_first_not_of(" \t\r\n") == std::string::npos)
     return fault(files.path(kRevoked) + " is empty",
@@ -209,21 +176,21 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
     loaded.anchor.crl_pem = *revoked;
   else if (revoked.error().code != Code::kNotFound)
     return revoked.error();
-  else  // Whoever was revoked stays so: nobody revokes by removing a file.
+  else  // A revoked certificate stays revoked when the list is removed.
     loaded.anchor.crl_pem = last_revoked;
   loaded.lacks_revoked = !revoked.ok();
   IVY_CHECK(prepare(loaded.anchor, files));
   const std::string certificate =
-      IVY_TRY(read_file(files.path(kCertificate), kMaxCertificateBytes));
+      IVY_TRY(read_certificate_file(files.path(kCertificate), kMaxCertificateBytes));
   if (const auto readable = read_certificate(certificate); !readable.ok())
     return fault(files.path(kCertificate) + ": " + readable.error().message,
                  "copy it anew from the directory that `ivy-agent cert HOST` made");
-  const std::string key = IVY_TRY(read_file(files.path(kKey), kMaxCertificateBytes));
+  const std::string key = IVY_TRY(read_certificate_file(files.path(kKey), kMaxCertificateBytes));
   IVY_CHECK(check_key_is_private(files.path(kKey), "ivy-agent renew HOST"));
   if (!key_fits(key, certificate))
     return fault(files.path(kKey) + " is not the key of " + files.path(kCertificate),
                  "copy both from the directory that `ivy-agent cert HOST` made");
-  const auto own = verify_certificate(certificate, loaded.anchor, CertificateRole::kHost, now_s());
+  const auto own = verify_certificate(certificate, loaded.anchor, CertificateRole::kHost, wall_s());
   if (!own.ok()) {
     Error error = own.error().context(files.path(kCertificate));
     error.code = Code::kFailedPrecondition;
@@ -253,9 +220,6 @@ std::vector<AgentCredentials::Stamp> AgentCredentials::stamps() const {
   }
   return result;
 }
-
-// ---- Judging clients
-// ----------------------------------------------------------------------------------
 
 Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor& anchor,
                                          const std::string& user, std::int64_t now_unix_s) {
@@ -301,27 +265,18 @@ class AgentCredentials::ClientVerifier final
   const AgentCredentials& credentials_;
 };
 
-// ---- Taking over
-// --------------------------------------------------------------------------------------
-
 AgentCredentials::AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open)
     : files_(std::move(files)), user_(std::move(user)), half_open_(half_open) {}
 
-AgentCredentials::~AgentCredentials() {
-  server_credentials_.reset();
-  if (published_ >= 0) close(published_);
-}
+AgentCredentials::~AgentCredentials() { server_credentials_.reset(); }
 
 Result<void> AgentCredentials::take_over(Loaded loaded) {
-  const int file = IVY_TRY(memory_file(loaded.key_and_certificate));
-  if (published_ < 0) {
-    published_ = file;
-  } else {
+  Descriptor file = IVY_TRY(memory_file(loaded.key_and_certificate));
+  if (!published_) {
+    published_ = std::move(file);
+  } else if (dup3(file.get(), published_.get(), O_CLOEXEC) < 0) {
     // One step: gRPC's provider sees the old pair or the new one, never half of each.
-    const int moved = dup3(file, published_, O_CLOEXEC);
-    const int error = errno;
-    close(file);
-    if (moved < 0) return errno_error(Code::kInternal, "dup3", error);
+    return errno_error(Code::kInternal, "dup3", errno);
   }
   const std::lock_guard lock(mutex_);
   anchor_ = std::make_shared<const TrustAnchor>(std::move(loaded.anchor));
@@ -345,7 +300,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
 
   leave_out_tickets();
   namespace tls = grpc::experimental;
-  const std::string published = "/proc/self/fd/" + std::to_string(made->published_);
+  const std::string published = "/proc/self/fd/" + std::to_string(made->published_.get());
   auto provider = std::make_shared<tls::FileWatcherCertificateProvider>(published, published,
                                                                         kProviderIntervalS);
   tls::TlsServerCredentialsOptions options(std::move(provider));
@@ -400,7 +355,7 @@ void AgentCredentials::say_whom_it_serves() const {
 }
 
 void AgentCredentials::say_expiry() {
-  const std::int64_t now = now_s();
+  const std::int64_t now = wall_s();
   if (expiry_said_at_ != 0 && now - expiry_said_at_ < kDayS) return;
   const std::string warning = expiry_warning(expires_at(), now);
   if (warning.empty()) return;
@@ -412,7 +367,7 @@ void AgentCredentials::say_expiry() {
 }
 
 Result<CertificateIdentity> AgentCredentials::judge(std::string_view pem) const {
-  const std::int64_t now = now_s();
+  const std::int64_t now = wall_s();
   std::shared_ptr<const TrustAnchor> anchor;
   {
     const std::lock_guard lock(mutex_);

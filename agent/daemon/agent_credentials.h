@@ -18,6 +18,7 @@
 
 #include "agent/daemon/half_open.h"
 #include "proto/agent_certificate.h"
+#include "proto/descriptor.h"
 #include "proto/env.h"
 #include "proto/status.h"
 
@@ -101,15 +102,12 @@ class AgentCredentials {
   mutable std::shared_ptr<const LetIn> let_in_;  // By anchor_.
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
   // number stays; what it refers to is exchanged as a whole.
-  int published_ = -1;
+  Descriptor published_;
   std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   std::vector<Stamp> stamps_;
   bool keeps_last_revoked_ = false;  // Its file is gone, and that was said.
   std::int64_t expiry_said_at_ = 0;
 };
-
-// ---- For peer_of()
-// ------------------------------------------------------------------------------------
 
 // What peer_of() needs to know; it has no other way to learn it than from here, since a call brings
 // only its context. One per process.

@@ -43,8 +43,6 @@ void AgentForward::start() {
   if (stream_->is_cancelled()) on_cancelled();
 }
 
-// ---- The near stream ----------------------------------------------------------------------------
-
 void AgentForward::on_read(bool ok) {
   if (is_far_over_ || are_requests_over_) return;
   if (!ok) return end_requests();
@@ -81,8 +79,6 @@ void AgentForward::cancel_far() {
   // Only a read tells that the far call is over.
   if (!is_reading_far_ && !is_far_over_) read_far();
 }
-
-// ---- The far call -------------------------------------------------------------------------------
 
 void AgentForward::read_far() {
   is_reading_far_ = true;

@@ -34,12 +34,10 @@ class AgentForward final
                std::shared_ptr<OpenStream> stream);
   void start();
 
-  // ---- The near stream, on the loop ----
   void on_read(bool ok) override;
   void on_written(bool ok) override;
   void on_cancelled() override;
 
-  // ---- The far call: gRPC's threads, and what they post ----
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;

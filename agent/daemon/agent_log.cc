@@ -14,6 +14,9 @@
 #include <mutex>
 #include <utility>
 
+#include "proto/clock.h"
+#include "proto/files.h"
+
 namespace ivy::agent_log {
 namespace {
 
@@ -37,12 +40,6 @@ Log& the_log() {
   return *log;
 }
 
-std::int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // systemd says with JOURNAL_STREAM which file its journal's socket is; standard error may have been
 // redirected since.
 bool standard_error_is_journal() {
@@ -54,16 +51,9 @@ bool standard_error_is_journal() {
          fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device && status.st_ino == inode;
 }
 
-// A single write, so that lines of several threads and of our children do not mix.
-void write_whole(const std::string& text) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t count = write(STDERR_FILENO, text.data() + written, text.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return;  // Nobody reads: a log never stops its program.
-    written += static_cast<std::size_t>(count);
-  }
-}
+// A single write, so that lines of several threads and of our children do not mix. A reader that is
+// gone is no reason to stop: a log never ends its program.
+void put(const std::string& text) { write_all(STDERR_FILENO, text); }
 
 std::string suspects() {
   Log& log = the_log();
@@ -134,10 +124,10 @@ bool is_control(std::string_view character) {
 
 void say_count(const Log& log, std::uint64_t count, const char* of) {
   if (count == 0) return;
-  write_whole(line(Level::kWarning,
-                   std::to_string(count) + " more lines " + of +
-                       " were left out: they came faster than the log takes them",
-                   log.journal));
+  put(line(Level::kWarning,
+           std::to_string(count) + " more lines " + of +
+               " were left out: they came faster than the log takes them",
+           log.journal));
 }
 
 }  // namespace
@@ -154,9 +144,10 @@ void start() {
 void say(Level level, std::string_view text, Cause cause) {
   Log& log = the_log();
   const std::lock_guard lock(log.mutex);
-  if (cause == Cause::kRefusal && !log.refusals.admit(now_ms())) return;
-  if (cause == Cause::kGrpc && !log.grpc.admit(now_ms())) return;
-  write_whole(line(level, text, log.journal));
+  const auto now_ms = static_cast<std::int64_t>(monotonic_ns() / 1'000'000);
+  if (cause == Cause::kRefusal && !log.refusals.admit(now_ms)) return;
+  if (cause == Cause::kGrpc && !log.grpc.admit(now_ms)) return;
+  put(line(level, text, log.journal));
 }
 
 void name_suspects(std::function<std::string()> who) {
@@ -210,11 +201,11 @@ std::string line(Level level, std::string_view text, bool journal) {
   return result + '\n';
 }
 
-bool RateLimit::admit(std::int64_t now_ms_value) {
+bool RateLimit::admit(std::int64_t now_ms) {
   if (last_ms_ != 0)
-    tokens_ = std::min(
-        burst_, tokens_ + static_cast<double>(now_ms_value - last_ms_) * per_second_ / 1000.0);
-  last_ms_ = now_ms_value;
+    tokens_ =
+        std::min(burst_, tokens_ + static_cast<double>(now_ms - last_ms_) * per_second_ / 1000.0);
+  last_ms_ = now_ms;
   if (tokens_ < 1) {
     ++left_out_;
     return false;

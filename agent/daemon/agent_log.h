@@ -14,7 +14,7 @@ namespace ivy::agent_log {
 // The priorities of syslog(3).
 enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 
-// Who is the cause of a line. Each has a limit of its own: a flood of refused connections hides
+// The cause of a line. Each cause has a limit of its own: a flood of refused connections hides
 // neither our own lines nor gRPC's.
 enum class Cause {
   kOwn,      // Our own work, audit lines among it: never left out.
@@ -40,9 +40,6 @@ void say_left_out();
 
 // gRPC says that a handshake failed, but not whose: `suspects` does. Null ends it.
 void name_suspects(std::function<std::string()> suspects);
-
-// ---- The pure part
-// --------------------------------------------------------------------------------
 
 // The text with every control character and every byte that is no UTF-8 as \xNN.
 std::string escaped(std::string_view text);

@@ -68,7 +68,6 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   boost::asio::thread_pool& bundle_thread() { return bundle_thread_; }
   const std::shared_ptr<std::atomic<int>>& puts_under_way() { return puts_under_way_; }
 
-  // ---- OpenContext ----
   boost::asio::io_context& loop() override { return loop_; }
   JobRegistry& registry() override { return *registry_; }
   const BundleCache& bundles() const override { return bundles_; }
@@ -82,7 +81,6 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   void forward(std::shared_ptr<OpenStream> stream) override;
   void status_changed() override;
 
-  // ---- Answers ----
   void list(agent::v1::ListReply& reply) const;
   void facts(agent::v1::FactsReply& reply) const;
   void stop(const agent::v1::StopRequest& request, const std::string& who,
@@ -245,8 +243,6 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
                     "; " + std::to_string(registry_->size()) + " here");
   status_changed();
 }
-
-// ---- The service --------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,16 +1,15 @@
 #include "agent/daemon/bundle_cache.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <boost/algorithm/hex.hpp>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -18,6 +17,9 @@
 #include <thread>
 
 #include "agent/daemon/bundle_tar.h"
+#include "agent/devices/small_files.h"
+#include "proto/files.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -58,7 +60,7 @@ Result<void> make_directories(const std::string& path) {
   }
 }
 
-// Somebody else's directory, or a link, could be put in our way in /tmp.
+// In /tmp another user could put a directory or a link in our way.
 bool is_ours(const std::string& place) {
   struct stat status {};
   return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -80,18 +82,7 @@ bool holds_program(const std::string& directory) {
          access(program.c_str(), X_OK) == 0;
 }
 
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  DIR* const opened = opendir(directory.c_str());
-  if (opened == nullptr) return names;
-  while (const dirent* entry = readdir(opened)) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  closedir(opened);
-  return names;
-}
-
-// Of what we have unpacked: files in one directory.
+// For what was unpacked here: files in one directory.
 void remove_directory(const std::string& directory) {
   for (const std::string& name : names_in(directory)) unlink((directory + "/" + name).c_str());
   rmdir(directory.c_str());
@@ -128,13 +119,12 @@ Result<void> try_program(const std::string& program) {
   }
   if (error == EACCES) return Error{Code::kUnavailable, "programs may not run there"};
   if (error != 0) return errno_error(Code::kUnavailable, "ivy-node does not run", error);
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0u));
-  pollfd ended{pidfd, POLLIN, 0};
-  if (pidfd < 0 || poll(&ended, 1, kTrialMs) != 1) kill(pid, SIGKILL);
+  const Descriptor pidfd(open_pidfd(pid));
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  if (!pidfd || poll(&ended, 1, kTrialMs) != 1) kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (pidfd >= 0) close(pidfd);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     return Error{Code::kUnavailable, "ivy-node --version fails there"};
   return {};
@@ -179,23 +169,17 @@ Result<std::string> BundleCache::find(const std::string& bundle,
   return Error{Code::kNotFound, "bundle " + bundle + "-" + architecture + " is not here"};
 }
 
-// ---- A bundle on its way in ---------------------------------------------------------------------
-
 struct BundleCache::Arrival::Digest {
   Digest() : context(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context, EVP_sha256(), nullptr); }
   ~Digest() { EVP_MD_CTX_free(context); }
   Digest(const Digest&) = delete;
   Digest& operator=(const Digest&) = delete;
   std::string hexadecimal() {
-    constexpr std::string_view kHex = "0123456789abcdef";
     unsigned char bytes[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     EVP_DigestFinal_ex(context, bytes, &length);
     std::string text;
-    for (unsigned i = 0; i < length; ++i) {
-      text += kHex[bytes[i] >> 4];
-      text += kHex[bytes[i] & 15];
-    }
+    boost::algorithm::hex_lower(bytes, bytes + length, std::back_inserter(text));
     return text;
   }
   EVP_MD_CTX* context;
@@ -204,21 +188,18 @@ struct BundleCache::Arrival::Digest {
 BundleCache::Arrival::Arrival(const BundleCache& cache, BundleOffer offer)
     : cache_(cache), offer_(std::move(offer)), digest_(std::make_unique<Digest>()) {}
 
-BundleCache::Arrival::~Arrival() {
-  if (fd_ >= 0) close(fd_);
-}
+BundleCache::Arrival::~Arrival() = default;
 
 // The tar has no name from its first moment: whatever becomes of us, nothing of it stays.
 Result<void> BundleCache::Arrival::open_in(const std::string& place) {
   IVY_CHECK(prepare_place(place));
   file_ = place + "/.bundle.XXXXXX";
-  fd_ = mkostemp(file_.data(), O_CLOEXEC);
-  if (fd_ < 0) return write_error(place, errno);
+  fd_.reset(mkostemp(file_.data(), O_CLOEXEC));
+  if (!fd_) return write_error(place, errno);
   unlink(file_.c_str());
-  const int error = posix_fallocate(fd_, 0, static_cast<off_t>(offer_.bytes));
+  const int error = posix_fallocate(fd_.get(), 0, static_cast<off_t>(offer_.bytes));
   if (error == 0) return {};
-  close(fd_);
-  fd_ = -1;
+  fd_.reset();
   return write_error("room for " + std::to_string(offer_.bytes) + " bytes in " + place, error);
 }
 
@@ -252,12 +233,7 @@ Result<void> BundleCache::Arrival::take(std::string_view bytes) {
     return Error{Code::kDataLoss, "more of the bundle came than was announced"};
   EVP_DigestUpdate(digest_->context, bytes.data(), bytes.size());
   bytes_ += bytes.size();
-  while (!bytes.empty()) {
-    const ssize_t count = write(fd_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return write_error("write " + file_, errno);
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
+  if (!write_all(fd_.get(), bytes)) return write_error("write " + file_, errno);
   return {};
 }
 
@@ -267,7 +243,7 @@ Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
   if (mkdtemp(fresh.data()) == nullptr) return write_error(place, errno);
   const std::string final_directory = place + "/" + offer_.bundle + "-" + offer_.architecture;
   const auto install = [&]() -> Result<void> {
-    IVY_CHECK(unpack_bundle(fd_, fresh));
+    IVY_CHECK(unpack_bundle(fd_.get(), fresh));
     IVY_CHECK(try_program(fresh + "/" + kProgram));
     IVY_CHECK(move_into_place(fresh, final_directory));
     if (!holds_program(final_directory))

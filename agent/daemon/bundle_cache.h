@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/descriptor.h"
 #include "proto/status.h"
 
 namespace ivy {
@@ -22,7 +23,7 @@ bool is_bundle_name(std::string_view text);
 struct BundleOffer {
   std::string bundle;
   std::string architecture;  // uname -m
-  std::string sha256;        // Of the tar, 64 hexadecimal digits.
+  std::string sha256;        // The hash of the tar, 64 hexadecimal digits.
   std::uint64_t bytes = 0;
 };
 
@@ -57,7 +58,7 @@ class BundleCache {
     const BundleCache& cache_;
     const BundleOffer offer_;
     std::string file_;  // For messages; it has no name any more.
-    int fd_ = -1;
+    Descriptor fd_;
     std::uint64_t bytes_ = 0;
     struct Digest;
     std::unique_ptr<Digest> digest_;

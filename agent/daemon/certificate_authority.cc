@@ -13,6 +13,7 @@
 #include "agent/daemon/certificate_issue.h"
 #include "agent/daemon/private_files.h"
 #include "proto/agent_certificate.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -41,7 +42,7 @@ struct Subject {
   std::string text() const { return (is_host() ? "host/" : "user/") + name; }
   std::string certificate_file() const { return is_host() ? "host.crt" : "user.crt"; }
   std::string key_file() const { return is_host() ? "host.key" : "user.key"; }
-  // Of `ivy-agent cert`.
+  // The arguments of `ivy-agent cert` that make it.
   std::string verb_arguments() const {
     return is_host() ? name + " --serves USER" : "--user " + name;
   }
@@ -105,8 +106,6 @@ Result<std::string> absolute_directory(const std::string& typed) {
   return path.has_filename() ? path.string() : path.parent_path().string();
 }
 
-// ---- The CA's directory -------------------------------------------------------------------------
-
 Result<std::string> ca_directory(const CertificateAuthorityPlace& place) {
   if (!place.directory.empty()) return absolute_directory(place.directory);
   if (place.config_directory.empty()) {
@@ -140,7 +139,7 @@ Result<std::string> read_key(const std::string& path) {
                  "the key of the CA, " + path + ", is open to other users: it is not used",
                  "chmod 600 " + path + "; if somebody may have read it, make a new CA"};
   }
-  return read_file(path, kMaxCertificateBytes);
+  return read_regular_file(path, kMaxCertificateBytes);
 }
 
 Result<Authority> open_authority(const CertificateAuthorityPlace& place) {
@@ -149,9 +148,11 @@ Result<Authority> open_authority(const CertificateAuthorityPlace& place) {
   IVY_CHECK(check_private_directory(directory, DirectoryAccess::kNobody));
   Authority authority{IVY_TRY(DirectoryLock::take(directory)), directory, {}, {}, {}, {}};
   authority.texts.key_pem = IVY_TRY(read_key(directory + "/ca.key"));
-  authority.texts.certificate_pem = IVY_TRY(read_file(directory + "/ca.crt", kMaxCertificateBytes));
-  authority.revocation_list = IVY_TRY(read_file(directory + "/ca.crl", kMaxRevocationBytes));
-  const std::string index = IVY_TRY(read_file(authority.index_path(), kMaxIndexBytes));
+  authority.texts.certificate_pem =
+      IVY_TRY(read_regular_file(directory + "/ca.crt", kMaxCertificateBytes));
+  authority.revocation_list =
+      IVY_TRY(read_regular_file(directory + "/ca.crl", kMaxRevocationBytes));
+  const std::string index = IVY_TRY(read_regular_file(authority.index_path(), kMaxIndexBytes));
   authority.issued = IVY_TRY(parse_index(index, authority.index_path()));
   authority.facts = IVY_TRY(authority_facts(authority.texts.certificate_pem));
   return authority;
@@ -169,8 +170,6 @@ std::string authority_warning(const AuthorityFacts& facts, std::int64_t now_unix
          "every host until all certificates are of the new one\n";
 }
 
-// ---- The directory that a certificate is written to ---------------------------------------------
-
 Error in_the_way(const std::string& what, const std::string& out) {
   return Error{Code::kAlreadyExists, what,
                "choose another directory with --out DIR, or move these files out of " + out};
@@ -179,7 +178,7 @@ Error in_the_way(const std::string& what, const std::string& out) {
 Result<void> check_no_other_subject(const std::string& out, const Subject& subject) {
   const std::string path = out + "/" + subject.certificate_file();
   if (!file_exists(path)) return {};
-  const Result<std::string> pem = read_file(path, kMaxCertificateBytes);
+  const Result<std::string> pem = read_regular_file(path, kMaxCertificateBytes);
   if (!pem) return pem.error();
   const Result<CertificateIdentity> identity = read_certificate(*pem);
   if (!identity) return in_the_way(path + " is in the way: " + identity.error().message, out);
@@ -193,7 +192,7 @@ Result<void> check_no_other_subject(const std::string& out, const Subject& subje
 Result<void> check_no_other_authority(const std::string& out, const Authority& authority) {
   const std::string path = out + "/ca.crt";
   if (!file_exists(path)) return {};
-  const std::string pem = IVY_TRY(read_file(path, kMaxCertificateBytes));
+  const std::string pem = IVY_TRY(read_regular_file(path, kMaxCertificateBytes));
   // Two CAs in one file are how one replaces the other; ours must be among them.
   if (pem.find(authority.texts.certificate_pem) != std::string::npos) return {};
   return in_the_way(path + " is of another CA than " + authority.directory + "/ca.crt", out);
@@ -210,8 +209,6 @@ Result<void> prepare_out(const std::string& out, const Subject& subject,
   IVY_CHECK(check_no_other_authority(out, authority));
   return check_no_other_subject(out, subject);
 }
-
-// ---- Issuing ------------------------------------------------------------------------------------
 
 struct Order {
   Subject subject;
@@ -239,7 +236,7 @@ Result<void> record(Authority& authority, const IssuedCertificate& issued, const
 
 // Keeps what another CA has put into the same file during a change of CAs.
 FileContents anchor_file(const Order& order, const Authority& authority) {
-  const Result<std::string> there = read_file(order.out + "/ca.crt", kMaxCertificateBytes);
+  const Result<std::string> there = read_regular_file(order.out + "/ca.crt", kMaxCertificateBytes);
   return {"ca.crt", there.ok() ? *there : authority.texts.certificate_pem, 0644};
 }
 
@@ -315,14 +312,11 @@ FileContents config_file(std::uint16_t port) {
 std::uint16_t port_to_write(std::uint16_t asked, const std::string& out) {
   if (asked != 0) return asked;
   const std::string path = out + "/agent.toml";
-  const Result<std::string> text = read_file(path, kMaxCertificateBytes);
+  const Result<std::string> text = read_regular_file(path, kMaxCertificateBytes);
   if (!text) return kDefaultAgentPort;
   const Result<AgentConfig> config = parse_agent_config(*text, path);
   return config.ok() ? config->port : kDefaultAgentPort;
 }
-
-// ---- What is said
-// ---------------------------------------------------------------------------------
 
 std::string joined(const std::vector<std::string>& words, const std::string& separator) {
   std::string text;
@@ -381,9 +375,6 @@ Result<std::string> issue_and_tell(Authority& authority, const Order& order,
          authority_warning(authority.facts, place.now_unix_s);
 }
 
-// ---- Renewing and revoking
-// ------------------------------------------------------------------------
-
 Result<IssuedCertificate> last_of(const Authority& authority, const Subject& subject) {
   const IssuedCertificate* const last = newest_of(authority.issued, subject.role, subject.name);
   if (last != nullptr) return *last;
@@ -396,7 +387,7 @@ Result<IssuedCertificate> last_of(const Authority& authority, const Subject& sub
 Result<CertificateIdentity> last_identity(const Authority& authority,
                                           const IssuedCertificate& last) {
   const std::string path = authority.directory + "/issued/" + last.serial + ".crt";
-  const std::string pem = IVY_TRY(read_file(path, kMaxCertificateBytes));
+  const std::string pem = IVY_TRY(read_regular_file(path, kMaxCertificateBytes));
   Result<CertificateIdentity> identity = read_certificate(pem);
   if (!identity) return identity.error().context(path);
   return identity;
@@ -487,10 +478,8 @@ Result<void> check_ca_name(const std::string& name) {
 }
 
 std::string usual_ca_name(std::int64_t now_unix_s) {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   // As long as names may be, without our words around it.
-  const std::string name = std::string(host.data()).substr(0, kMaxCaName - 24);
+  const std::string name = own_host_name().substr(0, kMaxCaName - 24);
   return "ivyrun CA " + (name.empty() ? "" : name + " ") + certificate_date(now_unix_s);
 }
 

@@ -1,22 +1,15 @@
 #include "agent/daemon/certificate_issue.h"
 
-#include <arpa/inet.h>
-#include <openssl/bio.h>
-#include <openssl/bn.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
-#include <openssl/evp.h>
 #include <openssl/objects.h>
-#include <openssl/pem.h>
 #include <openssl/rand.h>
-#include <openssl/x509.h>
-#include <openssl/x509v3.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <ctime>
-#include <memory>
+
+#include "proto/libcrypto.h"
 
 namespace ivy {
 namespace {
@@ -24,24 +17,6 @@ namespace {
 constexpr int kSerialBytes = 16;
 constexpr std::size_t kMaxSerialDigits = 40;  // 20 bytes: RFC 5280.
 constexpr std::size_t kMaxCommonName = 64;    // ub-common-name of RFC 5280.
-
-template <auto free_it>
-struct Free {
-  template <class T>
-  void operator()(T* pointer) const {
-    free_it(pointer);
-  }
-};
-using Bio = std::unique_ptr<BIO, Free<BIO_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Free<X509_free>>;
-using RevocationList = std::unique_ptr<X509_CRL, Free<X509_CRL_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, Free<GENERAL_NAMES_free>>;
-using Integer = std::unique_ptr<ASN1_INTEGER, Free<ASN1_INTEGER_free>>;
-using Time = std::unique_ptr<ASN1_TIME, Free<ASN1_TIME_free>>;
-using BigNumber = std::unique_ptr<BIGNUM, Free<BN_free>>;
-using Usages = std::unique_ptr<EXTENDED_KEY_USAGE, Free<EXTENDED_KEY_USAGE_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Free<X509_EXTENSION_free>>;
 
 // Why libcrypto failed, with what we were about to do.
 Error crypto_error(const std::string& what) {
@@ -64,47 +39,13 @@ Result<Key> make_key() {
   return key;
 }
 
-// ---- Texts --------------------------------------------------------------------------------------
-
-Bio memory_of(const std::string& text) {
-  Bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-  IVY_ASSERT(bio != nullptr);
-  return bio;
-}
-
-std::string take_text(const Bio& bio) {
-  char* data = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &data);
-  return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
-}
-
-Result<std::string> key_text(const Key& key) {
-  const Bio bio(BIO_new(BIO_s_secmem()));
-  if (!bio ||
-      PEM_write_bio_PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1) {
-    return crypto_error("write a key");
-  }
-  return take_text(bio);
-}
-
-Result<std::string> certificate_text(const Certificate& certificate) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  if (!bio || PEM_write_bio_X509(bio.get(), certificate.get()) != 1) {
-    return crypto_error("write a certificate");
-  }
-  return take_text(bio);
-}
-
 struct Authority {
   Key key;
   Certificate certificate;
 };
 
-// An encrypted key is not asked for its phrase: verbs may run without a terminal.
-int no_phrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
-
 Result<Certificate> read_authority_certificate(const std::string& pem) {
-  Certificate certificate(PEM_read_bio_X509(memory_of(pem).get(), nullptr, nullptr, nullptr));
+  Certificate certificate = read_pem_certificate(pem);
   ERR_clear_error();
   if (!certificate) {
     return Error{Code::kFailedPrecondition, "the CA's certificate is damaged",
@@ -116,8 +57,7 @@ Result<Certificate> read_authority_certificate(const std::string& pem) {
 Result<Authority> read_authority(const KeyAndCertificate& texts) {
   Authority authority;
   authority.certificate = IVY_TRY(read_authority_certificate(texts.certificate_pem));
-  authority.key.reset(
-      PEM_read_bio_PrivateKey(memory_of(texts.key_pem).get(), nullptr, no_phrase, nullptr));
+  authority.key = read_pem_key(texts.key_pem);
   ERR_clear_error();
   if (!authority.key) {
     return Error{Code::kFailedPrecondition, "the CA's key is damaged, or locked with a phrase",
@@ -130,8 +70,6 @@ Result<Authority> read_authority(const KeyAndCertificate& texts) {
   }
   return authority;
 }
-
-// ---- Certificates -------------------------------------------------------------------------------
 
 Result<void> set_serial(X509* certificate) {
   std::array<unsigned char, kSerialBytes> bytes{};
@@ -151,13 +89,6 @@ Result<Time> make_time(std::int64_t unix_s) {
   return time;
 }
 
-Result<void> set_dates(X509* certificate, std::int64_t not_before, std::int64_t not_after) {
-  const Time first = IVY_TRY(make_time(not_before));
-  const Time last = IVY_TRY(make_time(not_after));
-  IVY_CHECK(need(X509_set1_notBefore(certificate, first.get()), "set a date"));
-  return need(X509_set1_notAfter(certificate, last.get()), "set a date");
-}
-
 Result<void> set_common_name(X509* certificate, const std::string& name) {
   if (name.empty() || name.size() > kMaxCommonName) return {};
   return need(X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate), "CN", MBSTRING_UTF8,
@@ -166,55 +97,38 @@ Result<void> set_common_name(X509* certificate, const std::string& name) {
               "set the name");
 }
 
-// For constant values and key identifiers only: this text is a small language of its own, into
-// which no name may get.
-Result<Extension> make_extension(X509V3_CTX& context, int nid, const char* value) {
-  Extension extension(X509V3_EXT_nconf_nid(nullptr, &context, nid, value));
-  if (!extension) return crypto_error("make an extension");
-  return extension;
-}
-
-Result<void> add_extension(X509* certificate, X509* issuer, int nid, const char* value) {
+// `value` is a small language of its own, into which no name may get.
+Result<void> add_extension(X509* certificate, X509* issuer, int nid, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
-  const Extension extension = IVY_TRY(make_extension(context, nid, value));
+  const Extension extension(X509V3_EXT_nconf_nid(nullptr, &context, nid, value.c_str()));
+  if (!extension) return crypto_error("make an extension");
   return need(X509_add_ext(certificate, extension.get(), -1), "add an extension");
 }
 
-Result<void> add_text_name(GENERAL_NAMES* names, int type, const std::string& text) {
-  ASN1_IA5STRING* const string = ASN1_IA5STRING_new();
+// Takes `value` over. Not by add_extension(): these are texts from outside.
+void add_name(GENERAL_NAMES* names, int type, ASN1_STRING* value) {
   GENERAL_NAME* const name = GENERAL_NAME_new();
-  IVY_ASSERT(string != nullptr && name != nullptr);  // Only memory can run out.
-  const int set = ASN1_STRING_set(string, text.data(), static_cast<int>(text.size()));
-  GENERAL_NAME_set0_value(name, type, string);
+  IVY_ASSERT(value != nullptr && name != nullptr);  // Only memory can run out.
+  GENERAL_NAME_set0_value(name, type, value);
   sk_GENERAL_NAME_push(names, name);
-  return need(set, "write a name");
 }
 
-Result<void> add_address(GENERAL_NAMES* names, const std::string& text) {
-  ASN1_OCTET_STRING* const octets = a2i_IPADDRESS(text.c_str());
-  if (octets == nullptr) {
-    ERR_clear_error();
-    return Error{Code::kInvalidArgument, "\"" + text + "\" is not a numeric address"};
-  }
-  GENERAL_NAME* const name = GENERAL_NAME_new();
-  IVY_ASSERT(name != nullptr);
-  GENERAL_NAME_set0_value(name, GEN_IPADD, octets);
-  sk_GENERAL_NAME_push(names, name);
-  return {};
+ASN1_STRING* ia5_text(const std::string& text) {
+  ASN1_IA5STRING* const string = ASN1_IA5STRING_new();
+  IVY_ASSERT(string != nullptr &&
+             ASN1_STRING_set(string, text.data(), static_cast<int>(text.size())) == 1);
+  return string;
 }
 
 Result<void> add_names(X509* certificate, const CertificateRequest& request) {
   const Names names(sk_GENERAL_NAME_new_null());
-  IVY_ASSERT(names != nullptr);
-  for (const std::string& uri : request.uris) {
-    IVY_CHECK(add_text_name(names.get(), GEN_URI, uri));
-  }
-  for (const std::string& dns : request.dns_names) {
-    IVY_CHECK(add_text_name(names.get(), GEN_DNS, dns));
-  }
+  for (const std::string& uri : request.uris) add_name(names.get(), GEN_URI, ia5_text(uri));
+  for (const std::string& dns : request.dns_names) add_name(names.get(), GEN_DNS, ia5_text(dns));
   for (const std::string& address : request.addresses) {
-    IVY_CHECK(add_address(names.get(), address));
+    ASN1_OCTET_STRING* const octets = a2i_IPADDRESS(address.c_str());
+    if (octets == nullptr) return crypto_error("\"" + address + "\" is not a numeric address");
+    add_name(names.get(), GEN_IPADD, octets);
   }
   if (sk_GENERAL_NAME_num(names.get()) == 0) return {};
   // Without a subject the alternative names are all there is: RFC 5280, 4.1.2.6.
@@ -223,17 +137,11 @@ Result<void> add_names(X509* certificate, const CertificateRequest& request) {
               "add the names");
 }
 
-Result<void> add_usages(X509* certificate, const std::vector<std::string>& short_names) {
-  if (short_names.empty()) return {};
-  const Usages usages(sk_ASN1_OBJECT_new_null());
-  IVY_ASSERT(usages != nullptr);
-  for (const std::string& name : short_names) {
-    ASN1_OBJECT* const object = OBJ_nid2obj(OBJ_sn2nid(name.c_str()));
-    if (object == nullptr) return crypto_error("find the usage " + name);
-    sk_ASN1_OBJECT_push(usages.get(), object);
-  }
-  return need(X509_add1_ext_i2d(certificate, NID_ext_key_usage, usages.get(), 0, 0),
-              "add the usages");
+Result<void> add_usages(X509* certificate, const std::vector<std::string>& usages) {
+  std::string text;
+  for (const std::string& usage : usages) text += (text.empty() ? "" : ",") + usage;
+  if (text.empty()) return {};
+  return add_extension(certificate, nullptr, NID_ext_key_usage, text);
 }
 
 Result<Certificate> start_certificate(const Key& key, std::int64_t not_before,
@@ -242,26 +150,23 @@ Result<Certificate> start_certificate(const Key& key, std::int64_t not_before,
   IVY_ASSERT(certificate != nullptr);
   IVY_CHECK(need(X509_set_version(certificate.get(), X509_VERSION_3), "set the version"));
   IVY_CHECK(set_serial(certificate.get()));
-  IVY_CHECK(set_dates(certificate.get(), not_before, not_after));
+  if (ASN1_TIME_set(X509_getm_notBefore(certificate.get()), not_before) == nullptr ||
+      ASN1_TIME_set(X509_getm_notAfter(certificate.get()), not_after) == nullptr)
+    return crypto_error("set a date");
   IVY_CHECK(need(X509_set_pubkey(certificate.get(), key.get()), "set the key"));
   return certificate;
 }
 
-Result<void> sign_certificate(X509* certificate, const Key& key) {
-  if (X509_sign(certificate, key.get(), EVP_sha256()) <= 0) {
-    return crypto_error("sign a certificate");
-  }
-  return {};
+Result<KeyAndCertificate> signed_texts(const Key& key, X509* certificate, EVP_PKEY* signer) {
+  if (X509_sign(certificate, signer, EVP_sha256()) <= 0) return crypto_error("sign a certificate");
+  const Bio key_text(BIO_new(BIO_s_secmem()));
+  const Bio certificate_text(BIO_new(BIO_s_mem()));
+  if (PEM_write_bio_PrivateKey(key_text.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) !=
+          1 ||
+      PEM_write_bio_X509(certificate_text.get(), certificate) != 1)
+    return crypto_error("write a certificate and its key");
+  return KeyAndCertificate{take_text(key_text), take_text(certificate_text)};
 }
-
-Result<KeyAndCertificate> texts_of(const Key& key, const Certificate& certificate) {
-  KeyAndCertificate texts;
-  texts.key_pem = IVY_TRY(key_text(key));
-  texts.certificate_pem = IVY_TRY(certificate_text(certificate));
-  return texts;
-}
-
-// ---- Revocation lists ---------------------------------------------------------------------------
 
 Result<void> add_revoked(X509_CRL* list, const RevokedSerial& entry) {
   BIGNUM* digits = nullptr;
@@ -284,14 +189,13 @@ Result<void> add_revoked(X509_CRL* list, const RevokedSerial& entry) {
 Result<void> add_list_extensions(X509_CRL* list, X509* authority, std::int64_t number) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, authority, nullptr, nullptr, list, 0);
-  const Extension issuer =
-      IVY_TRY(make_extension(context, NID_authority_key_identifier, "keyid:always"));
-  IVY_CHECK(need(X509_CRL_add_ext(list, issuer.get(), -1), "add an extension"));
+  const Extension issuer(
+      X509V3_EXT_nconf_nid(nullptr, &context, NID_authority_key_identifier, "keyid:always"));
   const Integer value(ASN1_INTEGER_new());
-  IVY_ASSERT(value != nullptr);
-  IVY_CHECK(need(ASN1_INTEGER_set_int64(value.get(), number), "write the list's number"));
-  return need(X509_CRL_add1_ext_i2d(list, NID_crl_number, value.get(), 0, 0),
-              "add the list's number");
+  const bool done = issuer && value && X509_CRL_add_ext(list, issuer.get(), -1) == 1 &&
+                    ASN1_INTEGER_set_int64(value.get(), number) == 1 &&
+                    X509_CRL_add1_ext_i2d(list, NID_crl_number, value.get(), 0, 0) == 1;
+  return need(done ? 1 : 0, "add the list's extensions");
 }
 
 }  // namespace
@@ -306,8 +210,7 @@ Result<KeyAndCertificate> make_authority(const std::string& name, std::int64_t n
   IVY_CHECK(add_extension(self, self, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
   IVY_CHECK(add_extension(self, self, NID_key_usage, "critical,keyCertSign,cRLSign"));
   IVY_CHECK(add_extension(self, self, NID_subject_key_identifier, "hash"));
-  IVY_CHECK(sign_certificate(self, key));
-  return texts_of(key, certificate);
+  return signed_texts(key, self, key.get());
 }
 
 Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority_texts,
@@ -326,8 +229,7 @@ Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority_t
   IVY_CHECK(add_extension(leaf, ca, NID_authority_key_identifier, "keyid:always"));
   IVY_CHECK(add_usages(leaf, request.extended_usages));
   IVY_CHECK(add_names(leaf, request));
-  IVY_CHECK(sign_certificate(leaf, authority.key));
-  return texts_of(key, certificate);
+  return signed_texts(key, leaf, authority.key.get());
 }
 
 Result<std::string> sign_revocation_list(const KeyAndCertificate& authority_texts,
@@ -361,16 +263,9 @@ Result<std::string> sign_revocation_list(const KeyAndCertificate& authority_text
 Result<AuthorityFacts> authority_facts(const std::string& certificate_pem) {
   const Certificate certificate = IVY_TRY(read_authority_certificate(certificate_pem));
   AuthorityFacts facts;
-  const Bio bio(BIO_new(BIO_s_mem()));
-  IVY_ASSERT(bio != nullptr);
-  X509_NAME_print_ex(bio.get(), X509_get_subject_name(certificate.get()), 0,
-                     XN_FLAG_RFC2253 & ~ASN1_STRFLGS_ESC_MSB);
-  facts.name = take_text(bio);
+  facts.name = name_of(X509_get_subject_name(certificate.get()));
   if (facts.name.starts_with("CN=")) facts.name.erase(0, 3);
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &parts) == 1) {
-    facts.not_after = timegm(&parts);
-  }
+  facts.not_after = unix_time(X509_get0_notAfter(certificate.get()));
   return facts;
 }
 

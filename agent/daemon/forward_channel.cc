@@ -12,6 +12,8 @@
 #include <functional>
 #include <utility>
 
+#include "proto/clock.h"
+
 namespace ivy {
 namespace {
 
@@ -31,10 +33,8 @@ constexpr std::chrono::minutes kLookForIdleEvery{1};
 // 0.4 ms, of the loop's thread, for each host of a job.
 constexpr std::chrono::seconds kJudgedFor{60};
 
-std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
-
 Result<AgentIdentity> identity_of(const Environment& environment) {
-  Result<std::optional<AgentIdentity>> us = load_agent_identity(environment, unix_now());
+  Result<std::optional<AgentIdentity>> us = load_agent_identity(environment, wall_s());
   if (!us.ok()) return us.error();
   if (*us) return *std::move(*us);
   return Error{Code::kFailedPrecondition,
@@ -70,8 +70,6 @@ grpc::ChannelArguments channel_arguments(const std::string& name) {
 
 }  // namespace
 
-// ---- One connection -----------------------------------------------------------------------------
-
 Result<CertificateIdentity> ForwardChannel::Verdict::judge(const AgentIdentity& us,
                                                            const std::string& name,
                                                            std::int64_t now_unix_s) {
@@ -94,7 +92,7 @@ class ForwardChannel::Verifier : public grpc::experimental::ExternalCertificateV
     if (chain.empty()) chain = text_of(request->peer_cert());
     const std::lock_guard lock(verdict_->mutex);
     verdict_->chain = std::move(chain);
-    const Result<CertificateIdentity> checked = verdict_->judge(us_, name_, unix_now());
+    const Result<CertificateIdentity> checked = verdict_->judge(us_, name_, wall_s());
     verdict_->refusal.reset();
     if (!checked.ok()) {
       verdict_->refusal = checked.error();
@@ -146,8 +144,6 @@ void ForwardChannel::give_up_unless_connected() {
   if (channel_ && channel_->GetState(false) != GRPC_CHANNEL_READY) channel_.reset();
 }
 
-// ---- All of them --------------------------------------------------------------------------------
-
 ForwardChannels::ForwardChannels(boost::asio::io_context& loop, Environment environment)
     : environment_(std::move(environment)), minute_(loop) {}
 
@@ -170,7 +166,7 @@ Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string&
   // A certificate that was good when the connection was made may have expired since: then it is
   // made again, and what the far agent shows now is judged.
   if (found != channels_.end() && !found->second.channel->is_given_up() &&
-      found->second.channel->is_believed_at(*us_, unix_now())) {
+      found->second.channel->is_believed_at(*us_, wall_s())) {
     found->second.used = now;
     return found->second.channel;
   }

@@ -45,8 +45,6 @@ void JobCarrier::hang_up() {
   end(grpc::Status::OK);
 }
 
-// ---- Down: from the stream to the socket --------------------------------------------------------
-
 void JobCarrier::on_read(bool ok) {
   if (is_over_) return;
   if (!ok) return requests_ended();
@@ -80,7 +78,7 @@ void JobCarrier::write_socket() {
   down_ = std::string();
   down_written_ = 0;
   if (is_half_closing_) return half_close();
-  // Nobody takes the next message: the reader of the socket sees the end soon.
+  // The next message has no taker: the reader of the socket sees the end soon.
   if (stream_ && !is_write_broken_) stream_->read();
 }
 
@@ -90,8 +88,6 @@ void JobCarrier::wait_writable() {
                        if (!error && !self->is_over_) self->write_socket();
                      });
 }
-
-// ---- Up: from the socket to the stream ----------------------------------------------------------
 
 void JobCarrier::on_written(bool ok) {
   if (is_over_) return;
@@ -123,8 +119,6 @@ void JobCarrier::wait_readable() {
                        if (!error && !self->is_over_) self->read_socket();
                      });
 }
-
-// ---- Ends ---------------------------------------------------------------------------------------
 
 void JobCarrier::requests_ended() {
   if (stream_->is_cancelled()) return on_cancelled();

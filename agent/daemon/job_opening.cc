@@ -4,8 +4,6 @@
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 
 #include "agent/node/job_directory.h"
 #include "proto/core_limit.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -143,7 +142,7 @@ Result<OpenStep> decide_open(const OpenFacts& facts) {
 }
 
 Result<StartedWarden> start_warden(const WardenRequest& request) {
-  // Whoever has tidied up the unit's empty cgroups must not keep jobs from starting.
+  // Jobs must start even if somebody has removed the unit's empty cgroups.
   if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
@@ -155,27 +154,13 @@ Result<StartedWarden> start_warden(const WardenRequest& request) {
     return pid.error();
   }
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, *pid, 0u));
+  const int pidfd = open_pidfd(*pid);
   return StartedWarden{*pid, pidfd, ends[0]};
 }
 
 Result<int> connect_to_job(const JobKey& key) {
   const JobDirectory directory = IVY_TRY(find_job_directory(key.job_id, key.host));
-  const std::string path = directory.command_socket();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  // Not the blocking call of job_directory.h: a supervisor that is stopped, with a full backlog,
-  // would stop us as well.
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
-  const int error = errno;
-  close(fd);
-  const bool is_gone = error == ECONNREFUSED || error == ENOENT;
-  return errno_error(is_gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, error);
+  return connect_to_command_socket(directory, SOCK_NONBLOCK);
 }
 
 Environment environment_for_jobs(const Environment& own) {

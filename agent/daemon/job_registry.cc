@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +17,10 @@
 
 #include "agent/node/job_directory.h"
 #include "agent/node/process_tree.h"
+#include "proto/clock.h"
+#include "proto/descriptor.h"
+#include "proto/files.h"
+#include "proto/process.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -26,11 +29,12 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
+constexpr int kReading = O_NOFOLLOW | O_NONBLOCK;
 constexpr char kRecordSuffix[] = ".job";
 constexpr char kWardenSuffix[] = ".warden";
 constexpr char kEndedSuffix[] = ".ended";
 constexpr char kDamagedSuffix[] = ".damaged";
-constexpr char kFreshSuffix[] = ".new";
+constexpr char kFreshSuffix[] = ".new";  // As write_whole() has it.
 constexpr char kFreshWardenSuffix[] = ".warden.new";
 constexpr char kDraining[] = "draining";
 // A warden that was started when its agent died needs a moment before anything of it can be seen.
@@ -40,22 +44,6 @@ constexpr int kLooksBeforeGivenUp = 10;
 constexpr milliseconds kLaterLooks{500};
 constexpr std::chrono::hours kTidyEvery{1};
 
-std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
-
-Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return errno_error(Code::kNotFound, "open " + path, errno);
-  std::string text;
-  char buffer[4096];
-  ssize_t count = 0;
-  while (text.size() <= max_bytes && (count = read(fd, buffer, sizeof buffer)) > 0)
-    text.append(buffer, static_cast<std::size_t>(count));
-  const int error = errno;
-  close(fd);
-  if (count < 0) return errno_error(Code::kDataLoss, "read " + path, error);
-  return text;
-}
-
 Error write_error(const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   Error refused =
@@ -64,30 +52,9 @@ Error write_error(const std::string& path, int error) {
   return refused;
 }
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
-// Whole or not at all, for whoever reads it while this machine runs.
-Result<void> write_whole(const std::string& path, std::string_view text) {
-  const std::string fresh = path + kFreshSuffix;
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return write_error(path, errno);
-  const bool written = write_all(fd, text);
-  const int error = errno;
-  close(fd);
-  if (!written || rename(fresh.c_str(), path.c_str()) != 0) {
-    const int why = written ? errno : error;
-    unlink(fresh.c_str());
-    return write_error(path, why);
-  }
-  return {};
+Result<void> replace_file(const std::string& path, std::string_view text) {
+  if (write_whole(path, text)) return {};
+  return write_error(path, errno);
 }
 
 // JOB-HOST of a file's name; nothing when it is no such name.
@@ -111,17 +78,13 @@ bool is_that_process(const WardenRecord& warden) {
          !has_ended(process);
 }
 
-int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0u)); }
-
 // Warden and supervisor hold the lock of their directory while they live.
 bool is_directory_held(const JobKey& key) {
   const Result<JobDirectory> directory = find_job_directory(key.job_id, key.host);
   if (!directory.ok()) return false;
-  const int fd = open(directory->path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
-  return held;
+  const Descriptor fd(
+      open(directory->path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return fd && flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace
@@ -130,7 +93,7 @@ struct JobRegistry::Job {
   explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
-  std::optional<pid_t> child;     // Whom we have started: reaped by us.
+  std::optional<pid_t> child;     // A warden that we have started and reap.
   std::optional<int> child_exit;  // How it ended, when it was ours.
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
@@ -162,8 +125,6 @@ Result<std::unique_ptr<JobRegistry>> JobRegistry::make(boost::asio::io_context& 
   return registry;
 }
 
-// ---- The directory ------------------------------------------------------------------------------
-
 Result<void> JobRegistry::take_directory() {
   if (mkdir(directory_.c_str(), 0700) != 0 && errno != EEXIST)
     return errno_error(Code::kUnavailable, "mkdir " + directory_, errno);
@@ -180,7 +141,7 @@ Result<void> JobRegistry::take_directory() {
   lock_fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (lock_fd_ < 0) return write_error(path, errno);
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
-    std::string pid = read_file(path, 32).ok() ? *read_file(path, 32) : std::string();
+    std::string pid = read_file(path, 32, kReading).value_or("");
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();
     return Error{Code::kUnavailable,
                  "another agent (pid " + (pid.empty() ? "unknown" : pid) + ") uses " + directory_,
@@ -209,7 +170,7 @@ void JobRegistry::read_directory() {
       read_job(name);
     }
   }
-  // Of an agent or a warden that died while it wrote. What belongs to a job that is listed may be
+  // An agent or a warden died while it wrote this file. What belongs to a job that is listed may be
   // its living warden's, that is just about to say how the job ended: it goes with the job.
   for (const std::string& name : names) {
     if (!name.ends_with(kFreshSuffix)) continue;
@@ -221,7 +182,7 @@ void JobRegistry::read_directory() {
 Result<void> JobRegistry::set_draining(bool is_draining) {
   is_draining_ = is_draining;
   const std::string path = directory_ + "/" + kDraining;
-  if (is_draining) IVY_CHECK(write_whole(path, ""));
+  if (is_draining) IVY_CHECK(replace_file(path, ""));
   if (!is_draining && unlink(path.c_str()) != 0 && errno != ENOENT)
     return errno_error(Code::kUnavailable, "remove " + path, errno);
   sync_directory(directory_);
@@ -231,9 +192,10 @@ Result<void> JobRegistry::set_draining(bool is_draining) {
 void JobRegistry::read_job(const std::string& name) {
   const std::string path = directory_ + "/" + name;
   const auto key = key_of(name, kRecordSuffix);
-  const Result<std::string> text = read_file(path, kMaxJobRecordBytes);
+  const std::optional<std::string> text = read_file(path, kMaxJobRecordBytes + 1, kReading);
   const Result<JobRecord> record =
-      text.ok() ? parse_job_record(*text) : Result<JobRecord>(text.error());
+      text ? parse_job_record(*text)
+           : Result<JobRecord>(errno_error(Code::kNotFound, "read " + path, errno));
   if (!key || !record.ok() || JobKey{record->job_id, record->host} != *key) {
     handlers_.warn(
         path + " is set aside: " + (record.ok() ? "it names another job" : record.error().message));
@@ -255,11 +217,9 @@ std::string JobRegistry::warden_record(const JobKey& key) const {
 }
 
 std::string JobRegistry::boot_id() {
-  const Result<std::string> text = read_file("/proc/sys/kernel/random/boot_id", 64);
-  return text.ok() ? text->substr(0, text->find('\n')) : std::string();
+  const std::string text = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
+  return text.substr(0, text.find('\n'));
 }
-
-// ---- Jobs ---------------------------------------------------------------------------------------
 
 const JobRecord* JobRegistry::find(const JobKey& key) const {
   const auto found = jobs_.find(key);
@@ -282,7 +242,7 @@ Result<void> JobRegistry::add(const JobRecord& record) {
                  "this agent keeps " + std::to_string(kMaxJobs) + " jobs already"};
   unlink(warden_record(key).c_str());
   const std::string path = path_of(key, kRecordSuffix);
-  IVY_CHECK(write_whole(path, encode_job_record(record)));
+  IVY_CHECK(replace_file(path, encode_job_record(record)));
   syncing_.sync(path);
   const auto job = std::make_shared<Job>(loop_);
   job->key = key;
@@ -332,11 +292,9 @@ bool JobRegistry::signal_supervisor(const JobKey& key) const {
 }
 
 std::optional<WardenRecord> JobRegistry::read_warden(const JobKey& key) const {
-  const Result<std::string> text = read_file(warden_record(key), 256);
-  return text.ok() ? parse_warden_record(*text) : std::nullopt;
+  const std::optional<std::string> text = read_file(warden_record(key), 256, kReading);
+  return text ? parse_warden_record(*text) : std::nullopt;
 }
-
-// ---- Their ends ---------------------------------------------------------------------------------
 
 void JobRegistry::look_at_all() {
   for (const JobKey& key : jobs()) look_at(jobs_.at(key));
@@ -391,7 +349,7 @@ void JobRegistry::look_again(const JobPointer& job, milliseconds pause) {
 void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   job->is_over = true;
   const JobKey key = job->key;
-  const std::int64_t now = unix_now();
+  const std::int64_t now = wall_s();
   // First the line, then the tombstone: an agent that dies between the two says it twice rather
   // than never.
   handlers_.audit(audit_line(job->record, now, outcome));
@@ -412,7 +370,7 @@ void JobRegistry::bury(const JobKey& key, std::int64_t ended_at) {
 }
 
 void JobRegistry::remove_old_tombstones() {
-  const std::int64_t now = unix_now();
+  const std::int64_t now = wall_s();
   std::vector<std::pair<std::int64_t, JobKey>> by_age;
   for (const auto& [key, tombstone] : tombstones_) {
     // A clock that was set back makes it young, not old.

@@ -40,8 +40,6 @@ void OpenStream::add_trailer(const std::string& name, const std::string& value) 
   if (!is_finished_) context_.AddTrailingMetadata(name, value);
 }
 
-// ---- Reactions: gRPC's threads ------------------------------------------------------------------
-
 void OpenStream::OnReadDone(bool ok) {
   boost::asio::post(loop_, [self = shared_from_this(), ok] {
     // A copy: the handler may give the stream away, or end it.

@@ -159,9 +159,6 @@ void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   add_authority_options(*verbs.certs, raw);
 }
 
-// ---- From what was typed to a command
-// -----------------------------------------------------------------
-
 Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std::uint32_t uid) {
   ServeCommand command = std::move(raw.serve);
   for (const std::string& text : raw.listen)

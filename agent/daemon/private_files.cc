@@ -12,26 +12,13 @@
 #include <thread>
 #include <utility>
 
+#include "proto/files.h"
+
 namespace ivy {
 namespace {
 
 constexpr std::chrono::seconds kLockPatience{10};
 constexpr std::chrono::milliseconds kLockPause{20};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 std::string mode_text(mode_t mode) {
   char text[8];
@@ -57,23 +44,11 @@ std::string temporary_name(const std::string& name) {
   return "." + name + "." + std::to_string(getpid()) + ".new";
 }
 
-Result<void> write_all(int fd, const std::string& text, const std::string& path) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t n = write(fd, text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error(Code::kUnavailable, "write " + path, errno);
-    written += static_cast<std::size_t>(n);
-  }
-  if (fsync(fd) != 0) return file_error(Code::kUnavailable, "sync " + path, errno);
-  return {};
-}
-
 Result<void> write_temporary(int directory, const std::string& directory_path,
                              const FileContents& file) {
   const std::string name = temporary_name(file.name);
   const std::string path = directory_path + "/" + name;
-  unlinkat(directory, name.c_str(), 0);  // Of a process with our number that died here.
+  unlinkat(directory, name.c_str(), 0);  // A process with our number may have died here.
   const Descriptor fd(openat(directory, name.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file.mode));
   if (fd.get() < 0) return file_error(Code::kUnavailable, "make " + path, errno);
@@ -81,7 +56,9 @@ Result<void> write_temporary(int directory, const std::string& directory_path,
   if (fchmod(fd.get(), file.mode) != 0) {
     return file_error(Code::kUnavailable, "chmod " + path, errno);
   }
-  return write_all(fd.get(), file.text, path);
+  if (!write_all(fd.get(), file.text) || fsync(fd.get()) != 0)
+    return file_error(Code::kUnavailable, "write " + path, errno);
+  return {};
 }
 
 void remove_temporaries(int directory, const std::vector<FileContents>& files) {
@@ -160,7 +137,7 @@ Result<void> write_files(const std::string& directory_path,
   return renamed;
 }
 
-Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
+Result<std::string> read_regular_file(const std::string& path, std::size_t max_bytes) {
   const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) {
     return file_error(errno == ENOENT ? Code::kNotFound : Code::kPermissionDenied, "open " + path,
@@ -171,20 +148,14 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
     return Error{Code::kFailedPrecondition, path + " is not a file",
                  "move it away, or name another directory"};
   }
-  std::string text;
-  char buffer[16 * 1024];
-  while (true) {
-    const ssize_t n = read(fd.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return file_error(Code::kUnavailable, "read " + path, errno);
-    if (n == 0) return text;
-    text.append(buffer, static_cast<std::size_t>(n));
-    if (text.size() > max_bytes) {
-      return Error{Code::kFailedPrecondition,
-                   path + " is longer than " + std::to_string(max_bytes) + " bytes",
-                   "put the file back from a copy"};
-    }
+  std::optional<std::string> text = read_from(fd.get(), max_bytes + 1);
+  if (!text) return file_error(Code::kUnavailable, "read " + path, errno);
+  if (text->size() > max_bytes) {
+    return Error{Code::kFailedPrecondition,
+                 path + " is longer than " + std::to_string(max_bytes) + " bytes",
+                 "put the file back from a copy"};
   }
+  return *std::move(text);
 }
 
 bool file_exists(const std::string& path) {
@@ -210,13 +181,7 @@ Result<DirectoryLock> DirectoryLock::take(const std::string& directory) {
     }
     std::this_thread::sleep_for(kLockPause);
   }
-  return DirectoryLock(fd.release());
+  return DirectoryLock(std::move(fd));
 }
-
-DirectoryLock::~DirectoryLock() {
-  if (fd_ >= 0) close(fd_);
-}
-
-DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
 }  // namespace ivy

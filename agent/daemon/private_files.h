@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "proto/descriptor.h"
 #include "proto/status.h"
 
 namespace ivy {
 
-// Who may enter a directory besides its owner.
+// The users besides the owner who may enter a directory.
 enum class DirectoryAccess {
   kNobody,    // 0700.
   kReadable,  // Others may look, only the owner may write.
@@ -34,7 +35,7 @@ struct FileContents {
 Result<void> write_files(const std::string& directory, const std::vector<FileContents>& files);
 
 // NotFound when there is none; FailedPrecondition when it is longer than the limit or no file.
-Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
+Result<std::string> read_regular_file(const std::string& path, std::size_t max_bytes);
 
 bool file_exists(const std::string& path);
 
@@ -43,13 +44,10 @@ class DirectoryLock {
  public:
   // Waits up to 10 s for another process; then Unavailable.
   static Result<DirectoryLock> take(const std::string& directory);
-  ~DirectoryLock();
-  DirectoryLock(DirectoryLock&& other) noexcept;
-  DirectoryLock& operator=(DirectoryLock&&) = delete;
 
  private:
-  explicit DirectoryLock(int fd) : fd_(fd) {}
-  int fd_;
+  explicit DirectoryLock(Descriptor fd) : fd_(std::move(fd)) {}
+  Descriptor fd_;
 };
 
 }  // namespace ivy

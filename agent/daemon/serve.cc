@@ -2,7 +2,6 @@
 
 #include <grpcpp/create_channel.h>
 #include <pwd.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +27,7 @@
 #include "proto/build.h"
 #include "proto/core_limit.h"
 #include "proto/exit_code.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -42,7 +42,7 @@ constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer of our ow
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
 constexpr int kExitFailed = 1;
-// Of this process; it outlives Serving for the thread that ends whatever hangs below main.
+// The process has one; it outlives Serving for the thread that ends whatever hangs below main.
 std::atomic<int> exit_code = 0;
 
 // Asks our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
@@ -135,9 +135,6 @@ class Serving {
   std::chrono::milliseconds check_interval_{10'000};
 };
 
-// ---- Starting
-// -----------------------------------------------------------------------------------------
-
 Result<void> Serving::load_certificates(const ServeCommand& command,
                                         const Environment& environment) {
   if (command.listen.empty() && command.certificates.empty()) return {};
@@ -225,9 +222,6 @@ void Serving::say_where() const {
     agent_log::info("launchers of other hosts are not served: --listen ADDR:PORT does that");
 }
 
-// ---- Running
-// ------------------------------------------------------------------------------------------
-
 int Serving::run() {
   leave_no_core();
   std::signal(SIGPIPE, SIG_IGN);
@@ -300,9 +294,6 @@ void Serving::answered(const grpc::Status& status) {
 
 std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
 
-// ---- Ending
-// -------------------------------------------------------------------------------------------
-
 void Serving::stop(const std::string& why) {
   stopping_ = true;
   agent_log::info("stops: " + why + "; running jobs wait for the next agent");
@@ -331,15 +322,6 @@ void Serving::leave() {
   tick_.async_wait([this](const error_code&) { leave(); });
 }
 
-// What the service manager allows, not the small number that old programs need: every launcher and
-// every job costs descriptors.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 int run_serve(const ServeCommand& command, const Environment& environment) {
@@ -359,6 +341,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
                      " has no name: say with --user-name which user's launchers are served");
     return kExitUsage;
   }
+  // Every launcher and every job costs descriptors.
   raise_descriptor_limit();
   // Before gRPC has threads, and before anything of ours must not live where jobs will.
   const UnitCgroup cgroup = enter_unit_cgroup();

@@ -7,8 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "agent/node/cgroup.h"
 
@@ -17,13 +15,6 @@ namespace {
 
 constexpr char kAgentLeaf[] = "/agent";
 constexpr char kJobsLeaf[] = "/jobs";
-
-std::string content_of(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 UnitCgroup none(const std::string& why) { return {{}, "no cgroup for jobs: " + why}; }
 UnitCgroup none(const std::string& what, int error) {
@@ -65,8 +56,7 @@ std::string unit_directory(const std::string& own) {
 }  // namespace
 
 UnitCgroup enter_unit_cgroup() {
-  const auto own =
-      cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+  const auto own = own_cgroup_v2_directory();
   if (!own) return none("no cgroup v2 is mounted here");
   const std::string unit = unit_directory(*own);
   const std::string agent = unit + kAgentLeaf;

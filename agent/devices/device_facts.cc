@@ -88,7 +88,6 @@ void add_device(const FoundDevice* device, const VisibleDevice& visible, const C
   }
   accelerator.set_uuid(device->uuid);
   accelerator.set_bdf(device->bdf);
-  accelerator.set_model(device->model);
   accelerator.set_is_mig(device->is_mig);
   accelerator.set_numa_node(device->numa_node);
   accelerator.set_cores(core_list_text(common_cores(parse_core_list(device->cores), allowed)));

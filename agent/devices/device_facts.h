@@ -16,7 +16,6 @@ struct DeviceFindings {
   FoundDevices found;
   CoreList allowed;         // Empty: not asked.
   std::vector<Core> cores;  // Empty: not asked.
-  bool cores_asked = false;
 };
 
 // Fills accelerators, accelerator_source, devices, device_view, core_list and allowed_cores.

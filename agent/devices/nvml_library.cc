@@ -10,9 +10,7 @@
 namespace ivy {
 namespace {
 
-// ---- NVML's binary interface, as far as it is used (versioned symbols, stable since R470)
-// --------
-
+// NVML's binary interface, as far as it is used: versioned symbols, stable since R470.
 using Status = int;
 constexpr Status kSuccess = 0;
 constexpr Status kInsufficientSize = 7;
@@ -31,7 +29,7 @@ struct PciInfo {
   char bus_id[32];
 };
 
-struct ProcessInfo {  // Of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
+struct ProcessInfo {  // As nvmlDeviceGetComputeRunningProcesses_v2 and _v3 have it.
   unsigned pid;
   unsigned long long used_bytes;
   unsigned gpu_instance;
@@ -184,7 +182,7 @@ NvmlDevice read_device(const Library& nvml, Device device) {
   unsigned minor = 0;
   if (nvml.minor(device, &minor) == kSuccess) told.minor = static_cast<int>(minor);
   add_slices(nvml, device, told);
-  // Of a device with instances the processes are the instances'.
+  // On a device with instances, the processes belong to the instances.
   if (!told.is_mig_enabled) add_users(nvml, device, told);
   return told;
 }

@@ -13,6 +13,8 @@
 #include <csignal>
 #include <utility>
 
+#include "proto/process.h"
+
 namespace ivy {
 namespace {
 
@@ -71,7 +73,7 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
     return fail("fork ivy-probe");
   }
   // Before anybody can reap it, so that its number is still its own.
-  pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+  pidfd_ = open_pidfd(child);
   output_.assign(ends[0]);
   timer_.expires_after(limit);
   timer_.async_wait([this, limit, attempt = attempt_](const boost::system::error_code& failed) {

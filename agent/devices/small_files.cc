@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "proto/files.h"
+
 namespace ivy {
 namespace {
 
@@ -46,17 +48,7 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-std::string small_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  std::string text;
-  char buffer[4096];
-  ssize_t bytes = 0;
-  while (text.size() < kMaxBytes && (bytes = read(fd, buffer, sizeof buffer)) > 0)
-    text.append(buffer, static_cast<std::size_t>(bytes));
-  close(fd);
-  return text;
-}
+std::string small_file(const std::string& path) { return read_file(path, kMaxBytes).value_or(""); }
 
 std::string first_line(const std::string& path) {
   const std::string text = small_file(path);

@@ -20,6 +20,8 @@
 #include <utility>
 
 #include "agent/node/host_facts.h"
+#include "proto/descriptor.h"
+#include "proto/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -31,31 +33,15 @@ constexpr std::uint32_t kMaxTimeoutMs = 60'000;
 constexpr std::chrono::milliseconds kRetryPause{200};
 constexpr std::chrono::seconds kRetryTime{2};
 
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  int family() const { return storage.ss_family; }
-};
-
 // Numeric text, IPv6 perhaps with a zone ("fe80::1%eth0").
-std::optional<SocketAddress> parse_address(const std::string& text, std::uint16_t port) {
-  SocketAddress address;
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    address.length = sizeof(sockaddr_in);
-    return address;
-  }
+std::optional<SocketAddress> parse_with_zone(const std::string& text, std::uint16_t port) {
   const std::size_t percent = text.find('%');
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (inet_pton(AF_INET6, text.substr(0, percent).c_str(), &v6->sin6_addr) != 1)
-    return std::nullopt;
-  v6->sin6_family = AF_INET6;
-  v6->sin6_port = htons(port);
-  if (percent != std::string::npos) v6->sin6_scope_id = if_nametoindex(text.c_str() + percent + 1);
-  address.length = sizeof(sockaddr_in6);
+  SocketAddress address = parse_address(text.substr(0, percent), port);
+  const bool is_v6 = address.storage.ss_family == AF_INET6;
+  if (!address.is_valid() || (percent != std::string::npos && !is_v6)) return std::nullopt;
+  if (percent != std::string::npos)
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_scope_id =
+        if_nametoindex(text.c_str() + percent + 1);
   return address;
 }
 
@@ -73,11 +59,11 @@ std::string own_address(int fd) {
 
 // The route's local end, found by connecting a datagram socket, which sends nothing: it is known
 // even when nobody answers, and for an address of our own it is that address.
-void find_route(const SocketAddress& address, AddressChecked& answer) {
-  const int fd = socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  if (connect(fd, address.get(), address.length) == 0) answer.set_local_address(own_address(fd));
-  close(fd);
+void find_route(SocketAddress address, AddressChecked& answer) {
+  const Descriptor fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) return;
+  if (connect(fd.get(), address.get(), address.size) == 0)
+    answer.set_local_address(own_address(fd.get()));
   for (const InterfaceAddress& found : interface_addresses())
     if (found.address == answer.local_address()) answer.set_interface(found.interface);
 }
@@ -106,12 +92,12 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
  private:
   void dial() {
     if (!checked_) return;
-    const int fd = socket(address_.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = address_.open_socket();
     if (fd < 0) return finish(errno);
     boost::system::error_code ignored;
     socket_.close(ignored);
     socket_.assign(fd);
-    if (connect(fd, address_.get(), address_.length) == 0) return finish(0);
+    if (connect(fd, address_.get(), address_.size) == 0) return finish(0);
     if (errno != EINPROGRESS) return on_answer(errno);
     socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
                        [self = shared_from_this()](const boost::system::error_code& error) {
@@ -169,7 +155,7 @@ void check_address(boost::asio::io_context& loop, const CheckAddress& request,
                    std::function<void(const AddressChecked&)> checked) {
   const std::optional<SocketAddress> address =
       request.port() <= 65535
-          ? parse_address(request.address(), static_cast<std::uint16_t>(request.port()))
+          ? parse_with_zone(request.address(), static_cast<std::uint16_t>(request.port()))
           : std::nullopt;
   if (!address) {
     AddressChecked answer;

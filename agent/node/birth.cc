@@ -9,14 +9,13 @@
 #include <cerrno>
 
 #include "agent/node/spawn_child.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
 
 // waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
-
-int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0u)); }
 
 [[maybe_unused]] clone_args birth_arguments(int cgroup_fd, int* pidfd) {
   clone_args arguments{};

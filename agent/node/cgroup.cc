@@ -14,6 +14,7 @@
 
 #include "agent/node/birth.h"
 #include "agent/node/process_tree.h"
+#include "proto/files.h"
 
 namespace ivy {
 namespace {
@@ -24,17 +25,8 @@ constexpr int kMaxDepth = 32;
 constexpr std::size_t kMaxFileBytes = 4u << 20;
 constexpr std::size_t kJobIdDigitsInName = 12;
 
-std::string read_file(const std::string& path) {
-  std::string text;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return text;
-  std::array<char, 4096> buffer;
-  ssize_t count = 0;
-  while (text.size() < kMaxFileBytes && (count = read(fd, buffer.data(), buffer.size())) > 0) {
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-  close(fd);
-  return text;
+std::string content_of(const std::string& path) {
+  return read_file(path, kMaxFileBytes).value_or("");
 }
 
 bool write_file(const std::string& path, std::string_view text) {
@@ -136,7 +128,7 @@ std::vector<std::string> child_cgroups(const std::string& directory) {
 
 void collect_processes(const std::string& directory, int depth, std::vector<ProcessStat>& out) {
   if (depth > kMaxDepth) return;
-  const std::string pids = read_file(directory + "/cgroup.procs");
+  const std::string pids = content_of(directory + "/cgroup.procs");
   for (const std::string_view line : split(pids, '\n')) {
     pid_t pid = 0;
     std::from_chars(line.data(), line.data() + line.size(), pid);
@@ -250,7 +242,7 @@ std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo
 }
 
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key) {
-  const std::string text = read_file(file);
+  const std::string text = content_of(file);
   for (const std::string_view line : split(text, '\n')) {
     const auto words = split(line, ' ');
     if (words.size() != 2 || words[0] != key) continue;
@@ -262,8 +254,8 @@ std::optional<long> read_cgroup_counter(const std::string& file, std::string_vie
 }
 
 long surrounding_memory_kills() {
-  const std::string mountinfo = read_file("/proc/self/mountinfo");
-  const std::string cgroup = read_file("/proc/self/cgroup");
+  const std::string mountinfo = content_of("/proc/self/mountinfo");
+  const std::string cgroup = content_of("/proc/self/cgroup");
   if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup)) {
     const auto kills = read_cgroup_counter(*v1 + "/memory.oom_control", "oom_kill");
     if (kills) return *kills;
@@ -279,7 +271,7 @@ namespace {
 
 // One number in a file; nothing: no such file, or "max".
 std::optional<std::uint64_t> read_number(const std::string& file) {
-  const std::string text = read_file(file);
+  const std::string text = content_of(file);
   std::uint64_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
   return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
@@ -313,8 +305,8 @@ std::uint64_t memory_left_below_limits(const std::string& directory) {
 }
 
 std::uint64_t surrounding_memory_left() {
-  const std::string mountinfo = read_file("/proc/self/mountinfo");
-  const std::string cgroup = read_file("/proc/self/cgroup");
+  const std::string mountinfo = content_of("/proc/self/mountinfo");
+  const std::string cgroup = content_of("/proc/self/cgroup");
   std::uint64_t left = ~std::uint64_t{0};
   if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup))
     left = std::min(left, memory_left_below_limits(*v1));
@@ -323,9 +315,12 @@ std::uint64_t surrounding_memory_left() {
   return left;
 }
 
+std::optional<std::string> own_cgroup_v2_directory() {
+  return cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+}
+
 Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request) {
-  const auto own =
-      cgroup_v2_directory(read_file("/proc/self/mountinfo"), read_file("/proc/self/cgroup"));
+  const auto own = own_cgroup_v2_directory();
   if (!own) return Error{Code::kUnavailable, "no cgroup v2 is mounted here"};
   const std::string directory = *own + "/ivy-" + request.job_id.substr(0, kJobIdDigitsInName) +
                                 "-" + std::to_string(request.host);

@@ -18,6 +18,8 @@ namespace ivy {
 // /proc/PID/cgroup. Mounts of a part of the hierarchy (cgroup namespaces, containers) are followed;
 // nothing when the cgroup is not visible below any mount. Pure.
 std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo, std::string_view cgroup);
+// The same of this process, by what its /proc says.
+std::optional<std::string> own_cgroup_v2_directory();
 std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
                                                       std::string_view cgroup);
 

@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "agent/node/host_facts.h"
 #include "proto/build.h"
+#include "proto/clock.h"
 #include "proto/limits.h"
 
 namespace ivy {
@@ -63,7 +63,7 @@ struct CommandChannel::Carrier {
   std::string out;
   std::size_t out_written = 0;
   bool is_waiting_writable = false;
-  bool is_write_broken = false;  // Nobody takes what we write; what they sent may still be unread.
+  bool is_write_broken = false;  // The peer takes nothing; what it sent may still be unread.
   bool is_closed = false;
 };
 
@@ -84,8 +84,6 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
 }
 
 CommandChannel::~CommandChannel() = default;
-
-// ---- taking carriers in --------------------------------------------------------------------
 
 void CommandChannel::accept() {
   listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
@@ -151,8 +149,6 @@ void CommandChannel::tick(std::uint64_t now_ns) {
   if (!std::exchange(accept_paused_, false)) return;
   accept();
 }
-
-// ---- Attach --------------------------------------------------------------------------------
 
 void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_view bytes) {
   carrier->received += bytes;
@@ -220,8 +216,6 @@ void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& te
   // Its end is as good as in order: nothing of ours was cut off.
   lose(carrier, CarrierLoss::kHalfClosed);
 }
-
-// ---- the attached carrier ------------------------------------------------------------------
 
 void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view bytes) {
   lease_.heard();

@@ -3,12 +3,13 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -38,7 +39,7 @@ int peer_pidfd(int socket_fd, pid_t pid) {
   if (getsockopt(socket_fd, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return pidfd;
   if (errno != ENOPROTOOPT || pid <= 0) return -1;
   // By number, which could be another's by now: not as long as its end of the socket is open.
-  pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  pidfd = open_pidfd(pid);
   if (pidfd >= 0 && has_hung_up(socket_fd)) {
     close(pidfd);
     return -1;

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,7 +17,8 @@
 
 #include "agent/node/control_peer.h"
 #include "agent/node/ending.h"
-#include "agent/node/host_facts.h"
+#include "proto/clock.h"
+#include "proto/listening_socket.h"
 
 namespace ivy {
 namespace {
@@ -115,20 +115,9 @@ ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
 ControlServer::~ControlServer() = default;
 
 Result<void> ControlServer::listen(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "control socket: the path is too long: " + path};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "control socket", errno);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(fd, kBacklog) != 0) {
-    const Error error = errno_error(Code::kUnavailable, "listen on " + path, errno);
-    ::close(fd);
-    return error;
-  }
-  listener_.assign(fd);
+  const Result<int> fd = listen_unix(path, SOCK_SEQPACKET, kBacklog);
+  if (!fd.ok()) return fd.error().context("control socket");
+  listener_.assign(*fd);
   accept();
   return {};
 }
@@ -150,8 +139,6 @@ void ControlServer::begin(RankLayout layout) {
   is_listening_to_news_ = false;
   status_.begin(std::move(layout));
 }
-
-// ---- connections -----------------------------------------------------------------------------
 
 void ControlServer::accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
@@ -323,7 +310,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   status_.publish();
   News news;
   news.set_listening(!std::exchange(is_listening_to_news_, true));
-  // Who is not our child ends apart from the worker's own process: the launcher must not conclude.
+  // A process that is not our child may end while the worker lives: the launcher must not conclude.
   if (had_left || !attachments_[slot]->is_our_child) {
     RankNews& rank = *news.add_ranks();
     rank.set_rank(attach.rank);
@@ -359,7 +346,7 @@ void ControlServer::on_report(std::uint32_t slot, const control::Report& report)
   found.communicator = report.communicator;
   found.text = report.text;
   reports_[slot].push(std::move(found));
-  // Who waits behind others is told with them.
+  // A rank that waits behind others is told with them.
   if (!is_reports_timer_set_) tell_reports();
 }
 
@@ -431,7 +418,8 @@ void ControlServer::send(Connection& connection, const control::Reply& reply, in
   do {
     count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  // Who asks on and on and never takes an answer is cut off: shutdown ends its read as well.
+  // A worker that asks on and on and never takes an answer is cut off: shutdown ends its read as
+  // well.
   if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
 }
 
@@ -449,8 +437,6 @@ void ControlServer::close(const ConnectionPointer& connection) {
     attached_ended(*connection->slot, died(attachment.pid));
   }
 }
-
-// ---- ends of processes -----------------------------------------------------------------------
 
 void ControlServer::watch(std::uint32_t slot, int pidfd) {
   if (pidfd < 0) return;
@@ -567,7 +553,7 @@ void ControlServer::take(const News& news) {
   if (news.generation() != status_.layout().generation) return;
   for (const RankNews& told : news.ranks()) {
     const bool is_known = told.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
-    // Of our own we know better.
+    // This supervisor is the authority on its own ranks: ignore news about them.
     if (!is_known || status_.slot_of(told.rank())) continue;
     RankStatus status;
     status.state = static_cast<RankState>(told.state());
@@ -595,8 +581,6 @@ void ControlServer::take(const News& news) {
   status_.publish();
 }
 
-// ---- questions -------------------------------------------------------------------------------
-
 ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   return slot ? attachments_[*slot].get() : nullptr;
@@ -605,11 +589,6 @@ ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) {
 const ControlServer::Attachment* ControlServer::attachment_of(std::uint32_t rank) const {
   const std::optional<std::uint32_t> slot = status_.slot_of(rank);
   return slot ? attachments_[*slot].get() : nullptr;
-}
-
-bool ControlServer::is_attached(std::uint32_t rank) const {
-  const Attachment* const attachment = attachment_of(rank);
-  return attachment != nullptr && !attachment->has_left && !attachment->has_ended;
 }
 
 bool ControlServer::is_told(std::uint32_t rank) const {

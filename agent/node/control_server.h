@@ -66,10 +66,8 @@ class ControlServer {
   // The same of one rank.
   bool known(std::uint32_t rank, News& news) const;
 
-  // Some process of the rank's worker is attached and has neither left nor ended.
-  bool is_attached(std::uint32_t rank) const;
-  // It has heard of a failure that has just happened: it is attached, or was a moment ago (the call
-  // that fails may be ivy_init, which gives up its place with its error).
+  // The worker of this rank has heard of a failure that has just happened: it is attached, or was a
+  // moment ago (the call that fails may be ivy_init, which gives up its place with its error).
   bool is_told(std::uint32_t rank) const;
   bool has_told() const;
   // Sends Operations.
@@ -123,7 +121,7 @@ class ControlServer {
   std::vector<ReportQueue> reports_;                      // The same; of all a slot's processes.
   boost::asio::steady_timer reports_timer_;
   bool is_reports_timer_set_ = false;
-  std::uint64_t serial_ = 0;  // Of the generation: timers of the last one do nothing.
+  std::uint64_t serial_ = 0;  // Counts generations: timers of the last one do nothing.
   bool is_listening_to_news_ = false;
 };
 

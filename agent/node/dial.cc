@@ -138,8 +138,6 @@ class Dialer {
     }
   }
 
-  // ---- carriers ----
-
   bool is_served() const {
     return std::any_of(carriers_.begin(), carriers_.end(),
                        [](const Carrier& carrier) { return !carrier.has_ended; });
@@ -225,8 +223,6 @@ class Dialer {
     complain(node_, why_ + "; still trying");
   }
 
-  // ---- signals ----
-
   void take_signals() {
     signalfd_siginfo info{};
     while (read(signal_fd_, &info, sizeof info) == sizeof info) {
@@ -252,8 +248,6 @@ class Dialer {
       close(nobody);
     }
   }
-
-  // ---- waiting ----
 
   int timeout_ms() const {
     // A quarter of a second is short beside every silence and patience here.

@@ -19,7 +19,9 @@
 
 #include "agent/node/relay.h"
 #include "agent/node/warden.h"
+#include "proto/descriptor.h"
 #include "proto/psk_tls.h"
+#include "proto/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -45,32 +47,6 @@ void say(int news_fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
 }
 
-// ---- Dialling
-// ------------------------------------------------------------------------------------
-
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t size = 0;
-};
-
-std::optional<SocketAddress> socket_address(const DialAddress& from) {
-  SocketAddress to;
-  auto* const v4 = reinterpret_cast<sockaddr_in*>(&to.storage);
-  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&to.storage);
-  if (inet_pton(AF_INET, from.address.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(from.port);
-    to.size = sizeof *v4;
-  } else if (inet_pton(AF_INET6, from.address.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(from.port);
-    to.size = sizeof *v6;
-  } else {
-    return std::nullopt;
-  }
-  return to;
-}
-
 std::string text_of(const DialAddress& address) {
   const bool is_v6 = address.address.find(':') != std::string::npos;
   return (is_v6 ? "[" + address.address + "]" : address.address) + ":" +
@@ -88,18 +64,19 @@ int await_connection(int fd) {
 }
 
 Result<int> connect_to(const DialAddress& address) {
-  const std::optional<SocketAddress> target = socket_address(address);
-  if (!target) return Error{Code::kInvalidArgument, address.address + " is no numeric address"};
-  const int fd = socket(target->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
+  SocketAddress target = parse_address(address.address, address.port);
+  if (!target.is_valid())
+    return Error{Code::kInvalidArgument, address.address + " is no numeric address"};
+  Descriptor opened(target.open_socket());
+  if (!opened) return errno_error(Code::kUnavailable, "socket", errno);
+  const int fd = opened.get();
   const int on = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
   int error = 0;
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&target->storage), target->size) != 0)
+  if (connect(fd, target.get(), target.size) != 0)
     error = errno == EINPROGRESS ? await_connection(fd) : errno;
-  if (error == 0) return fd;
-  close(fd);
+  if (error == 0) return opened.release();
   return errno_error(Code::kUnavailable, text_of(address), error);
 }
 
@@ -112,9 +89,6 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
   }
   return Error{Code::kUnavailable, "no way to the launcher (" + tried + ")"};
 }
-
-// ---- The first words
-// -----------------------------------------------------------------------------
 
 // A stream whose steps are waited for, until a deadline.
 class PatientStream {
@@ -180,9 +154,6 @@ Result<Opening> read_opening(PskStream& stream, int fd) {
   opening.rest = text.substr(newline + 1);
   return opening;
 }
-
-// ---- Copying
-// -------------------------------------------------------------------------------------
 
 struct Buffer {
   std::string bytes = std::string(kRelayBufferBytes, '\0');
@@ -250,7 +221,7 @@ class DialCopier {
   }
 
   bool write_stream() {
-    // Nobody is there any more who would read it.
+    // The reader of it is gone.
     if (stream_ended_) {
       up_.clear();
       return false;
@@ -344,9 +315,6 @@ class DialCopier {
   Clock::time_point said_heard_{};
   std::optional<Clock::time_point> deadline_;
 };
-
-// ---- One attempt
-// ---------------------------------------------------------------------------------
 
 int fail(PskStream& stream, int fd, const Error& error) {
   const bool is_missing = error.code == Code::kNotFound;

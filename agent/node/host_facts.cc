@@ -5,7 +5,6 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -69,12 +68,6 @@ std::uint32_t affinity_cores() {
   return static_cast<std::uint32_t>(std::max(1, CPU_COUNT_S(bytes, set.get())));
 }
 
-std::uint64_t hard_limit(int resource) {
-  rlimit limit{};
-  if (getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0) return 0;
-  return limit.rlim_max == RLIM_INFINITY ? ~std::uint64_t{0} : limit.rlim_max;
-}
-
 }  // namespace
 
 std::vector<InterfaceAddress> interface_addresses() {
@@ -92,13 +85,6 @@ std::vector<InterfaceAddress> interface_addresses() {
   return found;
 }
 
-std::uint64_t monotonic_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 HostFacts collect_host_facts() {
   HostFacts facts;
   utsname system{};
@@ -114,9 +100,6 @@ HostFacts collect_host_facts() {
     address->set_loopback(found.loopback);
   }
   facts.set_cores(affinity_cores());
-  facts.set_memlock_hard(hard_limit(RLIMIT_MEMLOCK));
-  facts.set_nofile_hard(hard_limit(RLIMIT_NOFILE));
-  facts.set_clock_ns(monotonic_ns());
   return facts;
 }
 

@@ -3,7 +3,6 @@
 // Thread: any.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,9 +19,6 @@ struct InterfaceAddress {
 // IPv4 and IPv6 addresses of interfaces that are up, at most 1024. Link-local IPv6 addresses are
 // left out: they mean nothing without a zone, so no worker could be given one.
 std::vector<InterfaceAddress> interface_addresses();
-
-// CLOCK_MONOTONIC.
-std::uint64_t monotonic_ns();
 
 // Host name, user, boot id, addresses, cores, limits, clock and architecture. Program, port,
 // containment, directory and accelerators (agent/devices/discovery.h) are for the caller to add.

@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,9 @@
 #include <memory>
 #include <vector>
 
+#include "proto/descriptor.h"
+#include "proto/listening_socket.h"
+#include "proto/socket_address.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -25,7 +27,7 @@ namespace {
 constexpr std::time_t kSettledSeconds = 10;
 // Two levels are ours; more means that this is not what we made.
 constexpr int kMaxDepth = 8;
-// Who looks whether a job lives holds its lock for an instant: an agent, or a warden that sweeps.
+// An agent that looks whether a job lives, or a warden that sweeps, holds its lock for an instant.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -71,16 +73,11 @@ Result<void> make_private(const std::string& path) {
 }
 
 void remove_tree_at(int parent_fd, const char* name, int depth) {
-  const int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0 || depth > kMaxDepth) {
-    if (fd >= 0) close(fd);
-    return;
-  }
-  const OpenDirectory directory(fdopendir(fd));
-  if (!directory) {
-    close(fd);
-    return;
-  }
+  Descriptor opened(openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!opened || depth > kMaxDepth) return;
+  const OpenDirectory directory(fdopendir(opened.get()));
+  if (!directory) return;
+  const int fd = opened.release();  // The directory closes it.
   while (const dirent* entry = readdir(directory.get())) {
     if (std::strcmp(entry->d_name, ".") == 0 || std::strcmp(entry->d_name, "..") == 0) continue;
     if (unlinkat(fd, entry->d_name, 0) == 0) continue;
@@ -99,11 +96,10 @@ bool is_still_there(int fd, const std::string& path) {
 
 // The lock's descriptor, or -1 when somebody lives there.
 int lock_directory(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return -1;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_still_there(fd, path)) return fd;
-  close(fd);
-  return -1;
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const bool is_ours =
+      fd && flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && is_still_there(fd.get(), path);
+  return is_ours ? fd.release() : -1;
 }
 
 bool looks_like_job(const std::string& name) {
@@ -126,10 +122,8 @@ void remove_dead_jobs(const std::string& parent) {
     if (looks_like_job(entry->d_name) && is_settled(path)) dead.push_back(path);
   }
   for (const std::string& path : dead) {
-    const int lock = lock_directory(path);
-    if (lock < 0) continue;
-    remove_tree_at(AT_FDCWD, path.c_str(), 0);
-    close(lock);
+    const Descriptor lock(lock_directory(path));
+    if (lock) remove_tree_at(AT_FDCWD, path.c_str(), 0);
   }
 }
 
@@ -151,17 +145,6 @@ Result<JobDirectory> make_in(const std::string& parent, const std::string& name)
   // A process that has died left its socket, which would keep us from binding ours.
   unlink(job.command_socket().c_str());
   return job;
-}
-
-Result<sockaddr_un> socket_address(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return Error{Code::kInvalidArgument, "socket path is too long: " + path,
-                 "set XDG_RUNTIME_DIR to a shorter path"};
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
 }
 
 }  // namespace
@@ -198,34 +181,22 @@ void remove_job_directory(const JobDirectory& directory) {
 }
 
 Result<int> listen_on_command_socket(const JobDirectory& directory) {
-  const std::string path = directory.command_socket();
-  const sockaddr_un address = IVY_TRY(socket_address(path));
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
-  // Carriers come one at a time, and strangers cannot enter the directory.
+  // Carriers come one at a time, and other users cannot enter the directory.
   constexpr int kBacklog = 64;
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(fd, kBacklog) != 0) {
-    const Error error = errno_error(Code::kUnavailable, "listen on " + path, errno);
-    close(fd);
-    return error;
-  }
-  return fd;
+  return listen_unix(directory.command_socket(), SOCK_STREAM, kBacklog);
 }
 
-Result<int> connect_to_command_socket(const JobDirectory& directory) {
+Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags) {
   const std::string path = directory.command_socket();
-  const sockaddr_un address = IVY_TRY(socket_address(path));
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    const bool gone = errno == ECONNREFUSED || errno == ENOENT;
-    const Error error =
-        errno_error(gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, errno);
-    close(fd);
-    return error;
-  }
-  return fd;
+  SocketAddress address = unix_address(path);
+  if (!address.is_valid())
+    return Error{Code::kInvalidArgument, "socket path is too long: " + path,
+                 "set XDG_RUNTIME_DIR to a shorter path"};
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | socket_flags, 0));
+  if (!fd) return errno_error(Code::kUnavailable, "socket", errno);
+  if (connect(fd.get(), address.get(), address.size) == 0) return fd.release();
+  const bool gone = errno == ECONNREFUSED || errno == ENOENT;
+  return errno_error(gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, errno);
 }
 
 }  // namespace ivy

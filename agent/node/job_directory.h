@@ -15,7 +15,7 @@ inline constexpr const char* kLeafSocket = "leaf.sock";
 
 struct JobDirectory {
   std::string path;  // .../ivyrun-UID/JOBID-HOST
-  int lock_fd = -1;  // Of its maker: locked while the warden or the supervisor lives.
+  int lock_fd = -1;  // The maker holds it: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string control_socket() const { return path + "/control.sock"; }
   std::string leaf_socket() const { return path + "/" + kLeafSocket; }
@@ -36,6 +36,8 @@ void remove_job_directory(const JobDirectory& directory);
 // A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.
 Result<int> listen_on_command_socket(const JobDirectory& directory);
 // A connected, close-on-exec, blocking descriptor.
-Result<int> connect_to_command_socket(const JobDirectory& directory);
+// `socket_flags` such as SOCK_NONBLOCK: a supervisor that is stopped, with a full backlog, would
+// stop the caller as well.
+Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags = 0);
 
 }  // namespace ivy

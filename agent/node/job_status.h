@@ -45,7 +45,6 @@ class JobStatus {
   // Descriptor of the page, made at the first call; it stays ours.
   Result<int> page_descriptor();
   std::uint64_t page_bytes() const { return bytes_; }
-  bool has_page() const { return page_.has_value(); }
 
   // True: that is news. A rank that has died stays so; how it died may become known later.
   bool set(std::uint32_t rank, comm_status::RankStatus status);
@@ -61,7 +60,7 @@ class JobStatus {
   const RankLayout& layout() const { return layout_; }
   std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
 
-  // Of every local rank that has a slot in use; of the dead as well.
+  // Every local rank that has a slot in use, the dead included.
   Operations operations(std::uint64_t now_ns) const;
   // A rank whose operation has run for so long and that has not been named for it before.
   std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
@@ -73,9 +72,8 @@ class JobStatus {
 
   RankLayout layout_;
   std::map<std::uint32_t, comm_status::RankStatus>
-      statuses_;                                 // Of those that are not plainly alive.
+      statuses_;                                 // The ranks that are not plainly alive.
   std::deque<comm_status::PageReport> reports_;  // The last kReports.
-  std::vector<std::uint32_t> host_of_share_;     // First rank of each share.
   std::set<std::pair<std::uint32_t, std::uint64_t>> stalls_;  // Slot and row, sequence.
   std::optional<comm_status::StatusPage> page_;
   void* memory_ = nullptr;

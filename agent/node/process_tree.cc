@@ -17,6 +17,8 @@
 #include <unordered_set>
 
 #include "agent/node/cgroup.h"
+#include "proto/files.h"
+#include "proto/process.h"
 
 namespace ivy {
 namespace {
@@ -31,20 +33,6 @@ constexpr int kMaxStopRounds = 20;
 
 std::string proc_path(pid_t pid, const char* file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
-}
-
-// Files in /proc have no size: read until the end or the limit.
-std::string read_whole(const std::string& path, std::size_t limit) {
-  std::string text;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return text;
-  std::array<char, 4096> buffer;
-  ssize_t count = 0;
-  while (text.size() < limit && (count = read(fd, buffer.data(), buffer.size())) > 0) {
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-  close(fd);
-  return text;
 }
 
 bool has_variable(std::string_view environment, std::string_view variable) {
@@ -67,7 +55,8 @@ void look_at_other_threads(ProcessStat& process) {
   while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
     ProcessStat thread;
-    const std::string stat = read_whole(tasks + "/" + entry->d_name + "/stat", kMaxStatBytes);
+    const std::string stat =
+        read_file(tasks + "/" + entry->d_name + "/stat", kMaxStatBytes).value_or("");
     if (!parse_process_stat(stat, thread) || has_ended(thread)) continue;
     process.thread = thread.pid;
     process.state = thread.state;
@@ -106,7 +95,8 @@ std::string living_path(const ProcessStat& process, const std::string& file) {
 }
 
 bool read_process_stat(pid_t pid, ProcessStat& out) {
-  if (!parse_process_stat(read_whole(proc_path(pid, "stat"), kMaxStatBytes), out)) return false;
+  if (!parse_process_stat(read_file(proc_path(pid, "stat"), kMaxStatBytes).value_or(""), out))
+    return false;
   if (has_ended(out) && out.threads > 1) look_at_other_threads(out);
   return true;
 }
@@ -127,7 +117,7 @@ std::vector<ProcessStat> read_all_processes() {
 
 bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
   if (pid <= 1) return false;
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0u));
+  const int pidfd = open_pidfd(pid);
   if (pidfd < 0) return false;
   // The descriptor is bound by now: if the pid still means the one we saw, so does the descriptor.
   ProcessStat now;
@@ -195,7 +185,7 @@ std::vector<ProcessStat> ProcessTree::find() const {
   for (const ProcessStat& process : all) {
     if (seen.contains(process.pid) || is_keeper(process) || has_ended(process)) continue;
     const std::string environment =
-        read_whole(living_path(process, "environ"), kMaxEnvironmentBytes);
+        read_file(living_path(process, "environ"), kMaxEnvironmentBytes).value_or("");
     if (!has_variable(environment, job_variable_)) continue;
     if (has_variable(environment, host_variable_)) add(process);
   }
@@ -253,7 +243,7 @@ JobProcess describe_process(const ProcessStat& process) {
   member.name = process.name;
   member.state = process.state;
   if (process.state == 'D') {
-    member.waiting_in = read_whole(living_path(process, "wchan"), kMaxFunctionBytes);
+    member.waiting_in = read_file(living_path(process, "wchan"), kMaxFunctionBytes).value_or("");
   }
   return member;
 }

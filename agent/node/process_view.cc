@@ -14,11 +14,13 @@
 #include <memory>
 #include <string_view>
 
+#include "proto/files.h"
+
 namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 16u << 10;
-// Of a process with more threads than this only so many are looked at.
+// A process may have more threads; only this many are looked at.
 constexpr std::size_t kMaxThreads = 1024;
 constexpr std::size_t kMaxPlaces = 4;
 constexpr int kMaxShells = 8;
@@ -35,15 +37,7 @@ std::string proc_path(pid_t pid, const std::string& file) {
 }
 
 std::string read_text(const std::string& path) {
-  std::string text;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return text;
-  std::array<char, 4096> buffer;
-  ssize_t count = 0;
-  while (text.size() < kMaxFileBytes && (count = read(fd, buffer.data(), buffer.size())) > 0)
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  close(fd);
-  return text;
+  return read_file(path, kMaxFileBytes).value_or("");
 }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }

@@ -31,8 +31,6 @@ int milliseconds_until(Clock::time_point deadline) {
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// ---- Copying ------------------------------------------------------------------------------------
-
 // One direction: at most one buffer of bytes that have been read and not yet written.
 class Lane {
  public:
@@ -159,8 +157,6 @@ class Copier {
   bool half_closed_ = false;
   std::optional<Clock::time_point> deadline_;
 };
-
-// ---- Opening ------------------------------------------------------------------------------------
 
 struct FirstLine {
   std::string line;

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "agent/node/flight_dump.h"
-#include "agent/node/host_facts.h"
 #include "agent/node/lease.h"
 #include "agent/node/process_view.h"
 #include "agent/node/python_hook.h"
 #include "agent/node/spawn.h"
 #include "agent/node/stack_ladder.h"
 #include "agent/node/tool_run.h"
+#include "proto/clock.h"
 #include "proto/ras.h"
 
 namespace ivy {
@@ -80,8 +80,6 @@ std::vector<std::string> tool_arguments(StackWay way, const std::string& program
 }
 
 }  // namespace
-
-// ---- One worker -----------------------------------------------------------------------------
 
 namespace {
 
@@ -287,7 +285,7 @@ class Look {
   std::deque<StackWay> ways_;  // Still to be tried, the present one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
-  std::string complaint_;  // Of the last way that failed.
+  std::string complaint_;  // Why the last way failed.
   // The hook.
   bool asks_hook_ = false;
   int signal_ = 0;
@@ -303,8 +301,6 @@ class Look {
 };
 
 }  // namespace
-
-// ---- One question ---------------------------------------------------------------------------
 
 class StackCollector::Question {
  public:
@@ -385,8 +381,6 @@ class StackCollector::Question {
   std::size_t sent_ = 0;
   bool last_was_sent_ = false;
 };
-
-// ---- All questions --------------------------------------------------------------------------
 
 StackCollector::StackCollector(boost::asio::io_context& loop, Handlers handlers)
     : handlers_(std::move(handlers)), timer_(loop) {}

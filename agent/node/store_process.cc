@@ -5,7 +5,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,22 +41,11 @@ Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   return fd.ok() ? fd : fd.error().context("store");
 }
 
+// The job's directory is ours: what stands in the place is a dead leaf's.
 Result<int> listen_at_path(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "leaf: " + path + " is too long for a socket"};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "leaf: open a socket", errno);
   unlink(path.c_str());
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      ::listen(fd, SOMAXCONN) == 0) {
-    return fd;
-  }
-  const Error error = errno_error(Code::kUnavailable, "leaf: listen on " + path, errno);
-  close(fd);
-  return error;
+  const Result<int> fd = listen_unix(path, SOCK_STREAM, SOMAXCONN);
+  return fd.ok() ? fd : fd.error().context("leaf");
 }
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -66,7 +54,7 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// Nobody of the job is left who could go on knocking; strangers do not keep us here.
+// No rank of the job is left that could go on dialling, and unknown peers do not keep us here.
 void refuse_backlog(int listening_fd) {
   for (int count = 0; count < kMaxRefused; ++count) {
     const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);

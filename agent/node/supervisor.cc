@@ -1,8 +1,6 @@
 #include "agent/node/supervisor.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +31,6 @@
 #include "agent/node/event_budget.h"
 #include "agent/node/exit_order.h"
 #include "agent/node/hello.h"
-#include "agent/node/host_facts.h"
 #include "agent/node/host_stores.h"
 #include "agent/node/input_pipe.h"
 #include "agent/node/job_outcome.h"
@@ -45,9 +42,11 @@
 #include "agent/node/stack_collector.h"
 #include "agent/node/stop_order.h"
 #include "agent/node/worker.h"
+#include "proto/clock.h"
 #include "proto/exit_code.h"
 #include "proto/job.pb.h"
 #include "proto/limits.h"
+#include "proto/process.h"
 #include "proto/short_slice.h"
 
 namespace ivy {
@@ -77,7 +76,6 @@ class Supervisor {
   int run();
 
  private:
-  // ---- commands ----
   Result<void> on_frame(link::Frame& frame);
   Result<void> on_command(const Command& command);
   Result<void> on_hello(const Hello& hello);
@@ -99,7 +97,6 @@ class Supervisor {
   void tell_held_news();
   void warn_of_log(const std::string& text);
 
-  // ---- workers ----
   std::unique_ptr<OutputPump> make_output();
   WorkerGroup group_of(const HostPlan& plan, const ProcessorShare& share) const;
   void collect(Worker& worker);
@@ -111,7 +108,6 @@ class Supervisor {
   void open_control();
   pid_t process_of(std::uint32_t rank) const;
 
-  // ---- ending ----
   void on_stop(const Stop& stop);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool another_may_follow() const { return generation_ < last_generation_; }
@@ -123,7 +119,6 @@ class Supervisor {
   void report(EndingAction action);
   void finish();
 
-  // ---- loop ----
   void wait_tick();
   void on_tick();
   void wait_signal();
@@ -134,7 +129,7 @@ class Supervisor {
   const SupervisorStart start_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
-  std::unique_ptr<OutputPump> output_;  // Of this generation.
+  std::unique_ptr<OutputPump> output_;  // Copies what this generation writes.
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
@@ -155,18 +150,19 @@ class Supervisor {
                           [this](pid_t pid) { containment_->spare(pid); }}};
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();  // Of them.
+  std::unique_ptr<ExitOrder> exits_ =
+      std::make_unique<ExitOrder>();  // The order in which they ended.
   std::uint64_t last_end_ns_ = 0;
   std::uint32_t generation_ = 0;
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
-  HostPlan plan_;            // Of the last start, for StartAgain.
+  HostPlan plan_;            // The last one started, for StartAgain.
   Environment environment_;  // That its workers share.
   EventBudget events_;
   // Kernel's kills before the job, and those put down to a worker.
   std::optional<long> out_of_memory_seen_;
   bool outlives_launcher_ = false;
-  bool events_were_lost_ = false;  // Nobody can come to the right verdict any more.
+  bool events_were_lost_ = false;  // The right verdict cannot be reached any more.
 
   Ending ending_;
   std::string reason_;
@@ -207,8 +203,6 @@ int Supervisor::run() {
   if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
   return outcome_.exit_code(!workers_.empty(), lease_.ended() || events_were_lost_);
 }
-
-// ---- commands ------------------------------------------------------------------------------
 
 Result<void> Supervisor::on_frame(link::Frame& frame) {
   if (frame.header.type == link::FrameType::kInput) {
@@ -541,8 +535,6 @@ void Supervisor::warn_of_log(const std::string& text) {
   send(event);
 }
 
-// ---- workers -------------------------------------------------------------------------------
-
 std::unique_ptr<OutputPump> Supervisor::make_output() {
   return std::make_unique<OutputPump>(
       loop_, channel_.session(),
@@ -555,7 +547,7 @@ void Supervisor::collect(Worker& worker) {
   collect_one(worker);
 }
 
-// Who failed first is judged by these times: all are taken before the first is looked at more
+// The first to fail is judged by these times: all are taken before the first is looked at more
 // closely, which takes its time.
 void Supervisor::collect_in_order() {
   const std::vector<std::uint32_t> ended = exits_->take();
@@ -613,8 +605,6 @@ void Supervisor::reap_children() {
   if (ending_.phase() != EndingPhase::kIdle) schedule_check();
 }
 
-// ---- the control socket --------------------------------------------------------------------
-
 // A job that cannot have one runs as before; libivycomm says what it lacks.
 void Supervisor::open_control() {
   if (!control_socket_.empty()) return;
@@ -628,8 +618,6 @@ pid_t Supervisor::process_of(std::uint32_t rank) const {
   return 0;
 }
 
-// ---- ending --------------------------------------------------------------------------------
-
 void Supervisor::on_stop(const Stop& stop) {
   const std::uint64_t grace_ns = stop.grace_ms() * kNanosPerMilli;
   if (!stop.interrupt() || ending_.phase() != EndingPhase::kRunning)
@@ -640,7 +628,7 @@ void Supervisor::on_stop(const Stop& stop) {
 }
 
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
-  // Whoever has ended by now did so before the stop, even where nobody has looked yet.
+  // Reap first: a worker that has already exited is no victim of the stop.
   if (!ending_.stopping()) collect_all();
   if (reason_.empty()) reason_ = reason;
   // Between two generations nothing runs that could be reported once more.
@@ -737,7 +725,7 @@ void Supervisor::report(EndingAction action) {
   }
   send(event);
   const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
-  // Who asked for the end by a signal waits for it, and a launcher that is suspended or gone does
+  // The sender of the signal waits for the end, and a launcher that is suspended or gone does
   // not come for the report.
   const bool is_alone = asked_to_end_ && lease_.state() != LeaseState::kAttached;
   if (is_told || finish_when_reported_ || is_alone || lease_.ended() || events_were_lost_) finish();
@@ -750,8 +738,6 @@ void Supervisor::finish() {
   remove_job_directory(start_.directory);
   loop_.stop();
 }
-
-// ---- loop ----------------------------------------------------------------------------------
 
 void Supervisor::wait_tick() {
   tick_timer_.expires_after(kSupervisorTick);
@@ -783,7 +769,7 @@ void Supervisor::on_tick() {
 void Supervisor::wait_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
-    // Nobody has come yet who could be told why, or who would say that he has heard it.
+    // No launcher has come yet that could be told why, or that would say that it has heard it.
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
     // A step's is the launcher's to decide, where there is one.
@@ -811,7 +797,7 @@ void Supervisor::wait_warden() {
 
 void Supervisor::wait_step_task() {
   if (start_.step_task == 0) return;
-  const int fd = static_cast<int>(syscall(SYS_pidfd_open, start_.step_task, 0u));
+  const int fd = open_pidfd(start_.step_task);
   const auto lost = [this] { order_stop(grace_ns_, "the task of the Slurm step was killed"); };
   if (fd < 0) return boost::asio::post(loop_, lost);
   step_task_.assign(fd);
@@ -821,14 +807,6 @@ void Supervisor::wait_step_task() {
                         });
 }
 
-// A worker costs up to seven descriptors here; the soft limit is often 1024.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 }  // namespace
 
 int run_supervisor(const SupervisorStart& start) {
@@ -836,6 +814,7 @@ int run_supervisor(const SupervisorStart& start) {
   for (const int signal : {SIGINT, SIGHUP, SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   if (start.step_task != 0)
     for (const int signal : {SIGUSR1, SIGUSR2, SIGALRM, SIGQUIT}) std::signal(signal, SIG_IGN);
+  // A worker costs up to seven descriptors here; the soft limit is often 1024.
   raise_descriptor_limit();
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.

@@ -8,9 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "agent/node/cgroup.h"
@@ -26,26 +24,18 @@ constexpr char kRuntimeAddedVariable[] = "IVY_NODE_SCOPE_RUNTIME";
 
 std::string runtime_directory() { return "/run/user/" + std::to_string(getuid()); }
 
-std::string content_of(const char* path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 bool would_help() {
   if (geteuid() == 0) return false;
   const std::string manager = runtime_directory() + "/systemd/private";
   if (access(manager.c_str(), W_OK) != 0) return false;
-  const std::optional<std::string> own =
-      cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+  const std::optional<std::string> own = own_cgroup_v2_directory();
   return own.has_value() && access(own->c_str(), W_OK) != 0;
 }
 
 // In the second start: says so, and leaves no trace in the environment that workers inherit.
 void arrive(const char* descriptor) {
   const int fd = std::atoi(descriptor);
-  // Whoever waited may have given up; then nobody reads it.
+  // The waiting start may have given up; then nothing reads it.
   [[maybe_unused]] const ssize_t written = write(fd, "", 1);
   close(fd);
   unsetenv(kArrivalVariable);

@@ -23,6 +23,8 @@
 #include "agent/node/old_bundles.h"
 #include "agent/node/own_package.h"
 #include "agent/node/process_tree.h"
+#include "proto/files.h"
+#include "proto/process.h"
 #include "proto/user_places.h"
 
 namespace ivy {
@@ -84,7 +86,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.tells_outcome = !start.record.empty();
   prepared.step_task = start.step_task;
   prepared.warden_pid = getpid();
-  prepared.warden_pidfd = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0u));
+  prepared.warden_pidfd = open_pidfd(getpid());
   if (prepared.warden_pidfd < 0) {
     return errno_error(Code::kFailedPrecondition, "pidfd_open (Linux 5.3 or newer is needed)",
                        errno);
@@ -157,7 +159,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
     remove_job_directory(prepared->directory);
     return fail(error);
   }
-  // Whoever holds a copy of these keeps the supervisor's peers from seeing its end.
+  // A process that holds a copy of these keeps the supervisor's peers from seeing its end.
   for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
@@ -178,19 +180,6 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   return exit_code;
 }
 
-// ---- The record ---------------------------------------------------------------------------------
-
-bool write_whole(const std::string& path, const WardenRecord& record) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return false;
-  const std::string text = encode_warden_record(record);
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  // Only the last words must outlive a power failure: it ends the job, and nobody waits for them.
-  const bool kept = written && (!record.exit_code || fsync(fd) == 0);
-  close(fd);
-  return kept;
-}
-
 WardenRecord record_of_ourselves() {
   WardenRecord record;
   ProcessStat self;
@@ -203,14 +192,10 @@ WardenRecord record_of_ourselves() {
 // says that it does not know.
 void write_record(const WardenStart& start, const WardenRecord& record) {
   if (start.record.empty()) return;
-  const std::string fresh = start.record + ".new";
-  if (write_whole(fresh, record) && rename(fresh.c_str(), start.record.c_str()) == 0) {
-    return;
-  }
-  unlink(fresh.c_str());
+  // Only the last words must outlive a power failure: the job is over, and nothing waits for them.
+  write_whole(start.record, encode_warden_record(record),
+              record.exit_code ? Durability::kSynced : Durability::kWhileTheHostRuns);
 }
-
-// ---- Arguments ----------------------------------------------------------------------------------
 
 Error bad_argument(std::string_view name, std::string_view value) {
   return Error{Code::kInvalidArgument,

@@ -13,30 +13,13 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/node/host_facts.h"
 #include "agent/node/python_hook.h"
+#include "proto/clock.h"
+#include "proto/descriptor.h"
+#include "proto/files.h"
 
 namespace ivy {
 namespace {
-
-// Closes what it still owns; release() gives a descriptor away.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { reset(-1); }
-  void reset(int fd) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
@@ -271,19 +254,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
 
 std::string Worker::read_error_file() const {
   const std::string path = context_.directory.error_file(generation_, rank_);
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  std::string content;
-  if (file.get() < 0) return content;
-  content.resize(kMaxErrorFileBytes);
-  std::size_t used = 0;
-  while (used < content.size()) {
-    const ssize_t count = ::read(file.get(), content.data() + used, content.size() - used);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    used += static_cast<std::size_t>(count);
-  }
-  content.resize(used);
-  return content;
+  return read_file(path, kMaxErrorFileBytes, O_NOFOLLOW | O_NONBLOCK).value_or("");
 }
 
 void Worker::send_signal(int signal) {

@@ -36,22 +36,4 @@ bool is_over(WorkerState state) {
   return state == WorkerState::kDone || state == WorkerState::kFailed;
 }
 
-std::string_view state_name(WorkerState state) {
-  switch (state) {
-    case WorkerState::kPlanned:
-      return "planned";
-    case WorkerState::kRunning:
-      return "running";
-    case WorkerState::kQuiet:
-      return "quiet";
-    case WorkerState::kDraining:
-      return "draining";
-    case WorkerState::kDone:
-      return "done";
-    case WorkerState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
-
 }  // namespace ivy

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
 
 namespace ivy {
 
@@ -29,7 +28,5 @@ std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event);
 bool is_alive(WorkerState state);
 // Nothing more will come of this worker: neither its exit nor output.
 bool is_over(WorkerState state);
-
-std::string_view state_name(WorkerState state);
 
 }  // namespace ivy

@@ -39,6 +39,8 @@ std::string octal(std::size_t number, int digits) {
   return text;
 }
 
+constexpr std::size_t kTarBlockBytes = 512;
+
 // A ustar archive, also of what no tar would make.
 std::string tar_of(const std::vector<TarFile>& files) {
   std::string archive;

@@ -1,4 +1,4 @@
-// What a host says about a program, in directories that the test makes; and SHA-256 by its vectors.
+// What a host says about a program, in directories that the test makes.
 #include "agent/node/program_facts.h"
 
 #include <gtest/gtest.h>
@@ -11,32 +11,10 @@
 #include <fstream>
 
 #include "agent/node/elf_libraries.h"
-#include "agent/node/sha256.h"
 #include "proto/unserved_worlds.h"
 
 namespace ivy {
 namespace {
-
-std::string sha256(const std::string& bytes, std::size_t piece_bytes) {
-  Sha256 hash;
-  for (std::size_t at = 0; at < bytes.size(); at += piece_bytes)
-    hash.update(std::string_view(bytes).substr(at, piece_bytes));
-  return hash.finish_hex();
-}
-
-TEST(Sha256Test, AgreesWithThePublishedVectors) {
-  const std::string two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-  for (const std::size_t piece_bytes : {1u, 7u, 64u, 4096u}) {
-    EXPECT_EQ(sha256("", piece_bytes),
-              "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    EXPECT_EQ(sha256("abc", piece_bytes),
-              "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    EXPECT_EQ(sha256(two_blocks, piece_bytes),
-              "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    EXPECT_EQ(sha256(std::string(1'000'000, 'a'), piece_bytes),
-              "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  }
-}
 
 class ProgramFactsTest : public testing::Test {
  protected:

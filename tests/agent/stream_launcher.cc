@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/node/host_facts.h"
 #include "proto/build.h"
+#include "proto/clock.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/eventually.h"
 
@@ -155,9 +155,6 @@ void StreamLauncher::send(const Command& command) {
 void StreamLauncher::say_hello() {
   Command command;
   Hello& hello = *command.mutable_hello();
-  hello.set_job_id(job_id_);
-  hello.set_token(token_);
-  hello.set_host_name("testhost");
   hello.set_working_directory("/");
   hello.set_program("/bin/sh");
   hello.set_lease_ms(60'000);

@@ -25,9 +25,9 @@ TEST(WorkerStateTest, AllowsExactlyTheRowsOfTheTable) {
     for (const WorkerEvent event : kEvents) {
       const auto row = rows.find({state, event});
       const std::optional<WorkerState> next = next_state(state, event);
-      EXPECT_EQ(next.has_value(), row != rows.end()) << state_name(state);
+      EXPECT_EQ(next.has_value(), row != rows.end()) << static_cast<int>(state);
       if (row != rows.end()) {
-        EXPECT_EQ(next, row->second) << state_name(state);
+        EXPECT_EQ(next, row->second) << static_cast<int>(state);
       }
     }
   }
@@ -35,8 +35,8 @@ TEST(WorkerStateTest, AllowsExactlyTheRowsOfTheTable) {
 
 TEST(WorkerStateTest, KnowsWhoLivesAndWhoIsOver) {
   for (const WorkerState state : kStates) {
-    EXPECT_EQ(is_alive(state), state == kRunning || state == kQuiet) << state_name(state);
-    EXPECT_EQ(is_over(state), state == kDone || state == kFailed) << state_name(state);
+    EXPECT_EQ(is_alive(state), state == kRunning || state == kQuiet) << static_cast<int>(state);
+    EXPECT_EQ(is_over(state), state == kDone || state == kFailed) << static_cast<int>(state);
   }
 }
 

@@ -15,9 +15,9 @@
 #include <random>
 #include <sstream>
 
-#include "agent/node/host_facts.h"
 #include "agent/node/job_directory.h"
 #include "proto/build.h"
+#include "proto/clock.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {
@@ -139,9 +139,6 @@ void FakeLauncher::send(const Command& command) {
 
 Hello FakeLauncher::hello() const {
   Hello hello;
-  hello.set_job_id(job_id_);
-  hello.set_token(token_);
-  hello.set_host_name("testhost");
   hello.set_working_directory("/");
   hello.set_program("/bin/sh");
   hello.set_lease_ms(options_.lease_ms);

@@ -1,0 +1,30 @@
+// Whole files, read and written. Where a call fails, errno says why. Thread: any; blocks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+// The first `max_bytes` of a file; nothing when it cannot be opened or read. `flags` are those of
+// open() beside O_RDONLY and O_CLOEXEC. To refuse a longer file, ask for a byte more than it may
+// have.
+std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
+// The same of a descriptor, from where it stands.
+std::optional<std::string> read_from(int fd, std::size_t max_bytes);
+
+// What write_all() does when a descriptor that never blocks takes no more for now.
+enum class WhenFull { kFail, kWait };
+bool write_all(int fd, std::string_view bytes, WhenFull when_full = WhenFull::kFail);
+
+// What must outlive a power failure is synced before the file gets its name.
+enum class Durability { kWhileTheHostRuns, kSynced };
+// Replaces a file as a whole: PATH.new is written and renamed, or removed again. Mode 0600.
+bool write_whole(const std::string& path, std::string_view bytes,
+                 Durability durability = Durability::kWhileTheHostRuns);
+
+}  // namespace ivy
