@@ -310,6 +310,10 @@ bool is_safe_host_name(std::string_view name) {
   });
 }
 
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin) {
   if (text.size() > kMaxHostListBytes) return too_long(origin);
   const Origin place{origin, 0};

@@ -47,4 +47,7 @@ std::vector<Host> fake_hosts(int count);
 // beginning with '-'?
 bool is_safe_host_name(std::string_view name);
 
+// 127.x or ::1: the numeric address leads every host to itself.
+bool is_loopback(std::string_view address);
+
 }  // namespace ivy

@@ -536,7 +536,7 @@ class FakeWay : public HostLink {
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
       if (failure_) return handlers_.down(*failure_);
-      handlers_.up(LinkUp{"fake", {}, {}, {}, {}});
+      handlers_.up(LinkUp{Carrier::kSsh, {}, {}, {}, {}});
     });
   }
   void write(std::string) override {}
@@ -552,13 +552,13 @@ class AutoLinkTest : public AgentLinkTest {
  protected:
   void try_ways(const LinkDown& agents) {
     std::vector<LinkWay> ways;
-    ways.push_back({"its agent", CarrierKind::kAgent,
+    ways.push_back({"its agent", Carrier::kAgent,
                     [this, agents](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, agents, handlers);
                     },
                     agent_may_be_passed_over});
     ways.push_back({"ssh",
-                    CarrierKind::kSsh,
+                    Carrier::kSsh,
                     [this](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, std::nullopt, handlers);
                     },
@@ -573,7 +573,7 @@ TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
   try_ways({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
-  EXPECT_EQ(context()->carrier_of(host()), CarrierKind::kSsh);
+  EXPECT_EQ(context()->carrier_of(host()), Carrier::kSsh);
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
