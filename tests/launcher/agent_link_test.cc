@@ -151,7 +151,7 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   configure(agent.port());
   open();
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(probe_.up->local_address, "127.0.0.1");
   std::string sent;
@@ -468,7 +468,7 @@ TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
   open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
 }
@@ -494,7 +494,7 @@ TEST_F(AgentLinkTest, AKeptConnectionIsTakenFirst) {
   link_ = make_link(context(), far, probe_.handlers(), 0);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent (kept connection)");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kKeptAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(own.opened().front().target(), "127.0.0.1 127.0.0.1:7422");
 }
@@ -513,7 +513,7 @@ TEST_F(AgentLinkTest, WhatTheKeptConnectionCannotDoIsDoneDirectly) {
   link_ = make_link(context(), far, probe_.handlers(), 0);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   EXPECT_EQ(own.opened().size(), 1u);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
@@ -641,7 +641,7 @@ TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   configure(agent.port());
   dial(0);
   ASSERT_TRUE(probe_.up.has_value()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   agent.stop();
   dial(1);
   ASSERT_TRUE(probe_.down.has_value());
