@@ -144,8 +144,6 @@ Followed Follower::run() {
   return std::move(followed_);
 }
 
-// ---- Output -------------------------------------------------------------------------------------
-
 void Follower::feed(int rank, int stream, std::string_view bytes, bool end) {
   const bool is_shown = std::any_of(places_.begin(), places_.end(),
                                     [&](const RankPlace& place) { return place.rank == rank; });
@@ -199,8 +197,6 @@ void Follower::schedule_look() {
     schedule_look();
   });
 }
-
-// ---- The launcher -------------------------------------------------------------------------------
 
 void Follower::wait_readable() {
   if (waits_readable_ || !is_live()) return;

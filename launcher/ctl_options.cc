@@ -8,6 +8,7 @@
 #include "proto/build.h"
 #include "proto/edit_distance.h"
 #include "proto/exit_code.h"
+#include "proto/text.h"
 
 namespace ivy {
 namespace {
@@ -70,17 +71,10 @@ constexpr Verb kVerbs[] = {
 constexpr std::string_view kJobText =
     "JOB is the beginning of a job's id; the only job may be left out.\n";
 
-Error usage_error(const std::string& message, const std::string& fix = {}) {
-  return Error{Code::kInvalidArgument, message, fix};
-}
-
 std::string help() {
   std::string text = "ivyctl VERB [JOB]: look after running jobs\n\n";
-  for (const Verb& verb : kVerbs) {
-    std::string usage = "  ivyctl " + std::string(verb.usage);
-    usage.resize(std::max<std::size_t>(usage.size() + 1, 44), ' ');
-    text += usage + std::string(verb.text) + "\n";
-  }
+  for (const Verb& verb : kVerbs)
+    text += help_entry("  ivyctl " + std::string(verb.usage), verb.text, 44);
   return text + "\n" + std::string(kJobText) +
          "`ivyctl VERB --help` says more. --version prints the version.\n"
          "\nExamples:\n  ivyctl ps\n  ivyctl logs -f 3f2a\n  ivyctl stop 3f2a\n";
@@ -112,11 +106,6 @@ Result<const Verb*> find_verb(const std::string& typed) {
     if (verb.name == typed) return &verb;
     names.emplace_back(verb.name);
   }
-  if (typed == "top" || typed == "doctor" || typed == "events")
-    return usage_error("\"" + typed + "\" is not available yet",
-                       typed == "top" ? "ivyctl ps shows jobs, ivyctl stack what their ranks do"
-                       : typed == "doctor" ? "ivyrun --dry-run checks hosts, program and addresses"
-                                           : "ivyctl logs -f follows a job");
   // Habits of other tools.
   const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
                             : typed == "list" || typed == "ls"   ? "ps"

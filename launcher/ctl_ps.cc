@@ -6,6 +6,8 @@
 #include "launcher/ctl_verbs.h"
 #include "launcher/hosted_job.h"
 #include "launcher/hosts.h"
+#include "launcher/text_columns.h"
+#include "proto/text.h"
 
 namespace ivy {
 namespace {
@@ -25,11 +27,7 @@ std::vector<std::string> host_names(const ctl::JobDescription& job) {
   return names;
 }
 
-std::string command_line(const ctl::JobDescription& job) {
-  std::string text;
-  for (const std::string& word : job.command()) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
+std::string command_line(const ctl::JobDescription& job) { return joined(job.command(), " "); }
 
 std::vector<std::string> cells_of(const Row& row) {
   const ctl::JobDescription& job = row.description;
@@ -48,41 +46,38 @@ std::vector<std::string> cells_of(const Row& row) {
 }
 
 void print_rows(const std::vector<Row>& rows) {
-  std::vector<std::vector<std::string>> lines{
-      {"JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"}};
+  std::vector<TextRow> lines{{"JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"}};
   for (const Row& row : rows) lines.push_back(cells_of(row));
-  print_table(std::move(lines));
+  std::fputs(text_columns(lines, "").c_str(), stdout);
 }
 
 template <class Words>
-std::string json_list(const Words& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + json_text(word);
-  return "[" + text + "]";
+boost::json::array json_list(const Words& words) {
+  boost::json::array list;
+  for (const std::string& word : words) list.emplace_back(json_text(word));
+  return list;
 }
 
-std::string json_of(const Row& row) {
+boost::json::object json_of(const Row& row) {
   const ctl::JobDescription& job = row.description;
-  std::string text = "  {\"job\": " + json_text(row.job.place.job_id);
-  if (!row.trouble.empty()) return text + ", \"state\": " + json_text(row.trouble) + "}";
-  text += ", \"pid\": " + std::to_string(job.pid()) + ", \"state\": " + json_text(job.state()) +
-          ", \"hosts\": " + json_list(host_names(job)) +
-          ", \"world_size\": " + std::to_string(job.world_size()) +
-          ", \"running\": " + std::to_string(job.running()) +
-          ", \"ended\": " + std::to_string(job.ended()) +
-          ", \"since_unix_ms\": " + std::to_string(job.since_unix_ms()) +
-          ", \"command\": " + json_list(job.command()) +
-          ", \"working_directory\": " + json_text(job.working_directory()) +
-          ", \"log_directory\": " + json_text(job.log_directory()) +
-          ", \"generation\": " + std::to_string(job.generation()) +
-          ", \"detached\": " + (job.detached() ? "true" : "false");
-  return text + "}";
-}
-
-void print_json(const std::vector<Row>& rows) {
-  std::string text;
-  for (const Row& row : rows) text += (text.empty() ? "\n" : ",\n") + json_of(row);
-  std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
+  boost::json::object object{{"job", json_text(row.job.place.job_id)}};
+  if (!row.trouble.empty()) {
+    object["state"] = json_text(row.trouble);
+    return object;
+  }
+  object["pid"] = job.pid();
+  object["state"] = json_text(job.state());
+  object["hosts"] = json_list(host_names(job));
+  object["world_size"] = job.world_size();
+  object["running"] = job.running();
+  object["ended"] = job.ended();
+  object["since_unix_ms"] = job.since_unix_ms();
+  object["command"] = json_list(job.command());
+  object["working_directory"] = json_text(job.working_directory());
+  object["log_directory"] = json_text(job.log_directory());
+  object["generation"] = job.generation();
+  object["detached"] = job.detached();
+  return object;
 }
 
 // What this host has of jobs that were launched elsewhere, or whose launcher left nothing.
@@ -118,7 +113,9 @@ int ctl_ps(const CtlOptions& options) {
   }
   add_hosted_jobs(rows);
   if (options.json) {
-    print_json(rows);
+    boost::json::array objects;
+    for (const Row& row : rows) objects.push_back(json_of(row));
+    print_json(objects);
   } else if (rows.empty()) {
     ctl_say("you have no running jobs on this host");
   } else {

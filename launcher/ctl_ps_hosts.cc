@@ -11,6 +11,7 @@
 #include "launcher/ctl_table.h"
 #include "launcher/ctl_verbs.h"
 #include "launcher/links/agent_client.h"
+#include "launcher/text_columns.h"
 #include "proto/exit_code.h"
 
 namespace ivy {
@@ -51,27 +52,23 @@ std::vector<HostJob> in_order(std::vector<HostJob> rows, const std::vector<Host>
 }
 
 void print_rows(const std::vector<HostJob>& rows) {
-  std::vector<std::vector<std::string>> lines{
-      {"HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"}};
+  std::vector<TextRow> lines{{"HOST", "JOB", "TIME", "LAUNCHER", "ATTACHED", "PROGRAM"}};
   for (const HostJob& row : rows)
     lines.push_back(
         {row.host, short_id(row.job.job_id.line()), elapsed_since(row.job.opened_at_unix_s * 1000),
          table_cell(row.job.user + "@" + row.job.launcher_host, kProgramColumns),
          row.job.attached ? "yes" : "no", table_cell(row.job.program, kProgramColumns)});
-  print_table(std::move(lines));
+  std::fputs(text_columns(lines, "").c_str(), stdout);
 }
 
-void print_json(const std::vector<HostJob>& rows) {
-  std::string text;
-  for (const HostJob& row : rows)
-    text += std::string(text.empty() ? "\n" : ",\n") + "  {\"host\": " + json_text(row.host) +
-            ", \"job\": " + json_text(row.job.job_id.bytes()) +
-            ", \"since_unix_ms\": " + std::to_string(row.job.opened_at_unix_s * 1000) +
-            ", \"user\": " + json_text(row.job.user.bytes()) +
-            ", \"launcher_host\": " + json_text(row.job.launcher_host.bytes()) +
-            ", \"attached\": " + (row.job.attached ? "true" : "false") +
-            ", \"program\": " + json_text(row.job.program.bytes()) + "}";
-  std::printf("[%s%s]\n", text.c_str(), rows.empty() ? "" : "\n");
+boost::json::object json_of(const HostJob& row) {
+  return {{"host", json_text(row.host)},
+          {"job", json_text(row.job.job_id.bytes())},
+          {"since_unix_ms", row.job.opened_at_unix_s * 1000},
+          {"user", json_text(row.job.user.bytes())},
+          {"launcher_host", json_text(row.job.launcher_host.bytes())},
+          {"attached", row.job.attached},
+          {"program", json_text(row.job.program.bytes())}};
 }
 
 }  // namespace
@@ -101,7 +98,9 @@ int ctl_ps_hosts(const CtlOptions& options) {
   loop.run();
   rows = in_order(std::move(rows), *hosts);
   if (options.json) {
-    print_json(rows);
+    boost::json::array objects;
+    for (const HostJob& row : rows) objects.push_back(json_of(row));
+    print_json(objects);
   } else if (!rows.empty()) {
     print_rows(rows);
   } else if (code == 0) {

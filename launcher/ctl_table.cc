@@ -45,44 +45,36 @@ std::string table_cell(const RemoteText& text, std::size_t columns) {
   return clean.substr(0, columns - 3) + "...";
 }
 
-void print_table(std::vector<std::vector<std::string>> lines) {
-  std::vector<std::size_t> widths(lines.front().size());
-  for (const auto& line : lines)
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-  for (auto& line : lines) {
-    std::string text;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      if (i + 1 < line.size()) line[i].resize(widths[i] + 2, ' ');
-      text += line[i];
-    }
-    std::printf("%s\n", text.c_str());
+boost::json::string json_text(const std::string& text) {
+  if (is_utf8(text)) return boost::json::string(text);
+  boost::json::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) out += static_cast<char>(0xc0 | (byte >> 6));
+    out += byte < 0x80 ? c : static_cast<char>(0x80 | (byte & 0x3f));
   }
+  return out;
 }
 
-std::string json_text(const std::string& text) {
-  const bool utf8 = is_utf8(text);
-  std::string out = "\"";
+void print_json(const boost::json::array& rows) {
+  std::string text;
+  for (const boost::json::value& row : rows)
+    text += (text.empty() ? "\n  " : ",\n  ") + boost::json::serialize(row);
+  std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const auto byte = static_cast<unsigned char>(c);
+    const auto byte = static_cast<unsigned char>(text[i]);
     // A C1 control in UTF-8 is as good as ESC.
-    const bool begins_c1 = utf8 && byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (begins_c1) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned char>(text[++i]));
-      out += escaped;
-    } else if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
-    } else {
-      out += c;
+    const bool begins_c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (!begins_c1 && byte != 0x7f) {
+      out += text[i];
+      continue;
     }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x",
+                  begins_c1 ? static_cast<unsigned char>(text[++i]) : byte);
+    out += escaped;
   }
-  return out + "\"";
+  std::printf("[%s%s]\n", out.c_str(), rows.empty() ? "" : "\n");
 }
 
 }  // namespace ivy

@@ -1,6 +1,7 @@
-// What ivyctl's lists have in common: columns and JSON. Thread: any.
+// What ivyctl's lists have in common: cells and JSON. Thread: any.
 #pragma once
 
+#include <boost/json.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,10 +15,9 @@ namespace ivy {
 std::string table_cell(const RemoteText& text, std::size_t columns);
 // "00:12:34" since then.
 std::string elapsed_since(std::int64_t unix_ms);
-// To standard output; the first line is the heading.
-void print_table(std::vector<std::vector<std::string>> lines);
-// A JSON string, escaped so that a terminal shows it as it is. JSON has no bytes: text that is no
-// UTF-8 is written byte by byte as \u00XX.
-std::string json_text(const std::string& text);
+// JSON has no bytes: each byte of a text that is no UTF-8 is one character, U+0000 to U+00FF.
+boost::json::string json_text(const std::string& text);
+// To standard output, a line for each row, escaped so that a terminal shows it as it is.
+void print_json(const boost::json::array& rows);
 
 }  // namespace ivy

@@ -51,8 +51,6 @@ struct DevicePlanner {
   }
 };
 
-// ---- Who sees what ------------------------------------------------------------------------------
-
 bool has_instances(const HostFacts& facts, const std::vector<int>& devices) {
   return std::any_of(devices.begin(), devices.end(), [&](int index) {
     return index < facts.devices_size() && facts.devices(index).is_mig();
@@ -88,9 +86,6 @@ void assign_devices(DevicePlanner& planner) {
             static_cast<int>((static_cast<std::size_t>(worker.local_rank) * each + i) % count));
   }
 }
-
-// ---- What is wrong
-// --------------------------------------------------------------------------------
 
 // Devices were asked for, not only found.
 bool is_strict(const Options& options) {
@@ -255,8 +250,6 @@ void check_views(DevicePlanner& planner) {
     planner.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), "", "");
 }
 
-// ---- The plan line ------------------------------------------------------------------------------
-
 void say_sharing(DevicePlanner& planner) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> sharing;
   for (const PlannedHost& host : planner.plan.hosts)
@@ -319,9 +312,6 @@ void say_users(DevicePlanner& planner) {
   for (std::string& text : said) planner.say(std::move(text));
   if (more > 0) planner.say(counted(more, "other accelerator") + " also in use");
 }
-
-// ---- Cores
-// ----------------------------------------------------------------------------------------
 
 int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker) {
   if (worker.devices.empty()) return -1;

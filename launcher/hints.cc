@@ -5,6 +5,7 @@
 #include <cctype>
 #include <string_view>
 
+#include "launcher/hosts.h"
 namespace ivy {
 namespace {
 
@@ -80,10 +81,6 @@ bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
   return false;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address == "localhost";
-}
-
 // PyTorch's rank 0 counts those who have come to its store and gives up when some are missing.
 bool waited_for_peers(const WorkerEnd& rank_0) {
   return rank_0.stderr_tail.find("waiting for clients") != std::string::npos;
@@ -120,7 +117,7 @@ Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
 
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
                                                      const MasterPlace& master) {
-  if (is_loopback(master.address)) return std::nullopt;
+  if (is_loopback(master.address) || master.address == "localhost") return std::nullopt;
   const std::string port = std::to_string(master.port);
   const auto rank_0 =
       std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) { return end.rank == 0; });

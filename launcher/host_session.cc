@@ -234,8 +234,6 @@ RelatedTime HostSession::relate(std::uint64_t host_ns) const {
   return RelatedTime{static_cast<std::int64_t>(host_ns) + smallest_delay_ns_, round_trip_ns_};
 }
 
-// ---- The end of a carrier -------------------------------------------------------------------
-
 void HostSession::on_down(int serial, const LinkDown& down) {
   if (state_ == State::kOver) return;
   if (serial == link_serial_) return carrier_lost(down);

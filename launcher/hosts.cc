@@ -12,8 +12,9 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <set>
 #include <span>
+
+#include "proto/host_ranges.h"
 
 namespace ivy {
 namespace {
@@ -23,19 +24,6 @@ constexpr int kMaxSlots = 8192;
 // Mentions of hosts before repeated ones are added up: PBS writes a line for every slot. Times
 // kMaxSlots it still fits in an int.
 constexpr std::size_t kMaxMentions = 1u << 17;
-// Digits of one number in a range: nine fit in an int, and longer names are never ranges.
-constexpr std::size_t kMaxRangeDigits = 9;
-
-// A piece of the text with the column at which it begins, for messages.
-struct Piece {
-  std::string_view text;
-  std::size_t column = 1;
-
-  Piece sub(std::size_t from, std::size_t count = std::string_view::npos) const {
-    return Piece{text.substr(from, count), column + from};
-  }
-};
-
 // Where a text came from: "-H, column 5" or "hosts.txt:3:5".
 struct Origin {
   std::string name;
@@ -75,7 +63,7 @@ bool is_safe_user_name(std::string_view user) {
   });
 }
 
-Result<int> parse_slots(const Piece& piece, const Origin& origin) {
+Result<int> parse_slots(const TextPiece& piece, const Origin& origin) {
   const std::optional<int> slots = to_int(piece.text);
   if (!slots || *slots < 1 || *slots > kMaxSlots)
     return origin.error(piece.column, quoted(piece.text) + " is not a number of slots (1 to " +
@@ -83,76 +71,12 @@ Result<int> parse_slots(const Piece& piece, const Origin& origin) {
   return *slots;
 }
 
-Result<std::uint16_t> parse_port(const Piece& piece, const Origin& origin) {
+Result<std::uint16_t> parse_port(const TextPiece& piece, const Origin& origin) {
   const std::optional<int> port = to_int(piece.text);
   if (!port || *port < 1 || *port > 65535)
     return origin.error(piece.column, quoted(piece.text) + " is not a port (1 to 65535)");
   return static_cast<std::uint16_t>(*port);
 }
-
-// ---- Bracket ranges -------------------------------------------------------------------------
-
-// One "lo-hi" as the texts of its numbers, padded as lo is.
-Result<void> expand_range(const Piece& range, const Origin& origin, std::vector<std::string>& out) {
-  const std::size_t dash = range.text.find('-');
-  const std::string_view low_text = range.text.substr(0, dash);
-  const std::string_view high_text =
-      dash == std::string_view::npos ? low_text : range.text.substr(dash + 1);
-  const std::optional<int> low = to_int(low_text);
-  const std::optional<int> high = to_int(high_text);
-  if (!low || !high || low_text.size() > kMaxRangeDigits || high_text.size() > kMaxRangeDigits)
-    return origin.error(range.column, quoted(range.text) + " is not a number or a range lo-hi");
-  if (*high < *low) return origin.error(range.column, "range " + quoted(range.text) + " goes down");
-  if (static_cast<std::size_t>(*high - *low) >= kMaxHosts)
-    return origin.error(range.column, "range " + quoted(range.text) + " has more than " +
-                                          std::to_string(kMaxHosts) + " hosts");
-  for (int number = *low; number <= *high; ++number) {
-    std::string digits = std::to_string(number);
-    if (digits.size() < low_text.size()) digits.insert(0, low_text.size() - digits.size(), '0');
-    out.push_back(std::move(digits));
-  }
-  return {};
-}
-
-Result<std::vector<std::string>> expand_bracket(const Piece& inside, const Origin& origin) {
-  std::vector<std::string> numbers;
-  std::size_t begin = 0;
-  while (true) {
-    const std::size_t comma = inside.text.find(',', begin);
-    const std::size_t count = comma == std::string_view::npos ? comma : comma - begin;
-    IVY_CHECK(expand_range(inside.sub(begin, count), origin, numbers));
-    if (comma == std::string_view::npos) return numbers;
-    begin = comma + 1;
-  }
-}
-
-// Every name that a text with brackets stands for; the last bracket varies fastest.
-Result<std::vector<std::string>> expand_names(const Piece& piece, const Origin& origin) {
-  std::vector<std::string> names{""};
-  std::size_t at = 0;
-  while (true) {
-    const std::size_t open = piece.text.find_first_of("[]", at);
-    for (std::string& name : names) name += piece.text.substr(at, open - at);
-    if (open == std::string_view::npos) return names;
-    const std::size_t close = piece.text.find_first_of("[]", open + 1);
-    if (piece.text[open] == ']' || close == std::string_view::npos || piece.text[close] == '[')
-      return origin.error(piece.column + open,
-                          "bracket without its partner in " + quoted(piece.text));
-    const std::vector<std::string> numbers =
-        IVY_TRY(expand_bracket(piece.sub(open + 1, close - open - 1), origin));
-    if (names.size() * numbers.size() > kMaxHosts)
-      return origin.error(piece.column, quoted(piece.text) + " stands for more than " +
-                                            std::to_string(kMaxHosts) + " hosts");
-    std::vector<std::string> longer;
-    longer.reserve(names.size() * numbers.size());
-    for (const std::string& name : names)
-      for (const std::string& number : numbers) longer.push_back(name + number);
-    names = std::move(longer);
-    at = close + 1;
-  }
-}
-
-// ---- Entries --------------------------------------------------------------------------------
 
 // Length of the name at the beginning of "name:slots:port=N", which may be an address with colons.
 std::size_t name_length(std::string_view text) {
@@ -167,7 +91,7 @@ std::size_t name_length(std::string_view text) {
 }
 
 // The names of an entry: an address in brackets is one, everything else may have ranges.
-Result<std::vector<std::string>> entry_names(const Piece& piece, const Origin& origin) {
+Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origin& origin) {
   const std::string_view text = piece.text;
   if (text.size() > 2 && text.front() == '[' && text.find(']') == text.size() - 1 &&
       text.find(':') != std::string_view::npos) {
@@ -177,7 +101,9 @@ Result<std::vector<std::string>> entry_names(const Piece& piece, const Origin& o
     return std::vector<std::string>{std::string(address)};
   }
   if (text.empty()) return origin.error(piece.column, "a host's name is missing");
-  std::vector<std::string> names = IVY_TRY(expand_names(piece, origin));
+  std::vector<std::string> names;
+  if (const auto fault = expand_host_ranges(piece, BracketOrder::kLastToFirst, names))
+    return origin.error(fault->column, fault->what);
   for (const std::string& name : names) {
     if (!is_safe_host_name(name))
       return origin.error(piece.column, quoted(name) + " is not a host name",
@@ -192,12 +118,12 @@ Result<std::vector<std::string>> entry_names(const Piece& piece, const Origin& o
 }
 
 // ":4", ":22:4", ":port=22", in any order that has one meaning.
-Result<void> parse_fields(const Piece& piece, const Origin& origin, Host& host) {
-  std::vector<Piece> numbers;
+Result<void> parse_fields(const TextPiece& piece, const Origin& origin, Host& host) {
+  std::vector<TextPiece> numbers;
   std::size_t at = 0;
   while (at < piece.text.size()) {
     const std::size_t colon = std::min(piece.text.find(':', at + 1), piece.text.size());
-    const Piece field = piece.sub(at + 1, colon - at - 1);
+    const TextPiece field = piece.sub(at + 1, colon - at - 1);
     if (field.text.starts_with("port=")) {
       host.port = IVY_TRY(parse_port(field.sub(5), origin));
     } else {
@@ -214,10 +140,10 @@ Result<void> parse_fields(const Piece& piece, const Origin& origin, Host& host) 
 }
 
 // Adds the hosts of one entry.
-Result<void> parse_entry(const Piece& entry, const Origin& origin, std::vector<Host>& hosts) {
+Result<void> parse_entry(const TextPiece& entry, const Origin& origin, std::vector<Host>& hosts) {
   Host host;
   host.origin = origin.text();
-  Piece rest = entry;
+  TextPiece rest = entry;
   // The last '@': some sites have user names with a domain in them.
   const std::size_t sign = rest.text.rfind('@');
   if (sign != std::string_view::npos) {
@@ -239,7 +165,7 @@ Result<void> parse_entry(const Piece& entry, const Origin& origin, std::vector<H
   return {};
 }
 
-Piece trimmed(Piece piece) {
+TextPiece trimmed(TextPiece piece) {
   constexpr std::string_view kBlanks = " \t\r\n";
   const std::size_t first = piece.text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return piece.sub(piece.text.size());
@@ -247,24 +173,17 @@ Piece trimmed(Piece piece) {
 }
 
 // The comma-separated entries of one list.
-Result<void> parse_entries(const Piece& list, const Origin& origin, std::vector<Host>& hosts) {
-  int depth = 0;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i <= list.text.size(); ++i) {
-    if (i < list.text.size()) {
-      if (list.text[i] == '[') ++depth;
-      if (list.text[i] == ']' && depth > 0) --depth;
-      if (list.text[i] != ',' || depth > 0) continue;
-    }
-    const Piece entry = trimmed(list.sub(begin, i - begin));
+Result<void> parse_entries(const TextPiece& list, const Origin& origin, std::vector<Host>& hosts) {
+  for (const TextPiece& piece : cut_at_commas(list, true)) {
+    const TextPiece entry = trimmed(piece);
+    const bool is_last =
+        piece.text.data() + piece.text.size() == list.text.data() + list.text.size();
     if (entry.text.empty())
-      return i < list.text.size() || begin == 0
-                 ? origin.error(list.column + begin, "empty host name before \",\"",
-                                "remove one comma")
-                 : origin.error(list.column + begin, "empty host name after \",\"",
-                                "lists take no spaces: -H node1,node2");
+      return is_last && piece.column > list.column
+                 ? origin.error(piece.column, "empty host name after \",\"",
+                                "lists take no spaces: -H node1,node2")
+                 : origin.error(piece.column, "empty host name before \",\"", "remove one comma");
     IVY_CHECK(parse_entry(entry, origin, hosts));
-    begin = i + 1;
   }
   return {};
 }
@@ -298,10 +217,8 @@ Error too_long(const std::string& origin) {
                origin + ": longer than " + std::to_string(kMaxHostListBytes) + " bytes"};
 }
 
-// ---- Host files -----------------------------------------------------------------------------
-
 // What stands at the name and what stands behind it may not contradict each other.
-Error written_twice(const Piece& word, const Origin& origin, const Host& host,
+Error written_twice(const TextPiece& word, const Origin& origin, const Host& host,
                     const std::string& earlier) {
   return origin.error(
       word.column,
@@ -310,7 +227,7 @@ Error written_twice(const Piece& word, const Origin& origin, const Host& host,
 }
 
 // "slots=4" and its relatives behind the name.
-Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> hosts) {
+Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
   const std::string_view key = word.text.substr(0, equals);
   // LSF writes "host 4".
@@ -323,7 +240,7 @@ Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> 
   if (equals == std::string_view::npos)
     return origin.error(word.column, quoted(word.text) + " is not key=value",
                         "one host per line: \"name slots=N port=N user=NAME\"");
-  const Piece value = word.sub(equals + 1);
+  const TextPiece value = word.sub(equals + 1);
   if (key == "slots" || key == "gpus") {
     const int slots = IVY_TRY(parse_slots(value, origin));
     for (Host& host : hosts) {
@@ -364,13 +281,13 @@ Result<void> parse_key(const Piece& word, const Origin& origin, std::span<Host> 
   return {};
 }
 
-Result<void> parse_line(Piece line, const Origin& origin, std::vector<Host>& hosts) {
+Result<void> parse_line(TextPiece line, const Origin& origin, std::vector<Host>& hosts) {
   line = trimmed(line.sub(0, line.text.find('#')));
   if (line.text.empty()) return {};
   const std::size_t first_new = hosts.size();
   const std::size_t name_end = std::min(line.text.find_first_of(" \t"), line.text.size());
   IVY_CHECK(parse_entries(line.sub(0, name_end), origin, hosts));
-  Piece rest = trimmed(line.sub(name_end));
+  TextPiece rest = trimmed(line.sub(name_end));
   while (!rest.text.empty()) {
     const std::size_t end = std::min(rest.text.find_first_of(" \t"), rest.text.size());
     IVY_CHECK(parse_key(rest.sub(0, end), origin, std::span(hosts).subspan(first_new)));
@@ -393,12 +310,16 @@ bool is_safe_host_name(std::string_view name) {
   });
 }
 
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin) {
   if (text.size() > kMaxHostListBytes) return too_long(origin);
   const Origin place{origin, 0};
-  if (trimmed(Piece{text}).text.empty()) return place.error(1, "the list of hosts is empty");
+  if (trimmed(TextPiece{text}).text.empty()) return place.error(1, "the list of hosts is empty");
   std::vector<Host> hosts;
-  IVY_CHECK(parse_entries(Piece{text}, place, hosts));
+  IVY_CHECK(parse_entries(TextPiece{text}, place, hosts));
   return merged(hosts, origin);
 }
 
@@ -409,7 +330,7 @@ Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::st
   std::vector<Host> hosts;
   for (std::size_t line = 1; !content.empty(); ++line) {
     const std::size_t end = std::min(content.find('\n'), content.size());
-    IVY_CHECK(parse_line(Piece{content.substr(0, end)}, Origin{path, line}, hosts));
+    IVY_CHECK(parse_line(TextPiece{content.substr(0, end)}, Origin{path, line}, hosts));
     content.remove_prefix(std::min(end + 1, content.size()));
   }
   if (hosts.empty())
@@ -428,84 +349,6 @@ std::vector<Host> fake_hosts(int count) {
     hosts.push_back(std::move(host));
   }
   return hosts;
-}
-
-// ---- Folding --------------------------------------------------------------------------------
-
-namespace {
-
-// A name cut at its last number.
-struct NumberedName {
-  std::string prefix;
-  std::string digits;  // Empty: the name cannot be folded.
-  std::string suffix;
-};
-
-NumberedName cut_at_number(const std::string& name) {
-  const std::size_t last = name.find_last_of("0123456789");
-  if (last == std::string::npos || name.find(':') != std::string::npos) return {name, "", ""};
-  std::size_t first = last;
-  while (first > 0 && is_digit(name[first - 1])) --first;
-  // "[1-3]" without a name before it would not be read back.
-  if (first == 0 || last - first >= kMaxRangeDigits) return {name, "", ""};
-  return {name.substr(0, first), name.substr(first, last - first + 1), name.substr(last + 1)};
-}
-
-struct FoldGroup {
-  std::string prefix;
-  std::string suffix;
-  std::size_t width = 0;  // Digits of padded numbers; 0: not padded.
-  std::set<int> numbers;
-};
-
-std::string padded(int number, std::size_t width) {
-  std::string digits = std::to_string(number);
-  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
-  return digits;
-}
-
-std::string fold_text(const FoldGroup& group) {
-  if (group.numbers.empty()) return group.prefix;
-  std::string ranges;
-  for (auto at = group.numbers.begin(); at != group.numbers.end();) {
-    const int low = *at;
-    int high = low;
-    while (++at != group.numbers.end() && *at == high + 1) high = *at;
-    if (!ranges.empty()) ranges += ",";
-    ranges += padded(low, group.width);
-    if (high > low) ranges += "-" + padded(high, group.width);
-  }
-  if (group.numbers.size() > 1) ranges = "[" + ranges + "]";
-  return group.prefix + ranges + group.suffix;
-}
-
-}  // namespace
-
-std::string fold_host_names(const std::vector<std::string>& names) {
-  // A number without a leading zero belongs to the padded group of its own length, if there is one.
-  std::set<std::string> padded_keys;
-  const auto key_of = [](const NumberedName& name, std::size_t width) {
-    return name.prefix + "\n" + name.suffix + "\n" + std::to_string(width);
-  };
-  for (const std::string& text : names) {
-    const NumberedName name = cut_at_number(text);
-    if (name.digits.size() > 1 && name.digits.front() == '0')
-      padded_keys.insert(key_of(name, name.digits.size()));
-  }
-  std::vector<FoldGroup> groups;
-  std::map<std::string, std::size_t> index;
-  for (const std::string& text : names) {
-    const NumberedName name = cut_at_number(text);
-    const bool is_padded = padded_keys.contains(key_of(name, name.digits.size()));
-    const std::size_t width = is_padded ? name.digits.size() : 0;
-    const std::string key = name.digits.empty() ? text : key_of(name, width);
-    const auto [position, is_new] = index.try_emplace(key, groups.size());
-    if (is_new) groups.push_back(FoldGroup{name.prefix, name.suffix, width, {}});
-    if (!name.digits.empty()) groups[position->second].numbers.insert(*to_int(name.digits));
-  }
-  std::string out;
-  for (const FoldGroup& group : groups) out += (out.empty() ? "" : ",") + fold_text(group);
-  return out;
 }
 
 }  // namespace ivy

@@ -124,8 +124,6 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
 
 Job::~Job() = default;
 
-// ---- Greeting ---------------------------------------------------------------------------------
-
 void Job::start(std::function<void(int, int)> over) {
   over_ = [this, over = std::move(over)](int exit_code, int raise_signal) {
     finish_carriers(carriers_, [=] { over(exit_code, raise_signal); });
@@ -264,8 +262,6 @@ void Job::say_waiting() {
   }
 }
 
-// ---- From the plan to the workers --------------------------------------------------------------
-
 std::vector<HostAnswer> Job::answers() const {
   std::vector<HostAnswer> all;
   for (const HostRecord& host : hosts_) {
@@ -338,7 +334,8 @@ void Job::start_workers() {
   output_->status_line("");
   for (const Diagnostic& warning : plan_.warnings)
     if (!options_.quiet) output_->say(render(warning));
-  if (may_shrink() && members_text().find(", without ") != std::string::npos)
+  if (may_shrink() && std::any_of(hosts_.begin(), hosts_.end(),
+                                  [](const HostRecord& host) { return host.gone.has_value(); }))
     output_->say("ivyrun: warning: starting with " + members_text() + "\n");
   may_be_lost_ = may_shrink() ? spare_members(members(), least_members()) : 0;
   if (options_.dry_run) return show_dry_run();
@@ -512,8 +509,6 @@ void Job::feed_stdin() {
   stdin_feed_ = std::make_unique<StdinFeed>(loop_, handlers);
   stdin_feed_->start();
 }
-
-// ---- The table's hands -------------------------------------------------------------------------
 
 void Job::apply(JobEvent event) {
   const JobStep step = job_step(state_, event);
@@ -756,8 +751,6 @@ void Job::resume() {
   forward_signal(SIGCONT);
 }
 
-// ---- Once more ----------------------------------------------------------------------------------
-
 RestartLimits Job::restart_limits(int max_restarts) const {
   RestartLimits limits;
   limits.max_restarts = max_restarts;
@@ -844,8 +837,6 @@ void Job::restart_workers() {
   for (const PlannedHost& planned : plan_.hosts) hosts_[planned.host_index].session->send(command);
 }
 
-// ---- The end ------------------------------------------------------------------------------------
-
 void Job::finish() {
   timeout_timer_.cancel();
   // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
@@ -902,7 +893,7 @@ Outcome Job::say_summary() {
     const HostRecord& record = hosts_[host.host_index];
     // On this machine: elsewhere nothing is known of other Pythons. Their file systems may be slow,
     // and whoever leaves at once waits for none.
-    if (host.carrier == "local" && record.facts && !leaves_)
+    if (host.carrier == Carrier::kLocal && record.facts && !leaves_)
       text += missing_module_text(missing_module(end.stderr_tail), *record.facts, request_.caller);
   }
   // Nobody may take a result for whole that is not.

@@ -80,7 +80,6 @@ class Job {
     std::size_t host = 0;
   };
 
-  // ---- steps ----
   void apply(JobEvent event);
   void act(JobAction action);
   void open_sessions();
@@ -112,7 +111,6 @@ class Job {
   void leave();
   void fail_at_the_end(const Diagnostic& reason);
 
-  // ---- what hosts say (job_events.cc) ----
   HostSession::Handlers session_handlers(std::size_t index);
   void host_up(std::size_t index, const LinkUp& up);
   void host_failed(std::size_t index, const LinkDown& down);
@@ -139,7 +137,6 @@ class Job {
   bool only_output_is_awaited() const;
   bool everything_is_here() const;
 
-  // ---- --nnodes MIN:MAX (job_members.cc) ----
   bool may_shrink() const { return options_.min_nodes.has_value() && takeover_ == 0; }
   std::size_t least_members() const;
   std::vector<Member> members() const;
@@ -159,12 +156,10 @@ class Job {
   std::string missing_for_restart() const;
   int max_attempts() const;
 
-  // ---- the end of an allocation (job_preemption.cc) ----
   bool ended_by_notice(WorkerRecord& worker);
   void say_preempted(std::int64_t at_ns);
   void requeue_if_due(const Outcome& outcome, std::function<void()> then);
 
-  // ---- what ivyctl asks for, and the background (job_control.cc) ----
   std::unique_ptr<Output> make_output();
   void schedule_job_socket();
   void open_job_socket();
@@ -185,7 +180,6 @@ class Job {
   bool has_sessions() const { return !hosts_.empty() && hosts_.front().session; }
   bool outlives_launcher() const { return request_.detachment != nullptr && options_.lease; }
 
-  // ---- taking a job over (job_resume.cc) ----
   void write_record();  // Says so when it cannot be written.
   Result<void> save_record();
   void renew_record();
@@ -198,7 +192,6 @@ class Job {
   void leave_to_the_other();
   void end_without_the_job();
 
-  // ---- small parts ----
   Command hello_for(std::size_t index) const;
   bool is_last_attempt() const;
   Command start_again() const;

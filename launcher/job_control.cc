@@ -69,8 +69,6 @@ std::unique_ptr<Output> Job::make_output() {
   return followed;
 }
 
-// ---- The job socket -----------------------------------------------------------------------------
-
 void Job::schedule_job_socket() {
   using std::chrono::system_clock;
   if (opened_unix_ms_ == 0)
@@ -317,8 +315,6 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
                  {job_id_, outcome.exit_code, end.cause(), last.SerializeAsString()});
   job_socket_->end(end, std::move(told));
 }
-
-// ---- Into the background ------------------------------------------------------------------------
 
 void Job::worker_started(WorkerRecord& worker, int pid) {
   if (worker.end.pid == 0) ++workers_started_;

@@ -98,9 +98,6 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
   return handlers;
 }
 
-// ---- Coming up
-// -----------------------------------------------------------------------------------
-
 void Job::host_up(std::size_t index, const LinkUp& up) {
   hosts_[index].up = up;
   if (takeover_ != 0) return;
@@ -356,9 +353,6 @@ void Job::on_store_lost(std::size_t index, const StoreLost& lost) {
   end_by_launcher(LauncherReason::kStoreLost, 0, std::move(diagnostic));
   apply(JobEvent::kHostLost);
 }
-
-// ---- Running
-// -------------------------------------------------------------------------------------
 
 void Job::on_event(std::size_t index, const Event& event) {
   if (hosts_to_take_over_ != 0 && !event.has_taken_over()) {

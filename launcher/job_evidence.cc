@@ -11,6 +11,7 @@
 #include "launcher/folded_ranks.h"
 #include "launcher/rank_names.h"
 #include "proto/ras.h"
+#include "proto/text.h"
 
 namespace ivy {
 namespace {
@@ -45,12 +46,6 @@ std::int64_t unix_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              system_clock::now().time_since_epoch())
       .count();
-}
-
-std::string joined_lines(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
-  return text;
 }
 
 // "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
@@ -98,8 +93,6 @@ JobEvidence::JobEvidence(boost::asio::io_context& loop, Handlers handlers)
       abort_timer_(loop) {}
 
 JobEvidence::~JobEvidence() = default;
-
-// ---- Questions --------------------------------------------------------------------------------
 
 void JobEvidence::ask(const Question& question, Done done) {
   const auto open = std::make_shared<Open>(loop_);
@@ -220,13 +213,11 @@ void JobEvidence::describe(const ctl::DescribeStacks& request,
     return done("this job has none of these ranks");
   ask(question, [done = std::move(done), is_brief = request.brief(),
                  is_main = request.main_threads()](const Answer& answer) {
-    if (is_brief) return done(joined_lines(answer.lines));
+    if (is_brief) return done(joined(answer.lines, "\n"));
     if (is_main) return done(stack_lines(answer.hosts, answer.silent, StackDetail::kMain));
     done(evidence_text(answer, StackDetail::kWhole));
   });
 }
-
-// ---- Stalls -----------------------------------------------------------------------------------
 
 void JobEvidence::watch(std::chrono::seconds limit) {
   limit_ = limit;
@@ -310,8 +301,6 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
   });
 }
 
-// ---- After a failure --------------------------------------------------------------------------
-
 void JobEvidence::after_failure(std::function<void()> done) { wait_for_words(0, std::move(done)); }
 
 void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
@@ -328,7 +317,7 @@ void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
 }
 
 std::string evidence_text(const JobEvidence::Answer& answer, StackDetail detail) {
-  const std::string found = joined_lines(answer.lines);
+  const std::string found = joined(answer.lines, "\n");
   const std::string stacks = stack_lines(answer.hosts, answer.silent, detail);
   return found + (found.empty() || stacks.empty() ? "" : "\n") + stacks;
 }

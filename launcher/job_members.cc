@@ -78,8 +78,6 @@ bool Job::is_last_attempt() const {
   return static_cast<int>(generation_) + 1 >= max_attempts() && plan_.hosts.size() == 1;
 }
 
-// ---- The store, on the first host that is left -------------------------------------------------
-
 void Job::open_store() {
   const std::size_t first_index = plan_.hosts.front().host_index;
   if (plan_.store_port == 0 || store_host_ == first_index) return;
@@ -119,8 +117,6 @@ void Job::open_store() {
   first.opens_store = true;
   first.session->send(command);
 }
-
-// ---- Before the start ---------------------------------------------------------------------------
 
 // Called when this host has just gone: do the others, as far as they are here or may still come,
 // suffice?
@@ -162,8 +158,6 @@ void Job::start_time_is_up() {
   if (is_connecting) return check_greeted();
   apply(JobEvent::kMemberLost);
 }
-
-// ---- While the job runs -------------------------------------------------------------------------
 
 bool Job::lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause) {
   if (!may_shrink() || state_ == JobState::kKilling || state_ == JobState::kDone) return false;

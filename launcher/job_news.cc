@@ -87,8 +87,6 @@ void JobNews::tell_now() {
   board_.told_all();
 }
 
-// ---- Operations ---------------------------------------------------------------------------------
-
 void JobNews::ask_operations(std::function<void(const std::string&)> done) {
   const auto question = std::make_shared<Question>(loop_);
   question->number = ++next_question_;

@@ -10,9 +10,6 @@
 
 namespace ivy {
 
-// ---- The notice
-// -----------------------------------------------------------------------------------
-
 void Job::give_notice(int signal, bool by_slurm) {
   // Between two attempts, or before the first one: there is nobody to tell.
   if (state_ == JobState::kConnecting || state_ == JobState::kChecking ||
@@ -58,9 +55,6 @@ void Job::say_preempted(std::int64_t at_ns) {
                              .exit_code = kExitPreempted});
   if (is_first) launcher_end_.at_ns = at_ns;
 }
-
-// ---- The end
-// --------------------------------------------------------------------------------------
 
 void Job::end_with_allocation() {
   say_preempted(monotonic_ns());

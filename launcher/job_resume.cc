@@ -106,8 +106,6 @@ void Job::restore_plan(const ctl::JobRecord& record) {
   make_worker_records();
 }
 
-// ---- What the hosts answer ----------------------------------------------------------------------
-
 void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
   const int max_restarts = static_cast<int>(taken.max_restarts());
   if (max_restarts > restarts_.max_restarts())

@@ -114,8 +114,6 @@ JobSocket::~JobSocket() {
   remove_job_place(place_);
 }
 
-// ---- Clients ------------------------------------------------------------------------------------
-
 void JobSocket::accept() {
   if (std::exchange(is_accepting_, true)) return;
   listener_.async_wait(stream_descriptor::wait_read,
@@ -258,8 +256,6 @@ void JobSocket::describe_to(const ClientPointer& client) {
   if (reply.ByteSizeLong() > kMaxCtlBytes / 2) reply.mutable_description()->clear_hosts();
   say(client, reply);
 }
-
-// ---- Replies ------------------------------------------------------------------------------------
 
 void JobSocket::say(const ClientPointer& client, const ctl::Reply& reply) {
   client->queue.reply(reply);

@@ -4,6 +4,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   master_address.cc plan.cc plan_checks.cc plan_text.cc restart_policy.cc text_columns.cc verdict.cc worker_devices.cc
   worker_environment.cc
   flight_analysis.cc flight_record.cc plain_pickle.cc stack_lines.cc stack_text.cc
+  links/carrier_kind.cc
   slurm/step.cc slurm/allocation.cc slurm/allocation_end.cc slurm/device_checks.cc slurm/nodelist.cc slurm/placement.cc slurm/worker_variables.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})

@@ -11,10 +11,6 @@
 namespace ivy {
 namespace {
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
 // However it is spelled.

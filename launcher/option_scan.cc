@@ -11,12 +11,6 @@
 namespace ivy {
 namespace {
 
-Error usage_error(const std::string& message, const std::string& fix = {}) {
-  return Error{Code::kInvalidArgument, message, fix};
-}
-
-// ---- Scan -----------------------------------------------------------------------------------
-
 // "-nproc_per_node 2": one dash before a long name means that name, as in Open MPI.
 std::optional<OptionSpelling> find_flag(const std::string& typed) {
   std::optional<OptionSpelling> spelling = find_option(typed);
@@ -164,8 +158,6 @@ Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
   return out;
 }
 
-// ---- Defaults from the environment ------------------------------------------------------------
-
 namespace {
 
 bool names_hosts(std::string_view flag) {
@@ -254,13 +246,9 @@ void note_unknown_variables(const Environment& environment, std::vector<std::str
   }
 }
 
-// ---- Flags of other launchers -----------------------------------------------------------------
-
 Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes) {
   for (const Setting& setting : scanned.settings) {
     const OptionEntry& entry = *setting.entry;
-    if (entry.kind == OptionKind::kLater)
-      return usage_error(setting.shown + " is not available yet", std::string(entry.text));
     if (entry.kind == OptionKind::kRefused)
       return usage_error(setting.shown + " is not a flag of ivyrun", std::string(entry.text));
     if (entry.kind == OptionKind::kIgnored && !entry.text.empty())

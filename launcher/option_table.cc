@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto/edit_distance.h"
+#include "proto/text.h"
 
 namespace ivy {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::string_view kElastic =
 
 constexpr OptionEntry kTable[] = {
     // clang-format off
-    // ---- Placement.
+    // Placement
     {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
      "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (brackets in quotes: shells read them too); "
      "@FILE reads a hostfile"},
@@ -34,13 +35,10 @@ constexpr OptionEntry kTable[] = {
      "come up in --start-timeout, and go on without hosts that are lost"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "pretend that this machine is N hosts (for trying things out)"},
-    {"bynode", "-bynode --byslot -byslot --bycore -bycore", "", kPlacement, kLater, kOurs,
-     "ranks fill the hosts in the order of -H"},
     {"-N", "-N", "", kPlacement, kRefused, kOurs,
      "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"},
-    {"include", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
-    {"exclude", "", "", kPlacement, kLater, kOurs, "write the wanted hosts with -H"},
-    {"map-by", "-map-by --rank-by -rank-by", "", kPlacement, kLater, kOurs,
+    {"include", "--exclude", "", kPlacement, kRefused, kOurs, "write the wanted hosts with -H"},
+    {"map-by", "-map-by --rank-by -rank-by --bynode -bynode --byslot -byslot --bycore -bycore", "", kPlacement, kRefused, kOurs,
      "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"},
     {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
      "KIND", kPlacement, kHonoured, kOurs,
@@ -85,7 +83,7 @@ constexpr OptionEntry kTable[] = {
     {"use-hwthread-cpus", "-use-hwthread-cpus", "", kPlacement, kIgnored, kOurs,
      "workers keep the cores that ivyrun was given"},
 
-    // ---- Command.
+    // Command
     {"module", "-m", "", kCommand, kHonoured, kTorchrun,
      "the program is a Python module, as for python -m"},
     {"no-python", "", "", kCommand, kHonoured, kTorchrun,
@@ -106,28 +104,19 @@ constexpr OptionEntry kTable[] = {
      "the script is run by the interpreter as is"},
     {"start-method", "", "METHOD", kCommand, kIgnored, kTorchrun, "workers are separate programs"},
     {"no-local-rank", "", "", kCommand, kIgnored, kOurs, "no --local_rank argument is ever added"},
-    {"pass-local-rank", "--use-env", "", kCommand, kLater, kOurs, "read LOCAL_RANK in the script"},
+    {"pass-local-rank", "--use-env", "", kCommand, kRefused, kOurs, "read LOCAL_RANK in the script"},
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
      "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start programs whose workers ivyrun does not connect yet (MPI, Horovod, -B tensorflow, paddle, mpi): "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
-    {"env-style", "--compat", "", kCommand, kLater, kOurs,
-     "the variables of torch, JAX and Keras are always set; give others with -x"},
-    {"env", "", "", kCommand, kLater, kOurs, "pass variables with -x and --env-file"},
-    {"genv", "-genv -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
+    {"env", "--genv -genv -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
     {"genvlist", "-genvlist -envlist", "", kCommand, kRefused, kOurs, "use -x NAME for each"},
     {"genvall", "-genvall -envall", "", kCommand, kRefused, kOurs,
      "other hosts get the variables that frameworks read; pass more with -x NAME"},
-    {"activate", "--venv-script", "", kCommand, kLater, kOurs,
-     "activate the environment here: its interpreter is used on every host"},
-    {"module-load", "", "", kCommand, kLater, kOurs, "load modules before calling ivyrun"},
-    {"container", "--container-image", "", kCommand, kLater, kOurs,
+    {"container", "--container-image", "", kCommand, kRefused, kOurs,
      "give the container runtime as the program"},
-    {"stage", "--preload-files --fetch", "", kCommand, kLater, kOurs, "copy the files beforehand"},
-    {"wrap", "--wrap-ranks --profile", "", kCommand, kLater, kOurs,
-     "give the wrapper as the program: ivyrun -n 4 nsys profile python3 train.py"},
-    {"app", "--app-file -configfile", "", kCommand, kLater, kOurs,
+    {"app", "--app-file -configfile", "", kCommand, kRefused, kOurs,
      "start a script that looks at RANK and runs what this rank should"},
     {"mca", "-mca --gmca --prtemca --pmixmca --omca", "", kCommand, kRefused, kOurs,
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
@@ -136,18 +125,18 @@ constexpr OptionEntry kTable[] = {
     {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
      "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
      kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
-    {"config-file", "--config", "", kCommand, kLater, kOurs,
+    {"config-file", "--config", "", kCommand, kRefused, kOurs,
      "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of accelerate's file "
      "num_processes is -n, and the machines are named by -H"},
     {"gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
      "--mpi-args --jsrun", "", kCommand, kRefused, kOurs,
      "Horovod reads its own variables: -x HOROVOD_...=VALUE"},
-    {"mpi", "", "", kCommand, kLater, kOurs,
+    {"mpi", "", "", kCommand, kRefused, kOurs,
      "programs that are started through PMI need mpirun or srun"},
     {"-D", "-D", "", kCommand, kRefused, kOurs, "--wdir DIR names the working directory"},
     {"multi-gpu", "", "", kCommand, kIgnored, kOurs, "one worker per accelerator is the default"},
 
-    // ---- Output.
+    // Output
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
      "KIND", kOutput, kHonoured, kOurs,
      "auto (default), none, rank, host, or a template of %r rank, %R padded, %h host, %l local "
@@ -175,24 +164,18 @@ constexpr OptionEntry kTable[] = {
      "when nobody reads: make workers wait, or lose console lines (default: block)"},
     {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
-    {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kLater, kOurs,
+    {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kRefused, kOurs,
      "use --log-dir DIR"},
     {"error", "-e --merge-stderr-to-stdout", "", kOutput, kRefused, kOurs,
      "--log-dir DIR keeps both streams of every rank, --label names them on the console"},
     {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
      "use --label with a template, such as --label '%r %h'"},
-    {"duplicate-stdout-filters", "--duplicate-stderr-filters", "", kOutput, kLater, kTorchrun,
-     "filter with grep behind ivyrun"},
-    {"dedup", "", "", kOutput, kLater, kOurs, "use --show-ranks 0"},
-    {"events", "", "", kOutput, kLater, kOurs, "use --log-dir DIR"},
-    {"summary", "", "", kOutput, kLater, kOurs, "the summary is printed when a job fails"},
-    {"progress", "", "", kOutput, kLater, kOurs, "-q silences the line that shows progress"},
     {"unbuffered", "-u", "", kOutput, kIgnored, kOurs, "output is shown as it comes"},
     {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun,
      "there is no such handler here"},
     {"logs-specs", "", "NAME", kOutput, kIgnored, kTorchrun, "use --log-dir and --label"},
 
-    // ---- Lifecycle.
+    // Lifecycle
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long hosts may take to come up (default 120s)"},
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
@@ -217,8 +200,6 @@ constexpr OptionEntry kTable[] = {
      "--max-restarts N limits restarts, --start-timeout the wait for hosts"},
     {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
      "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kRefused, kOurs, kElastic},
-    {"forward-signals", "", "", kLifecycle, kLater, kOurs,
-     "USR1, USR2 and others are forwarded to every rank"},
     {"signals-to-handle", "", "LIST", kLifecycle, kIgnored, kTorchrun,
      "TERM, INT, HUP and QUIT stop the job and its workers, USR1 and USR2 are forwarded"},
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
@@ -228,8 +209,6 @@ constexpr OptionEntry kTable[] = {
      "which signal tells the ranks that the Slurm job is about to end (default TERM)"},
     {"requeue", "", "", kLifecycle, kHonoured, kOurs,
      "put the Slurm job back into the queue when its end has stopped it (exit code 75)"},
-    {"keep-going", "--exit-policy", "", kLifecycle, kLater, kOurs,
-     "the first failure ends the job: let the script return 0 where it may go on"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
      "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
@@ -239,7 +218,7 @@ constexpr OptionEntry kTable[] = {
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},
 
-    // ---- Network.
+    // Network
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
      "interface whose addresses workers use (default: by route)"},
     {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
@@ -295,20 +274,18 @@ constexpr OptionEntry kTable[] = {
     {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
      "write it before the host: -H user@host"},
 
-    // ---- Diagnosis.
+    // Diagnosis
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
      "connect, check and print the plan, but start nothing"},
     {"help", "-h", "", kDiagnosis, kHonoured, kOurs, "this text"},
     {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
-    {"display", "--display-map -display-map --display-allocation --display-topo", "", kDiagnosis, kLater, kOurs, "use --dry-run"},
-    {"preflight", "--network-check", "", kDiagnosis, kLater, kOurs, "use --dry-run"},
-    {"check-build", "", "", kDiagnosis, kLater, kOurs, "use --version -v"},
+    {"display", "--display-map -display-map --display-allocation --display-topo", "", kDiagnosis, kRefused, kOurs, "use --dry-run"},
+    {"check-build", "", "", kDiagnosis, kRefused, kOurs, "use --version -v"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
-    {"get-stack-traces", "-get-stack-traces", "", kDiagnosis, kLater, kOurs,
+    {"get-stack-traces", "-get-stack-traces", "", kDiagnosis, kRefused, kOurs,
      "`ivyctl stack` shows where the ranks are, --stall-timeout TIME says it when nothing moves"},
     {"debug", "-debug", "", kDiagnosis, kRefused, kOurs, "-vv shows what ivyrun does"},
-    {"policy", "", "", kDiagnosis, kLater, kOurs, "give the flags themselves"},
     // clang-format on
 };
 
@@ -356,33 +333,14 @@ std::string_view group_title(OptionGroup group) {
   return "";
 }
 
-// "  -n, --num-proc N          text", wrapped below itself.
-std::string help_entry(const OptionEntry& entry) {
-  constexpr std::size_t kTextColumn = 32;
-  constexpr std::size_t kWidth = 98;
-  std::string line = "      ";
+// "  -n, --num-proc N          text"
+std::string flag_help(const OptionEntry& entry) {
+  std::string typed = "      ";
   for (const std::string& spelling : spellings(entry))
-    if (spelling.size() == 2 || spelling[2] == '=') line = "  " + spelling.substr(0, 2) + ", ";
-  line += "--" + std::string(entry.name);
-  if (!entry.value.empty()) line += " " + std::string(entry.value);
-  std::string out;
-  if (line.size() + 2 > kTextColumn) {
-    out = line + "\n";
-    line.clear();
-  }
-  line.resize(kTextColumn, ' ');
-  std::string_view rest = entry.text;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(' '), rest.size());
-    if (line.size() + end + 1 > kWidth) {
-      out += line + "\n";
-      line.assign(kTextColumn, ' ');
-    }
-    if (line.size() > kTextColumn) line += " ";
-    line += rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return out + line + "\n";
+    if (spelling.size() == 2 || spelling[2] == '=') typed = "  " + spelling.substr(0, 2) + ", ";
+  typed += "--" + std::string(entry.name);
+  if (!entry.value.empty()) typed += " " + std::string(entry.value);
+  return help_entry(std::move(typed), entry.text, 32);
 }
 
 }  // namespace
@@ -469,7 +427,7 @@ std::string full_help() {
        {kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis}) {
     out += "\n" + std::string(group_title(group)) + ":\n";
     for (const OptionEntry& entry : kTable)
-      if (entry.group == group && entry.kind == kHonoured) out += help_entry(entry);
+      if (entry.group == group && entry.kind == kHonoured) out += flag_help(entry);
   }
   out +=
       "\nExit code: that of the worker that failed first (128 + N for signal N), or ivyrun's own:\n"

@@ -22,8 +22,7 @@ enum class OptionGroup : std::uint8_t {
 enum class OptionKind : std::uint8_t {
   kHonoured,  // Does what it says; stands in the help.
   kIgnored,   // Another launcher's flag that changes nothing here: accepted, with a note.
-  kLater,     // Not available yet: refused, with what to do instead.
-  kRefused,   // Will not be: refused by name, with what to use.
+  kRefused,   // Another launcher's flag that is missing here: refused, with what to use.
 };
 
 // Whose habit it is: torchrun's flags also take their default from PET_<NAME>.

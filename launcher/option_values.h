@@ -14,6 +14,10 @@
 
 namespace ivy {
 
+inline Error usage_error(const std::string& message, const std::string& fix = {}) {
+  return Error{Code::kInvalidArgument, message, fix};
+}
+
 // Workers in one job: more than the largest machines have accelerators.
 inline constexpr int kMaxWorkers = 1 << 18;
 // At one restart every 30 s more than three days of failures.

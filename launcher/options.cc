@@ -24,17 +24,10 @@
 #include "proto/build.h"
 #include "proto/exit_code.h"
 #include "proto/limits.h"
+#include "proto/text.h"
 
 namespace ivy {
 namespace {
-
-// Heartbeats go once per second: one may be late.
-
-Error usage_error(const std::string& message, const std::string& fix = {}) {
-  return Error{Code::kInvalidArgument, message, fix};
-}
-
-// ---- Bind ---------------------------------------------------------------------------------------
 
 // Carries an Error through CLI11; caught where CLI11 is called.
 struct Rejected : CLI::ParseError {
@@ -51,7 +44,6 @@ struct Raw {
   int fake_hosts = 0;
   bool is_module = false;
   bool no_python = false;
-  bool show_local = false;
   bool wants_help = false;
   bool wants_version = false;
 };
@@ -135,10 +127,11 @@ class Binder {
   }
 
   // As the user wrote it, for messages that concern two flags.
-  std::string shown(const std::string& name) const {
+  std::string shown(std::string_view name) const {
     const auto found = shown_.find(name);
-    return found == shown_.end() ? "--" + name : found->second;
+    return found == shown_.end() ? "--" + std::string(name) : found->second;
   }
+  bool is_given(std::string_view name) const { return shown_.contains(name); }
 
  private:
   // CLI11 compares each new option with all before it, so it hears only of those that were given:
@@ -150,7 +143,7 @@ class Binder {
 
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
-  std::map<std::string, std::string> shown_;
+  std::map<std::string, std::string, std::less<>> shown_;
   std::vector<std::string> tokens_;
 };
 
@@ -214,14 +207,13 @@ void bind_command(Binder& binder, Options& options, Raw& raw) {
   });
 }
 
-void bind_output(Binder& binder, Options& options, Raw& raw) {
+void bind_output(Binder& binder, Options& options) {
   binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
   binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
   binder.value("local-ranks-filter", [&](const std::string& text) -> Result<void> {
     options.show_ranks = IVY_TRY(parse_show_ranks(text));
     options.show_ranks.local = true;
-    raw.show_local = true;
     return {};
   });
   binder.text("log-dir", options.log_dir);
@@ -292,16 +284,12 @@ void bind_network(Binder& binder, Options& options) {
     options.port_high = options.port_low;
     return {};
   });
-  binder.value("transport", [&](const std::string& text) -> Result<void> {
-    if (text != "auto" && text != "local" && text != "agent" && text != "ssh" && text != "slurm")
-      return usage_error("\"" + text + "\" is not one of auto, local, agent, ssh, slurm");
-    options.transport = text == "auto"    ? TransportChoice::kAuto
-                        : text == "local" ? TransportChoice::kLocal
-                        : text == "agent" ? TransportChoice::kAgent
-                        : text == "slurm" ? TransportChoice::kSlurm
-                                          : TransportChoice::kSsh;
-    return {};
-  });
+  binder.choice<TransportChoice>("transport", options.transport,
+                                 {{"auto", TransportChoice::kAuto},
+                                  {"local", TransportChoice::kLocal},
+                                  {"agent", TransportChoice::kAgent},
+                                  {"ssh", TransportChoice::kSsh},
+                                  {"slurm", TransportChoice::kSlurm}});
   binder.parsed("ssh-port", options.ssh_port, port_number());
   const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
     return split_blanks(text);
@@ -341,8 +329,6 @@ void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
 }
-
-// ---- What depends on more than one flag ---------------------------------------------------------
 
 // "node" and "7" of "node7"; the number is empty where a name does not end with one.
 std::pair<std::string, std::string> cut_at_last_number(const std::string& name) {
@@ -417,9 +403,7 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   std::string path = raw.hostfile;
   if (raw.hosts.size() == 1) path = hostfile_in(raw.hosts.front());
   if (path.empty()) {
-    std::string list;
-    for (const std::string& part : raw.hosts) list += (list.empty() ? "" : ",") + part;
-    options.hosts = IVY_TRY(parse_host_list(list, binder.shown("hosts")));
+    options.hosts = IVY_TRY(parse_host_list(joined(raw.hosts, ","), binder.shown("hosts")));
     note_odd_hosts(binder, raw, options);
     return {};
   }
@@ -509,10 +493,6 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program's name is empty");
   IVY_CHECK(check_exports(binder, options));
-  if (raw.is_module && raw.no_python)
-    return usage_error(
-        binder.shown("module") + " and " + binder.shown("no-python") + " contradict each other",
-        "keep one of them");
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
   if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
@@ -537,34 +517,37 @@ Result<void> settle_streams(const Binder& binder, Options& options) {
   return {};
 }
 
-Result<void> settle_output(const Binder& binder, const Scanned& scanned, const Raw& raw,
-                           Options& options) {
-  const auto is_given = [&](std::string_view name) {
-    return std::any_of(scanned.settings.begin(), scanned.settings.end(),
-                       [&](const Setting& setting) { return setting.entry->name == name; });
-  };
-  if (raw.show_local && is_given("show-ranks"))
-    return usage_error(binder.shown("show-ranks") + " and " + binder.shown("local-ranks-filter") +
-                           " contradict each other",
+// Two flags that cannot both be meant, and why where it is not plain.
+struct Contradiction {
+  std::string_view one;
+  std::string_view other;
+  std::string_view why;
+};
+
+constexpr Contradiction kContradictions[] = {
+    {"module", "no-python", ""},
+    {"show-ranks", "local-ranks-filter", ""},
+    {"stall-timeout", "no-store", ": the store is who knows who waits"},
+    {"wal", "no-store", ": there is no store whose log could be kept"},
+    {"store-proxy", "no-store", ": without a store there is nothing to pass on to"},
+    {"master-port", "port-range", ""},
+};
+
+Result<void> check_contradictions(const Binder& binder, const Options& options) {
+  for (const auto& [one, other, why] : kContradictions) {
+    if (!binder.is_given(one) || !binder.is_given(other)) continue;
+    // A time of 0 means that the flag is off.
+    if (one == "stall-timeout" && options.stall_timeout.count() == 0) continue;
+    return usage_error(binder.shown(one) + " and " + binder.shown(other) +
+                           " contradict each other" + std::string(why),
                        "keep one of them");
+  }
+  return {};
+}
+
+Result<void> settle_output(const Binder& binder, Options& options) {
   if (options.log_to != LogPlace::kHead && options.log_dir.empty())
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
-  if (options.stall_timeout.count() > 0 && options.no_store)
-    return usage_error(binder.shown("stall-timeout") + " and " + binder.shown("no-store") +
-                           " contradict each other: the store is who knows who waits",
-                       "keep one of them");
-  if (!options.wal.empty() && options.no_store)
-    return usage_error(binder.shown("wal") + " and " + binder.shown("no-store") +
-                           " contradict each other: there is no store whose log could be kept",
-                       "keep one of them");
-  if (options.store_proxy && options.no_store)
-    return usage_error(binder.shown("store-proxy") + " and " + binder.shown("no-store") +
-                           " contradict each other: without a store there is nothing to pass on to",
-                       "keep one of them");
-  if (is_given("master-port") && is_given("port-range"))
-    return usage_error(binder.shown("master-port") + " and " + binder.shown("port-range") +
-                           " contradict each other",
-                       "keep one of them");
   return settle_streams(binder, options);
 }
 
@@ -654,7 +637,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   bind_placement(binder, options, raw);
   bind_devices(binder, options);
   bind_command(binder, options, raw);
-  bind_output(binder, options, raw);
+  bind_output(binder, options);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_diagnosis(binder, options, raw);
@@ -664,13 +647,14 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     return parsed;
   }
   if (scanned.command.empty()) return no_program(scanned);
+  IVY_CHECK(check_contradictions(binder, options));
   IVY_CHECK(check_one_program(scanned));
   IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
   options.command = std::move(scanned.command);
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, read, options));
   IVY_CHECK(settle_range(binder, options));
-  IVY_CHECK(settle_output(binder, scanned, raw, options));
+  IVY_CHECK(settle_output(binder, options));
   IVY_CHECK(settle_devices(binder, options));
   return parsed;
 }

@@ -48,7 +48,6 @@ class Reader {
   }
 
  private:
-  // ---- bytes ----
   void fail(const std::string& why) {
     if (error_.empty()) error_ = why;
   }
@@ -65,7 +64,6 @@ class Reader {
     return take(unsigned_number(take(static_cast<std::uint64_t>(count_bytes))));
   }
 
-  // ---- the stack ----
   void push(Stacked value) {
     if (++references_ > limits_.references) return fail("it holds too many references");
     stack_.push_back(std::move(value));
@@ -139,7 +137,6 @@ class Reader {
     if (error_.empty()) append(std::move(items), kind);
   }
 
-  // ---- the memo ----
   void remember(std::uint64_t index) {
     if (stack_.empty() || !stack_.back()) return fail("there is nothing to remember");
     if (memo_.size() >= limits_.values) return fail("it remembers too much");

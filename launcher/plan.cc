@@ -39,8 +39,6 @@ std::string plural(std::size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// ---- Places -----------------------------------------------------------------------------------
-
 Offer offer_per_host(Planner& planner, std::size_t host_count) {
   const PerHost& per_host = planner.options.per_host;
   Offer offer;
@@ -226,8 +224,6 @@ void number_workers(const Planner& planner, const Offer& offer, JobPlan& plan) {
   }
 }
 
-// ---- Where rank 0 is reached --------------------------------------------------------------------
-
 bool is_link_local(const std::string& address) {
   return address.starts_with("fe80:") || address.starts_with("169.254.");
 }
@@ -268,14 +264,15 @@ std::string choose_master_address(Planner& planner, const JobPlan& plan) {
     if (written.refusal || !written.address.empty()) return written.address;
   }
   if (!options.interface.empty()) return interface_address(planner, first);
-  const auto remote = std::find_if(plan.hosts.begin(), plan.hosts.end(),
-                                   [](const PlannedHost& h) { return h.carrier != "local"; });
+  const auto remote = std::find_if(plan.hosts.begin(), plan.hosts.end(), [](const PlannedHost& h) {
+    return h.carrier != Carrier::kLocal;
+  });
   if (remote == plan.hosts.end()) return "127.0.0.1";
   const HostAnswer& answer = planner.answers[first.host_index];
   // This very host, by its own agent's Unix socket.
-  if (plan.hosts.size() == 1 && first.carrier == "agent" && answer.peer_address.empty())
+  if (plan.hosts.size() == 1 && first.carrier == Carrier::kAgent && answer.peer_address.empty())
     return "127.0.0.1";
-  const std::string& reached = first.carrier == "local"
+  const std::string& reached = first.carrier == Carrier::kLocal
                                    ? planner.answers[remote->host_index].local_address
                                    : answer.peer_address;
   const bool is_usable =

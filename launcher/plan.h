@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/diagnostic.h"
+#include "launcher/links/carrier_kind.h"
 #include "launcher/options.h"
 #include "proto/core_list.h"
 #include "proto/job.pb.h"
@@ -16,9 +17,9 @@ namespace ivy {
 
 // One host: how it was reached and what it said about itself.
 struct HostAnswer {
-  bool is_here = true;        // Else it takes no part (--nnodes MIN:MAX), and only has its name.
-  std::string name;           // Label of the host in every message.
-  std::string carrier;        // "local", "ssh", "OpenSSH client".
+  bool is_here = true;  // Else it takes no part (--nnodes MIN:MAX), and only has its name.
+  std::string name;     // Label of the host in every message.
+  Carrier carrier = Carrier::kLocal;
   std::string peer_address;   // Numeric address by which the launcher reached it; empty for local.
   std::string local_address;  // Our own address on that connection; empty for local.
   HostFacts facts;
@@ -36,7 +37,7 @@ struct PlannedWorker {
 
 struct PlannedHost {
   std::string name;
-  std::string carrier;
+  Carrier carrier = Carrier::kLocal;
   int node_rank = 0;
   std::vector<PlannedWorker> workers;  // At least one; hosts without workers are not in the plan.
   std::size_t host_index = 0;          // Index into Options::hosts and the answers.

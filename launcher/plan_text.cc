@@ -29,7 +29,7 @@ TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
       host.name,
       std::to_string(host.node_rank),
       rank_range(host),
-      answer.carrier,
+      carrier_name(answer.carrier),
       answer.peer_address.empty() ? "-" : answer.peer_address,
       facts.user(),
       std::to_string(facts.cores()),
@@ -40,18 +40,19 @@ TextRow host_row(const PlannedHost& host, const HostAnswer& answer) {
 
 // ", by agent"; ", 3 by agent, 1 by ssh" where hosts differ; nothing for this machine alone.
 std::string carriers_text(const JobPlan& plan) {
-  std::vector<std::pair<std::string, int>> counts;
+  std::vector<std::pair<Carrier, int>> counts;
   for (const PlannedHost& host : plan.hosts) {
     auto known = std::find_if(counts.begin(), counts.end(),
                               [&](const auto& count) { return count.first == host.carrier; });
     if (known == counts.end()) known = counts.insert(counts.end(), {host.carrier, 0});
     ++known->second;
   }
-  if (counts.empty() || (counts.size() == 1 && counts.front().first == "local")) return "";
-  if (counts.size() == 1) return ", by " + counts.front().first;
+  if (counts.empty() || (counts.size() == 1 && counts.front().first == Carrier::kLocal)) return "";
+  if (counts.size() == 1) return ", by " + carrier_name(counts.front().first);
   std::string text;
   for (const auto& [carrier, count] : counts)
-    text += ", " + std::to_string(count) + (carrier == "local" ? " " : " by ") + carrier;
+    text += ", " + std::to_string(count) + (carrier == Carrier::kLocal ? " " : " by ") +
+            carrier_name(carrier);
   return text;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "launcher/folded_ranks.h"
+#include "launcher/hosts.h"
 
 namespace ivy {
 namespace {
@@ -63,10 +64,6 @@ NamedClient client_at(std::string_view text) {
   client.length = text.size() - behind.size() + kAt.size() + address.size();
   client.address = without_brackets(address);
   return client;
-}
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
 }
 
 bool may_come_from(const ctl::StorePeer& host, const std::string& address) {

@@ -62,7 +62,6 @@ class Threads {
   std::vector<StackThread> all_;
 };
 
-// ---- faulthandler ---------------------------------------------------------------------------
 //   Stack (most recent call first):                          the main thread, asked alone
 //   Current thread 0x00007f... (most recent call first):     the main thread, among all
 //   Thread 0x00007f... [name] (most recent call first):
@@ -103,7 +102,6 @@ std::vector<StackThread> parse_faulthandler(std::string_view text) {
   return threads.take();
 }
 
-// ---- py-spy ---------------------------------------------------------------------------------
 //   Thread 77 (idle): "MainThread"
 //       all_reduce (torch/distributed/distributed_c10d.py:4174)
 //           Arguments: ...                                   only with --locals
@@ -130,7 +128,6 @@ std::vector<StackThread> parse_py_spy(std::string_view text) {
   return threads.take();
 }
 
-// ---- gdb ------------------------------------------------------------------------------------
 //   Thread 1 (Thread 0x7f... (LWP 77) "python3"):
 //   #1  0x000055... in main (argc=1, argv=0x7ff...) at x.c:12
 //   #2  0x000055... in ?? () from /lib/x86_64-linux-gnu/libc.so.6

@@ -7,7 +7,7 @@
 
 namespace ivy {
 
-std::string text_columns(const std::vector<TextRow>& given) {
+std::string text_columns(const std::vector<TextRow>& given, const std::string& indent) {
   std::vector<TextRow> rows = given;
   for (TextRow& row : rows)
     for (std::string& cell : row) cell = RemoteText(std::move(cell)).line();
@@ -16,10 +16,10 @@ std::string text_columns(const std::vector<TextRow>& given) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   std::string out;
   for (const TextRow& row : rows) {
-    std::string line;
+    std::string line = indent;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      line += "  " + row[i];
-      line.append(widths[i] - row[i].size(), ' ');
+      line += row[i];
+      line.append(widths[i] + 2 - row[i].size(), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";

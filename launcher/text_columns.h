@@ -8,8 +8,9 @@ namespace ivy {
 
 using TextRow = std::vector<std::string>;
 
-// Columns as wide as their widest cell, two blanks before each. All rows have as many cells as the
-// first; there is at least one. What other hosts have said may stand in a cell: it is escaped here.
-std::string text_columns(const std::vector<TextRow>& rows);
+// Columns as wide as their widest cell, with two blanks between them, behind an indent. All rows
+// have as many cells as the first; there is at least one. What other hosts have said may stand in a
+// cell: it is escaped here.
+std::string text_columns(const std::vector<TextRow>& rows, const std::string& indent = "  ");
 
 }  // namespace ivy

@@ -22,8 +22,6 @@ namespace {
 // Linux refuses a longer "NAME=value" (MAX_ARG_STRLEN, with its final NUL).
 constexpr std::size_t kMaxVariableBytes = (128u << 10) - 1;
 
-// ---- -x and --env-file ------------------------------------------------------------------------
-
 Error refused_name(const std::string& name) {
   std::string fix = "leave it out";
   if (name == "MASTER_ADDR") fix = "use --master-addr ADDRESS";
@@ -73,8 +71,6 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
 
 namespace {
 
-// ---- One host ----------------------------------------------------------------------------------
-
 const HostAnswer& answer_of(const EnvironmentInputs& inputs, const PlannedHost& host) {
   return (*inputs.answers)[host.host_index];
 }
@@ -84,7 +80,7 @@ bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
   return host.host_index < hosts.size() && hosts[host.host_index].fake.has_value();
 }
 
-bool is_on_this_host(const PlannedHost& host) { return host.carrier == "local"; }
+bool is_on_this_host(const PlannedHost& host) { return host.carrier == Carrier::kLocal; }
 
 std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
   const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
@@ -149,7 +145,7 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
 }
 
 // By srun the supervisor has all that the caller has, but for what was hidden from srun.
-bool has_callers_environment(const PlannedHost& host) { return host.carrier == "srun"; }
+bool has_callers_environment(const PlannedHost& host) { return host.carrier == Carrier::kSrun; }
 
 bool is_proxy(std::string_view name) {
   return name.ends_with("_proxy") || name.ends_with("_PROXY");

@@ -57,14 +57,12 @@ AgentLink::AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way
 
 AgentLink::~AgentLink() { close(); }
 
-// ---- Getting there ----------------------------------------------------------------------------
-
 void AgentLink::open(const OpenRequest& request) {
   request_ = request;
   place_.host = host_.name;
   place_.redial = request.reattach || request.again;
   if (const Result<void> ready = prepare(); !ready.ok()) {
-    const LinkDown down{LinkFailure::kAuthentication, ready.error().message, ready.error().fix};
+    const LinkDown down = LinkDown::from(LinkFailure::kAuthentication, ready.error());
     return post([this, down] { fail(down); });
   }
   if (way_ == Way::kOwnHost) return post([this] { open_stream(); });
@@ -111,15 +109,14 @@ void AgentLink::look_up() {
     return next_address();
   }
   lookup_ = std::make_shared<AddressLookup>(context_->loop());
-  lookup_->start(
-      context_->resolvers(), host_.name, [this](const Result<std::vector<std::string>>& addresses) {
-        if (!addresses.ok()) {
-          return fail(
-              LinkDown{LinkFailure::kUnresolved, addresses.error().message, addresses.error().fix});
-        }
-        addresses_ = *addresses;
-        next_address();
-      });
+  lookup_->start(context_->resolvers(), host_.name,
+                 [this](const Result<std::vector<std::string>>& addresses) {
+                   if (!addresses.ok()) {
+                     return fail(LinkDown::from(LinkFailure::kUnresolved, addresses.error()));
+                   }
+                   addresses_ = *addresses;
+                   next_address();
+                 });
 }
 
 void AgentLink::next_address() {
@@ -130,8 +127,7 @@ void AgentLink::next_address() {
     Result<std::shared_ptr<AgentChannel>> channel =
         AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
     if (!channel.ok()) {
-      return fail(
-          LinkDown{LinkFailure::kAuthentication, channel.error().message, channel.error().fix});
+      return fail(LinkDown::from(LinkFailure::kAuthentication, channel.error()));
     }
     channel_ = std::move(channel).value();
   }
@@ -146,7 +142,7 @@ void AgentLink::open_stream() {
   *job.mutable_job() = job_description(context_->options());
   const Result<NodeUpload*> upload = context_->node_upload();
   if (!upload.ok()) {
-    return fail(LinkDown{LinkFailure::kBootstrap, upload.error().message, upload.error().fix});
+    return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   }
   job.set_bundle((*upload)->name());
   if (way_ == Way::kKept)
@@ -188,8 +184,6 @@ void AgentLink::no_answer() {
   on_ended(AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}});
 }
 
-// ---- Up -----------------------------------------------------------------------------------------
-
 void AgentLink::on_opened(const agent::v1::Opened& opened) {
   if (place_.opened) return;
   timer_.cancel();
@@ -200,7 +194,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
       host_expiry_warning(host_.name, opened.certificate_expires_at(), std::time(nullptr));
   if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
-  up.carrier = way_ == Way::kKept ? "agent (kept connection)" : "agent";
+  up.carrier = way_ == Way::kKept ? Carrier::kKeptAgent : Carrier::kAgent;
   up.peer_address = place_.address;
   if (!place_.address.empty()) up.local_address = own_address_towards(place_.address);
   handlers_.up(up);
@@ -224,8 +218,6 @@ void AgentLink::on_data(std::string bytes) {
 void AgentLink::write(std::string bytes) {
   if (stream_) stream_->write(std::move(bytes));
 }
-
-// ---- Not there ----------------------------------------------------------------------------------
 
 AgentPlace AgentLink::place() const {
   AgentPlace here = place_;
@@ -263,7 +255,7 @@ void AgentLink::put(const std::string& architecture) {
   const Result<NodeBundle> bundle =
       upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
   if (!bundle.ok()) {
-    return fail(LinkDown{LinkFailure::kBootstrap, bundle.error().message, bundle.error().fix});
+    return fail(LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
   }
   has_put_ = true;
   const std::string all = mebibytes(bundle->tar->size());

@@ -109,8 +109,6 @@ void AgentTunnel::shake_hands() {
   }
 }
 
-// ---- From gRPC to the agent ---------------------------------------------------------------------
-
 void AgentTunnel::pump_down() {
   std::array<char, kPieceBytes> piece;
   for (int turn = 0; turn < kPiecesPerTurn; ++turn) {
@@ -143,8 +141,6 @@ bool AgentTunnel::write_outer() {
   }
   return true;
 }
-
-// ---- From the agent to gRPC ---------------------------------------------------------------------
 
 void AgentTunnel::pump_up() {
   std::array<char, kBatchBytes> batch;
@@ -193,8 +189,6 @@ bool AgentTunnel::write_inner() {
   return true;
 }
 
-// ---- Ends ---------------------------------------------------------------------------------------
-
 void AgentTunnel::outer_ended(int result) {
   const int error = errno;
   const int kind = SSL_get_error(connection_.get(), result);
@@ -227,8 +221,6 @@ void AgentTunnel::end() {
   outer_.close(ignored);
   inner_.close(ignored);
 }
-
-// ---- All of them --------------------------------------------------------------------------------
 
 struct AgentTunnels::Worker {
   asio::io_context loop{1};

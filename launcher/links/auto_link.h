@@ -17,7 +17,7 @@ namespace ivy {
 // One way, not yet opened.
 struct LinkWay {
   std::string name;  // For messages: "its agent", "ssh".
-  CarrierKind kind = CarrierKind::kSsh;
+  Carrier kind = Carrier::kSsh;
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
   // The next way may do better. Not asked of the last way.
   std::function<bool(const LinkDown&)> may_go_on;

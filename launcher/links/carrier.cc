@@ -74,7 +74,7 @@ LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& ho
   const bool is_direct = way == AgentWay::kDirect;
   LinkWay result;
   result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
-  result.kind = CarrierKind::kAgent;
+  result.kind = Carrier::kAgent;
   result.is_detour = !is_direct;
   result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
     return context->make_agent_link()(context, host, way, answer, handlers);
@@ -90,7 +90,7 @@ LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& ho
 LinkWay ssh_way(const std::shared_ptr<CarrierContext>& context, const Host& host, int attempt) {
   LinkWay result;
   result.name = "ssh";
-  result.kind = CarrierKind::kSsh;
+  result.kind = Carrier::kSsh;
   result.make = [context, host, attempt](const HostLink::Handlers& handlers) {
     return make_ssh_link(context, host, handlers, attempt);
   };
@@ -133,9 +133,9 @@ std::string only_ssh_because(CarrierContext& context, const Host& host) {
 
 std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
                                int attempt) {
-  const std::optional<CarrierKind> known = context->carrier_of(host);
-  if (known == CarrierKind::kAgent) return agent_ways(context, host, attempt, kAgentAnswerRedial);
-  if (known == CarrierKind::kSsh) return {ssh_way(context, host, attempt)};
+  const std::optional<Carrier> known = context->carrier_of(host);
+  if (known == Carrier::kAgent) return agent_ways(context, host, attempt, kAgentAnswerRedial);
+  if (known == Carrier::kSsh) return {ssh_way(context, host, attempt)};
   const std::string because = only_ssh_because(*context, host);
   if (!because.empty()) {
     log::debug(host.name + ": ssh is used: " + because);

@@ -108,13 +108,13 @@ const std::shared_ptr<SrunStep>& CarrierContext::srun_step() {
   return srun_step_;
 }
 
-std::optional<CarrierKind> CarrierContext::carrier_of(const Host& host) const {
+std::optional<Carrier> CarrierContext::carrier_of(const Host& host) const {
   const auto known = carriers_.find(key_of(host));
   if (known == carriers_.end()) return std::nullopt;
   return known->second;
 }
 
-void CarrierContext::remember_carrier(const Host& host, CarrierKind kind) {
+void CarrierContext::remember_carrier(const Host& host, Carrier kind) {
   carriers_[key_of(host)] = kind;
 }
 

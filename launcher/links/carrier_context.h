@@ -52,9 +52,6 @@ class AgentChannel;
 class AgentTunnels;
 class SrunStep;
 
-// What carries a host's bytes; a host that has come up by one is redialled by the same.
-enum class CarrierKind { kAgent, kSsh };
-
 class CarrierContext {
  public:
   CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary,
@@ -81,7 +78,6 @@ class CarrierContext {
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
 
-  // ---- Agents ----
   // Empty where this program cannot speak to them.
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Who we are to them, read once; what is wrong with it is noted once.
@@ -101,8 +97,9 @@ class CarrierContext {
   // The srun step of this job, made when it is first asked for.
   const std::shared_ptr<SrunStep>& srun_step();
 
-  std::optional<CarrierKind> carrier_of(const Host& host) const;
-  void remember_carrier(const Host& host, CarrierKind kind);
+  // kAgent or kSsh: a host that has come up by one is redialled by the same.
+  std::optional<Carrier> carrier_of(const Host& host) const;
+  void remember_carrier(const Host& host, Carrier kind);
 
   // One line for the user, without newline ("note: ...", "warning: ..."). Of one kind three are
   // said, the others with -v: a cluster has one trouble on many hosts.
@@ -132,7 +129,7 @@ class CarrierContext {
   std::shared_ptr<AgentChannel> socket_channel_;
   std::shared_ptr<AgentTunnels> agent_tunnels_;
   std::shared_ptr<SrunStep> srun_step_;
-  std::map<std::string, CarrierKind> carriers_;
+  std::map<std::string, Carrier> carriers_;
   std::map<std::string, int> notes_;  // Said, by kind.
   std::set<std::string> noted_;       // Each text once.
   std::function<void(const RemoteText&)> say_note_;

@@ -84,6 +84,18 @@ std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+Pipe::~Pipe() {
+  for (const int end : ends_)
+    if (end >= 0) ::close(end);
+}
+
+bool Pipe::open() { return pipe2(ends_, O_CLOEXEC) == 0; }
+
+int Pipe::take(int which) {
+  fcntl(ends_[which], F_SETFL, fcntl(ends_[which], F_GETFL) | O_NONBLOCK);
+  return std::exchange(ends_[which], -1);
+}
+
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {
   SpawnSetup setup;

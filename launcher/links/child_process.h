@@ -21,6 +21,27 @@
 
 namespace ivy {
 
+// A pipe to or from a child. Its ends are closed with it unless they are taken away.
+class Pipe {
+ public:
+  Pipe() = default;
+  ~Pipe();
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  // False: errno says why.
+  bool open();
+  int read_end() const { return ends_[0]; }
+  int write_end() const { return ends_[1]; }
+  // The caller's from now on, and non-blocking.
+  int take_read() { return take(0); }
+  int take_write() { return take(1); }
+
+ private:
+  int take(int which);
+  int ends_[2] = {-1, -1};
+};
+
 struct ChildRequest {
   std::vector<std::string> arguments;  // arguments[0] is looked up in PATH when it has no '/'.
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.

@@ -40,7 +40,7 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   };
   stream_->write(opening_line(request_));
   LinkUp up;
-  up.carrier = "srun";
+  up.carrier = Carrier::kSrun;
   up.peer_address = stream_->peer_address();
   up.local_address = stream_->local_address();
   up.remote_command = step_->command_text();

@@ -42,9 +42,6 @@ void DialBackStream::when(Outcome step, Step again) {
   });
 }
 
-// ---- Before it is believed
-// -----------------------------------------------------------------------
-
 void DialBackStream::greet(Greeted greeted) {
   greeted_ = std::move(greeted);
   when(Outcome::kWantRead, &DialBackStream::shake_hands);
@@ -100,9 +97,6 @@ void DialBackStream::refuse(Outcome step) {
   answer(
       Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
 }
-
-// ---- A carrier
-// -----------------------------------------------------------------------------------
 
 void DialBackStream::start(Handlers handlers) {
   handlers_ = std::move(handlers);

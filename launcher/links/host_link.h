@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/links/carrier_kind.h"
 #include "proto/remote_text.h"
 #include "proto/status.h"
 
@@ -27,7 +28,7 @@ struct OpenRequest {
 };
 
 struct LinkUp {
-  std::string carrier;         // "local", "ssh", "OpenSSH client".
+  Carrier carrier = Carrier::kLocal;
   std::string peer_address;    // Numeric address of the host as we reached it; empty for local.
   std::string local_address;   // Our own numeric address on that connection; empty for local.
   std::string remote_command;  // What the far login shell was asked to run; empty for local.
@@ -49,6 +50,10 @@ struct LinkDown {
   LinkFailure failure = LinkFailure::kBroken;
   RemoteText message;  // One line, with the raw text of what failed.
   std::string fix;     // What the user can do; may be empty.
+
+  static LinkDown from(LinkFailure failure, const Error& error) {
+    return LinkDown{failure, error.message, error.fix};
+  }
 };
 
 class HostLink {

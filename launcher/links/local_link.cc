@@ -37,7 +37,7 @@ void LocalLink::open(const OpenRequest& request) {
   post([this, request] {
     start_pump();
     if (request.reattach) pump_->write(opening_line(request));
-    handlers_.up(LinkUp{"local", {}, {}, {}, {}});
+    handlers_.up(LinkUp{});
   });
 }
 

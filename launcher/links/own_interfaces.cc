@@ -49,8 +49,4 @@ Result<std::vector<std::string>> addresses_of_interface(const std::string& inter
   return v4;
 }
 
-bool is_loopback_address(std::string_view numeric) {
-  return numeric.starts_with("127.") || numeric == "::1";
-}
-
 }  // namespace ivy

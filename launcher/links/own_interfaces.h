@@ -13,7 +13,4 @@ namespace ivy {
 // the loopback when it is empty. NotFound names the interfaces that there are.
 Result<std::vector<std::string>> addresses_of_interface(const std::string& interface);
 
-// 127.x or ::1.
-bool is_loopback_address(std::string_view numeric);
-
 }  // namespace ivy

@@ -81,7 +81,7 @@ void RemoteEntry::need(const std::string& architecture, Step& step) {
   }
   Result<NodeBundle> bundle = upload_.bundle(architecture);
   if (!bundle.ok()) {
-    step.failed = LinkDown{LinkFailure::kBootstrap, bundle.error().message, bundle.error().fix};
+    step.failed = LinkDown::from(LinkFailure::kBootstrap, bundle.error());
     return;
   }
   bundle_ = *bundle;

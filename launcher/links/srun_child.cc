@@ -7,33 +7,7 @@
 #include <utility>
 
 namespace ivy {
-namespace {
-
-struct Pipe {
-  int read = -1;
-  int write = -1;
-  Pipe() = default;
-  ~Pipe() {
-    if (read >= 0) ::close(read);
-    if (write >= 0) ::close(write);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  bool open() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return false;
-    read = ends[0];
-    write = ends[1];
-    return true;
-  }
-};
-
-int take_fd(int& fd) {
-  fcntl(fd, F_SETFL, O_NONBLOCK);
-  return std::exchange(fd, -1);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Result<std::shared_ptr<SrunChild>> SrunChild::start(boost::asio::io_context& loop,
                                                     const std::vector<std::string>& command,
@@ -51,16 +25,16 @@ Result<void> SrunChild::run(boost::asio::io_context& loop, const std::vector<std
     return errno_error(Code::kResourceExhausted, "pipes for " + command.front(), errno);
   ChildRequest request;
   request.arguments = command;
-  request.stdin_fd = input.read;
-  request.stdout_fd = output.write;
-  request.stderr_fd = error.write;
+  request.stdin_fd = input.read_end();
+  request.stdout_fd = output.write_end();
+  request.stderr_fd = error.write_end();
   request.environment.emplace();
   for (const EnvVariable& variable : environment)
     request.environment->push_back(variable.name + "=" + variable.value);
   child_ = IVY_TRY(ChildProcess::start(loop, request));
-  input_ = std::make_shared<DescriptorPump>(loop, -1, take_fd(input.write));
-  output_ = std::make_shared<DescriptorPump>(loop, take_fd(output.read), -1);
-  errors_ = std::make_shared<DescriptorPump>(loop, take_fd(error.read), -1);
+  input_ = std::make_shared<DescriptorPump>(loop, -1, input.take_write());
+  output_ = std::make_shared<DescriptorPump>(loop, output.take_read(), -1);
+  errors_ = std::make_shared<DescriptorPump>(loop, error.take_read(), -1);
   input_->use_for_writing([] {});
   watch(output_, false);
   watch(errors_, true);

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <csignal>
+#include <span>
 #include <utility>
 
 #include "launcher/links/address_lookup.h"
@@ -14,6 +15,7 @@
 #include "launcher/links/this_host.h"
 #include "proto/build.h"
 #include "proto/log.h"
+#include "proto/text.h"
 
 extern char** environ;
 
@@ -45,16 +47,6 @@ std::string version_line() {
   return "ivy-node " + std::string(version()) + " build " + std::string(build_name());
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
-LinkDown bootstrap_failure(const Error& error) {
-  return LinkDown{LinkFailure::kBootstrap, error.message, error.fix};
-}
-
 }  // namespace
 
 SrunStep::SrunStep(CarrierContext& context)
@@ -64,9 +56,6 @@ SrunStep::~SrunStep() {
   if (door_) door_->close();
   for (const auto& lookup : lookups_) lookup->cancel();
 }
-
-// ---- Guests
-// --------------------------------------------------------------------------------------
 
 void SrunStep::wait_for(const OpenRequest& request, const std::string& host, Guest& guest) {
   Place& place = places_[request.host];
@@ -127,9 +116,6 @@ void SrunStep::progress(const RemoteText& text) {
     if (place.waiting != nullptr && !place.has_come) place.waiting->progress(text);
 }
 
-// ---- From the first guest to srun
-// ----------------------------------------------------------------
-
 void SrunStep::start() {
   if (!context_.options().allocation) {
     return lose_all(LinkDown{LinkFailure::kBootstrap, "this is no Slurm allocation",
@@ -156,7 +142,7 @@ void SrunStep::learn_version() {
   if (!child.ok()) {
     Error error = child.error();
     error.fix = "srun must be on the PATH where ivyrun is started; or --transport ssh";
-    return lose_all(bootstrap_failure(error));
+    return lose_all(LinkDown::from(LinkFailure::kBootstrap, error));
   }
   version_child_ = *child;
   version_child_->end_input();
@@ -194,9 +180,9 @@ void SrunStep::look_up_addresses() {
 void SrunStep::begin_when_known() {
   if (!version_known_ || lookups_left_ > 0 || srun_) return;
   if (const Result<void> opened = open_door(); !opened.ok())
-    return lose_all(bootstrap_failure(opened.error()));
+    return lose_all(LinkDown::from(LinkFailure::kBootstrap, opened.error()));
   if (const Result<void> started = start_srun(); !started.ok())
-    return lose_all(bootstrap_failure(started.error()));
+    return lose_all(LinkDown::from(LinkFailure::kBootstrap, started.error()));
   progress("waiting for Slurm to start the step");
 }
 
@@ -206,7 +192,7 @@ Result<std::vector<std::string>> SrunStep::own_addresses() const {
   // Of a step on this host alone it may be the loopback; with others that is of use to nobody.
   std::vector<std::string> useful;
   for (const std::string& address : found_addresses_)
-    if (places_.size() == 1 || !is_loopback_address(address)) useful.push_back(address);
+    if (places_.size() == 1 || !is_loopback(address)) useful.push_back(address);
   if (useful.empty()) useful = addresses_of_interface("").value();
   if (useful.size() > kDialAddressesMax) useful.resize(kDialAddressesMax);
   if (!useful.empty()) return useful;
@@ -264,7 +250,7 @@ Result<void> SrunStep::start_srun() {
   request.script =
       step_script(context_.node_binary(), version_line(), upload.ok() ? (*upload)->name() : "none");
   const std::vector<std::string> command = srun_command(request);
-  command_text_ = joined({command.begin(), command.end() - 3}) + " ivy-node dial";
+  command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
   log::debug("step: " + command_text_);
   SrunChild::Handlers handlers;
   handlers.output_line = [this](const std::string& line) { take_answer(line); };
@@ -299,11 +285,8 @@ std::string SrunStep::listening_text() const {
     texts.push_back((is_v6 ? "[" + address.address + "]" : address.address) + ":" +
                     std::to_string(address.port));
   }
-  return joined(texts);
+  return joined(texts, " ");
 }
-
-// ---- What comes from srun
-// ------------------------------------------------------------------------
 
 void SrunStep::take_answer(const std::string& line) {
   const std::optional<StepAnswer> answer = parse_step_answer(line);
@@ -333,7 +316,7 @@ void SrunStep::send_bundle(const std::string& architecture) {
   if (!bundle.ok()) {
     for (auto& [host, place] : places_)
       if (!place.has_come && place.bundles_asked.contains(architecture))
-        lose(place, bootstrap_failure(bundle.error()));
+        lose(place, LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
     return;
   }
   const std::string_view bytes = *bundle->tar;
@@ -383,9 +366,6 @@ void SrunStep::srun_ended(const ExitStatus& status) {
   lose_all(LinkDown{hosts_to_come_ > 0 ? LinkFailure::kBootstrap : LinkFailure::kNoSuchJob,
                     error.message, error.fix});
 }
-
-// ---- The end
-// -------------------------------------------------------------------------------------
 
 void SrunStep::finish(std::function<void()> done) {
   if (!srun_ || srun_->has_ended()) return done();

@@ -24,30 +24,6 @@ constexpr std::chrono::seconds kLook{1};
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
 constexpr std::size_t kErrorKeptBytes = 4096;
 
-struct Pipe {
-  int read = -1;
-  int write = -1;
-  ~Pipe() {
-    if (read >= 0) ::close(read);
-    if (write >= 0) ::close(write);
-  }
-  Pipe() = default;
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  bool open() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return false;
-    read = ends[0];
-    write = ends[1];
-    return true;
-  }
-};
-
-int take_fd(int& fd) {
-  fcntl(fd, F_SETFL, O_NONBLOCK);
-  return std::exchange(fd, -1);
-}
-
 bool is_named_ssh(const std::string& program) {
   return program.substr(program.rfind('/') + 1) == "ssh";
 }
@@ -103,13 +79,13 @@ void SshClientLink::open(const OpenRequest& request) {
   request_ = request;
   const Result<NodeUpload*> upload = context_->upload();
   if (!upload.ok()) {
-    const LinkDown down{LinkFailure::kBootstrap, upload.error().message, upload.error().fix};
+    const LinkDown down = LinkDown::from(LinkFailure::kBootstrap, upload.error());
     boost::asio::post(context_->loop(), [this, down, alive = alive_] {
       if (*alive) fail(down);
     });
     return;
   }
-  up_.carrier = "OpenSSH client";
+  up_.carrier = Carrier::kSshClient;
   up_.remote_command = (*upload)->remote_command();
   want_place(**upload);
 }
@@ -150,13 +126,13 @@ Result<void> SshClientLink::start_child(const std::vector<std::string>& command)
   }
   ChildRequest request;
   request.arguments = command;
-  request.stdin_fd = input.read;
-  request.stdout_fd = output.write;
-  request.stderr_fd = error.write;
+  request.stdin_fd = input.read_end();
+  request.stdout_fd = output.write_end();
+  request.stderr_fd = error.write_end();
   child_ = IVY_TRY(ChildProcess::start(context_->loop(), request));
-  pump_ = std::make_shared<DescriptorPump>(context_->loop(), take_fd(output.read),
-                                           take_fd(input.write));
-  error_pump_ = std::make_shared<DescriptorPump>(context_->loop(), take_fd(error.read), -1);
+  pump_ =
+      std::make_shared<DescriptorPump>(context_->loop(), output.take_read(), input.take_write());
+  error_pump_ = std::make_shared<DescriptorPump>(context_->loop(), error.take_read(), -1);
   return {};
 }
 

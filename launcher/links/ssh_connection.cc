@@ -26,7 +26,7 @@ SshConnection::SshConnection(std::shared_ptr<CarrierContext> context, Host host,
 void SshConnection::open(const OpenRequest& request, NodeUpload& upload) {
   request_ = request;
   upload_ = &upload;
-  up_.carrier = "ssh";
+  up_.carrier = Carrier::kSsh;
   up_.remote_command = upload.remote_command();
   want_place();
 }
@@ -44,8 +44,6 @@ void SshConnection::close() {
   place_.reset();
   terminal_.reset();
 }
-
-// ---- Getting there ----------------------------------------------------------------------------
 
 void SshConnection::want_place() {
   context_->handshakes().acquire(weak_from_this(), [this](Slots::Ticket place) {
@@ -117,8 +115,6 @@ void SshConnection::dialled(const Dialled& result) {
   });
   drive();
 }
-
-// ---- Steps ------------------------------------------------------------------------------------
 
 void SshConnection::drive() {
   while (state_ != State::kOver && step()) {
@@ -240,8 +236,6 @@ void SshConnection::answered(const SshHostKey& key, bool trusted) {
   });
   drive();
 }
-
-// ---- Bytes ------------------------------------------------------------------------------------
 
 // libssh takes whatever has arrived from the socket, for any stream, whenever it is called, and
 // what it has taken wakes nobody. So this ends only where the output was looked at last and had
@@ -374,8 +368,6 @@ void SshConnection::ended() {
   }
   fail(down);
 }
-
-// ---- Waiting ----------------------------------------------------------------------------------
 
 void SshConnection::wait() {
   if (state_ == State::kOver || state_ == State::kAsking || state_ == State::kWaiting) return;

@@ -62,13 +62,11 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
     kOver
   };
 
-  // ---- getting there ----
   void want_place();
   void dial();
   void dialled(const Dialled& dialled);
   void dial_failed(const LinkDown& down);
   bool try_again(const LinkDown& down, int max_tries);
-  // ---- steps ----
   void drive();
   bool step();
   bool advance(SshStep result, State next);
@@ -76,7 +74,6 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void check_host_key();
   void ask(const SshHostKey& key);
   void answered(const SshHostKey& key, bool trusted);
-  // ---- bytes ----
   bool move_bytes();
   bool read_stream(SshStream stream);
   void take(std::string_view bytes);
@@ -85,7 +82,6 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void begin_end();
   void last_words();
   void ended();
-  // ---- waiting ----
   void wait();
   void await_nudge();
   void set_deadline(std::chrono::steady_clock::duration limit, std::function<void()> expired);

@@ -27,7 +27,7 @@ void SshLink::open(const OpenRequest& request) {
       attempt_ == 0 ? SshConnection::Retry::kAllowed : SshConnection::Retry::kForbidden);
   const Result<NodeUpload*> upload = context_->upload();
   if (upload.ok()) return connection_->open(request, **upload);
-  const LinkDown down{LinkFailure::kBootstrap, upload.error().message, upload.error().fix};
+  const LinkDown down = LinkDown::from(LinkFailure::kBootstrap, upload.error());
   boost::asio::post(context_->loop(), [this, down, alive = std::weak_ptr(connection_)] {
     if (!alive.expired()) handlers_.down(down);
   });

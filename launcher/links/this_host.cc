@@ -14,6 +14,8 @@
 #include <memory>
 #include <sstream>
 
+#include "launcher/hosts.h"
+
 namespace ivy {
 namespace {
 
@@ -102,7 +104,7 @@ std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::str
 bool is_own_address(const std::string& numeric) {
   const std::string address = canonical(numeric);
   if (address.empty()) return false;
-  return address.starts_with("127.") || address == "::1" || on_own_interface(address);
+  return is_loopback(address) || on_own_interface(address);
 }
 
 bool is_own_name(const std::string& name) {

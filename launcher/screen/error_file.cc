@@ -1,166 +1,108 @@
 #include "launcher/screen/error_file.h"
 
+#include <boost/json/basic_parser_impl.hpp>
 #include <cctype>
 #include <cstdint>
+#include <string>
 
 namespace ivy {
 namespace {
 
-// Deeper values are skipped unread; the format needs three levels.
-constexpr int kMaxDepth = 16;
+using boost::json::error_code;
+using boost::json::string_view;
 
-void append_utf8(std::string& out, std::uint32_t point) {
-  if (point < 0x80) {
-    out += static_cast<char>(point);
-  } else if (point < 0x800) {
-    out += static_cast<char>(0xc0 | (point >> 6));
-    out += static_cast<char>(0x80 | (point & 0x3f));
-  } else if (point < 0x10000) {
-    out += static_cast<char>(0xe0 | (point >> 12));
-    out += static_cast<char>(0x80 | ((point >> 6) & 0x3f));
-    out += static_cast<char>(0x80 | (point & 0x3f));
-  } else {
-    out += static_cast<char>(0xf0 | (point >> 18));
-    out += static_cast<char>(0x80 | ((point >> 12) & 0x3f));
-    out += static_cast<char>(0x80 | ((point >> 6) & 0x3f));
-    out += static_cast<char>(0x80 | (point & 0x3f));
-  }
-}
-
-// Walks over JSON and keeps the strings named "message" and "py_callstack" that it meets first.
-class Reader {
+// Keeps the strings named "message" and "py_callstack" that the parser meets first, also where the
+// text ends inside of them.
+class Finder {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  static constexpr std::size_t max_object_size = SIZE_MAX;
+  static constexpr std::size_t max_array_size = SIZE_MAX;
+  static constexpr std::size_t max_key_size = SIZE_MAX;
+  static constexpr std::size_t max_string_size = SIZE_MAX;
 
-  // Reads one value; `key` is the name it has in its object. False: the text ends or is no JSON
-  // here.
-  bool value(const std::string& key, int depth) {
-    skip_blanks();
-    if (at_end() || depth > kMaxDepth) return false;
-    const char first = text_[at_];
-    if (first == '{' || first == '[') return container(key, depth);
-    if (first == '"') return string_value(key);
-    while (!at_end() && text_[at_] != ',' && text_[at_] != '}' && text_[at_] != ']') ++at_;
+  bool on_key_part(string_view text, std::size_t size, error_code&) {
+    if (size == text.size()) key_.clear();
+    key_.append(text.data(), text.size());
     return true;
   }
+  bool on_key(string_view text, std::size_t size, error_code& error) {
+    return on_key_part(text, size, error);
+  }
+  bool on_string_part(string_view text, std::size_t, error_code&) {
+    if (key_ == "message" && !has_message_) found.message.append(text.data(), text.size());
+    if (key_ == "py_callstack" && !has_callstack_) found.callstack.append(text.data(), text.size());
+    return true;
+  }
+  bool on_string(string_view text, std::size_t size, error_code& error) {
+    on_string_part(text, size, error);
+    has_message_ = !found.message.empty();
+    has_callstack_ = !found.callstack.empty();
+    return true;
+  }
+  bool on_document_begin(error_code&) { return true; }
+  bool on_document_end(error_code&) { return true; }
+  bool on_object_begin(error_code&) { return true; }
+  bool on_object_end(std::size_t, error_code&) { return true; }
+  bool on_array_begin(error_code&) { return true; }
+  bool on_array_end(std::size_t, error_code&) { return true; }
+  bool on_number_part(string_view, error_code&) { return true; }
+  bool on_int64(std::int64_t, string_view, error_code&) { return true; }
+  bool on_uint64(std::uint64_t, string_view, error_code&) { return true; }
+  bool on_double(double, string_view, error_code&) { return true; }
+  bool on_bool(bool, error_code&) { return true; }
+  bool on_null(error_code&) { return true; }
+  bool on_comment_part(string_view, error_code&) { return true; }
+  bool on_comment(string_view, error_code&) { return true; }
 
   ErrorFile found;
 
  private:
-  bool at_end() const { return at_ >= text_.size(); }
-  void skip_blanks() {
-    while (!at_end() && std::isspace(static_cast<unsigned char>(text_[at_])) != 0) ++at_;
-  }
-  bool take(char wanted) {
-    skip_blanks();
-    if (at_end() || text_[at_] != wanted) return false;
-    ++at_;
-    return true;
-  }
-
-  bool container(const std::string& key, int depth) {
-    const bool is_object = text_[at_] == '{';
-    const char close = is_object ? '}' : ']';
-    ++at_;
-    if (take(close)) return true;
-    do {
-      std::string name = key;
-      if (is_object) {
-        skip_blanks();
-        name.clear();
-        if (!string(name) || !take(':')) return false;
-      }
-      if (!value(name, depth + 1)) return false;
-    } while (take(','));
-    return take(close);
-  }
-
-  bool string_value(const std::string& key) {
-    std::string text;
-    const bool whole = string(text);
-    // A cut string is still the best there is.
-    if (key == "message" && found.message.empty()) found.message = text;
-    if (key == "py_callstack" && found.callstack.empty()) found.callstack = text;
-    return whole;
-  }
-
-  bool string(std::string& out) {
-    if (at_end() || text_[at_] != '"') return false;
-    ++at_;
-    while (!at_end()) {
-      const char byte = text_[at_++];
-      if (byte == '"') return true;
-      if (byte != '\\') {
-        out += byte;
-      } else if (!at_end()) {
-        escape(out);
-      }
-    }
-    return false;
-  }
-
-  void escape(std::string& out) {
-    const char letter = text_[at_++];
-    switch (letter) {
-      case 'n':
-        out += '\n';
-        break;
-      case 't':
-        out += '\t';
-        break;
-      case 'r':
-        out += '\r';
-        break;
-      case 'b':
-        out += '\b';
-        break;
-      case 'f':
-        out += '\f';
-        break;
-      case 'u':
-        append_utf8(out, unicode());
-        break;
-      default:
-        out += letter;
-    }
-  }
-
-  std::uint32_t four_digits() {
-    std::uint32_t number = 0;
-    for (int i = 0; i < 4 && !at_end(); ++i) {
-      const char digit = text_[at_];
-      if (std::isxdigit(static_cast<unsigned char>(digit)) == 0) break;
-      const int nibble = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-      number = number * 16 + static_cast<std::uint32_t>(nibble);
-      ++at_;
-    }
-    return number;
-  }
-
-  std::uint32_t unicode() {
-    constexpr std::uint32_t kReplacement = 0xfffd;
-    const std::uint32_t high = four_digits();
-    if (high < 0xd800 || high > 0xdfff) return high;
-    const bool has_low = text_.substr(at_).starts_with("\\u");
-    if (high > 0xdbff || !has_low) return kReplacement;
-    at_ += 2;
-    const std::uint32_t low = four_digits();
-    if (low < 0xdc00 || low > 0xdfff) return kReplacement;
-    return 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
-  }
-
-  std::string_view text_;
-  std::size_t at_ = 0;
+  std::string key_;
+  bool has_message_ = false;
+  bool has_callstack_ = false;
 };
+
+// True where the text has "\u" and then a number whose first byte lies in [low, high].
+bool has_escape(std::string_view text, int low, int high) {
+  if (text.size() < 6 || !text.starts_with("\\u")) return false;
+  const int number = std::isxdigit(static_cast<unsigned char>(text[2])) != 0 &&
+                             std::isxdigit(static_cast<unsigned char>(text[3])) != 0
+                         ? std::stoi(std::string(text.substr(2, 2)), nullptr, 16)
+                         : 0;
+  return number >= low && number <= high;
+}
+
+// Python writes a byte that is no UTF-8 as half of a surrogate pair, which Boost.JSON refuses.
+std::string without_lone_surrogates(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = text.substr(at);
+    std::size_t taken = rest.starts_with('\\') ? std::min<std::size_t>(2, rest.size()) : 1;
+    if (has_escape(rest, 0xd8, 0xdb) && has_escape(rest.substr(6), 0xdc, 0xdf)) {
+      taken = 12;
+    } else if (has_escape(rest, 0xd8, 0xdf)) {
+      out += "\\ufffd";
+      at += 6;
+      continue;
+    }
+    out += rest.substr(0, taken);
+    at += taken;
+  }
+  return out;
+}
 
 }  // namespace
 
 ErrorFile read_error_file(std::string_view content) {
-  Reader reader(content);
-  reader.value("", 0);
-  if (reader.found.message.empty() && reader.found.callstack.empty())
-    reader.found.message = std::string(content);
-  return reader.found;
+  boost::json::parse_options options;
+  options.allow_invalid_utf8 = true;
+  boost::json::basic_parser<Finder> parser(options);
+  const std::string text = without_lone_surrogates(content);
+  error_code stopped;
+  parser.write_some(true, text.data(), text.size(), stopped);
+  ErrorFile& found = parser.handler().found;
+  if (found.message.empty() && found.callstack.empty()) found.message = std::string(content);
+  return found;
 }
 
 }  // namespace ivy

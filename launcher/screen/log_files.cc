@@ -131,8 +131,6 @@ std::uint64_t LogFiles::size_at_open(int rank, int stream) const {
   return found == ranks_.end() ? 0 : *found->second[stream == 2 ? 1 : 0].size;
 }
 
-// ---- What the thread has done ------------------------------------------------------------------
-
 void LogFiles::take_done() {
   for (const FileWriter::Done& done : writer_.take_done()) {
     written_ += done.bytes;

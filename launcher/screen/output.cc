@@ -179,8 +179,6 @@ Desk& ConsoleOutput::desk_of(const Lane& lane) {
   return lane.stream == 2 && desks_[1] ? *desks_[1] : *desks_[0];
 }
 
-// ---- One generation ---------------------------------------------------------------------------
-
 bool ConsoleOutput::is_shown(const RankPlace& place) const {
   const ShowRanks& filter = options_.show_ranks;
   if (filter.all) return true;
@@ -256,8 +254,6 @@ void ConsoleOutput::prepare_lane(Lane& lane, const LabelStyle& style, const Rank
   lane.number = static_cast<std::uint32_t>(lanes_.size());
   lanes_.push_back(&lane);
 }
-
-// ---- Bytes ------------------------------------------------------------------------------------
 
 void ConsoleOutput::worker_bytes(int rank, int stream, std::string_view bytes, bool end) {
   const auto found = ranks_.find(rank);
@@ -441,8 +437,6 @@ void ConsoleOutput::console_failed(std::size_t index, int errno_value) {
   check_finished();
 }
 
-// ---- Time -------------------------------------------------------------------------------------
-
 void ConsoleOutput::await_partial(Desk& desk, Lane& lane) {
   if (desk.console->style().pass_through || !lane.lines.has_partial()) return;
   const bool is_update = lane.lines.is_update();
@@ -513,8 +507,6 @@ void ConsoleOutput::show_due_partials(std::int64_t now_ns) {
   waiting_ = std::move(still);
 }
 
-// ---- ivyrun's own words -----------------------------------------------------------------------
-
 void ConsoleOutput::say(std::string_view text) {
   Desk& desk = desks_[1] ? *desks_[1] : *desks_[0];
   desk.console->say(text);
@@ -529,8 +521,6 @@ void ConsoleOutput::status_line(const std::string& text) {
   if (text.empty()) console.draw_bottom();
   if (console.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
 }
-
-// ---- The end ----------------------------------------------------------------------------------
 
 void ConsoleOutput::finish(std::function<void()> done) {
   done_ = std::move(done);

@@ -60,9 +60,6 @@ Result<std::optional<seconds>> parse_time_left(std::string_view text) {
   }
 }
 
-// ---- The end
-// --------------------------------------------------------------------------------------
-
 bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms) {
   end_ms_ = end_ms;
   ask_at_ms_.reset();
@@ -122,9 +119,6 @@ std::optional<std::int64_t> AllocationEnd::next_ms() const {
   if (notice_ && settings_.stop_before && end_ms_ && !stopped_) consider(stop_at_ms());
   return next;
 }
-
-// ---- Signals
-// --------------------------------------------------------------------------------------
 
 bool AllocationEnd::is_last_call(std::int64_t now_ms) const {
   return end_ms_ && now_ms >= *end_ms_ - kLastCall.count();

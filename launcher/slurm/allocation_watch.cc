@@ -57,9 +57,6 @@ void AllocationWatch::stop() {
   retry_timer_.cancel();
 }
 
-// ---- When does it end?
-// ----------------------------------------------------------------------------
-
 void AllocationWatch::ask() {
   run_slurm_command(loop_, {"squeue", "-h", "-j", allocation_.job_id, "-o", "%L"}, kAskDeadline,
                     [this](const Result<std::string>& said) {
@@ -114,9 +111,6 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
   }
   schedule();
 }
-
-// ---- What is due
-// ----------------------------------------------------------------------------------
 
 void AllocationWatch::schedule() {
   const std::optional<std::int64_t> next = end_.next_ms();

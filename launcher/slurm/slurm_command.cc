@@ -1,10 +1,6 @@
 #include "launcher/slurm/slurm_command.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <csignal>
@@ -27,24 +23,17 @@ class Command : public std::enable_shared_from_this<Command> {
       : loop_(loop), name_(std::move(name)), done_(std::move(done)), timer_(loop) {}
 
   void start(const std::vector<std::string>& arguments, std::chrono::milliseconds deadline) {
-    std::array<int, 2> out{-1, -1};
-    std::array<int, 2> err{-1, -1};
-    if (pipe2(out.data(), O_CLOEXEC) != 0 || pipe2(err.data(), O_CLOEXEC) != 0) {
-      const int error = errno;
-      for (const int fd : {out[0], out[1]})
-        if (fd >= 0) close(fd);
-      return end(errno_error(Code::kResourceExhausted, name_ + ": pipe", error));
-    }
+    Pipe out, err;
+    if (!out.open() || !err.open())
+      return end(errno_error(Code::kResourceExhausted, name_ + ": pipe", errno));
     ChildRequest request;
     request.arguments = arguments;
-    request.stdout_fd = out[1];
-    request.stderr_fd = err[1];
+    request.stdout_fd = out.write_end();
+    request.stderr_fd = err.write_end();
     Result<std::shared_ptr<ChildProcess>> child = ChildProcess::start(loop_, request);
-    close(out[1]);
-    close(err[1]);
-    out_ = read_from(out[0], output_);
-    err_ = read_from(err[0], complaint_);
     if (!child.ok()) return end(child.error().context(name_));
+    out_ = read_from(out.take_read(), output_);
+    err_ = read_from(err.take_read(), complaint_);
     child_ = std::move(child).value();
     child_->on_end([self = shared_from_this()](const ExitStatus&) { self->one_ended(); });
     timer_.expires_after(deadline);
@@ -59,7 +48,6 @@ class Command : public std::enable_shared_from_this<Command> {
 
  private:
   std::shared_ptr<DescriptorPump> read_from(int fd, std::string& text) {
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     auto pump = std::make_shared<DescriptorPump>(loop_, fd, -1);
     DescriptorPump::Handlers handlers;
     handlers.bytes = [self = shared_from_this(), &text](std::string_view bytes) {

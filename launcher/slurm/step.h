@@ -41,8 +41,6 @@ Environment srun_environment(const Environment& caller, bool is_here_alone);
 // Left out for srun's sake alone: workers get it back (SLURM_CPUS_PER_TASK and the like).
 bool is_hidden_from_srun(std::string_view name);
 
-// ---- Before there is an ivy-node
-// -----------------------------------------------------------------
 //
 // Standard input goes to all hosts alike (--input=all). A host runs the launcher's own ivy-node
 // where it sees that file, else one that was put there before; else it asks, and takes from its
@@ -70,9 +68,6 @@ struct StepAnswer {
 };
 // A line of a host's standard output; nothing when it is not ours.
 std::optional<StepAnswer> parse_step_answer(std::string_view line);
-
-// ---- What srun says
-// ------------------------------------------------------------------------------
 
 // "srun: error: node[2-3]: tasks 1-2: Exited with exit code 4": these hosts take part no more.
 struct TasksEnded {

@@ -151,7 +151,7 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   configure(agent.port());
   open();
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(probe_.up->local_address, "127.0.0.1");
   std::string sent;
@@ -468,7 +468,7 @@ TEST_F(AgentLinkTest, OwnHostGoesOverTheSocket) {
   setenv("IVY_AGENT_SOCKET", (directory_ / "agent.sock").c_str(), 1);
   open(AgentLink::Way::kOwnHost, false, kAgentAnswer, host("localhost"));
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
 }
@@ -494,7 +494,7 @@ TEST_F(AgentLinkTest, AKeptConnectionIsTakenFirst) {
   link_ = make_link(context(), far, probe_.handlers(), 0);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent (kept connection)");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kKeptAgent);
   EXPECT_EQ(probe_.up->peer_address, "127.0.0.1");
   EXPECT_EQ(own.opened().front().target(), "127.0.0.1 127.0.0.1:7422");
 }
@@ -513,7 +513,7 @@ TEST_F(AgentLinkTest, WhatTheKeptConnectionCannotDoIsDoneDirectly) {
   link_ = make_link(context(), far, probe_.handlers(), 0);
   link_->open(OpenRequest{kJob, 7, false});
   ASSERT_TRUE(is_up()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   EXPECT_EQ(own.opened().size(), 1u);
   link_->write("ping");
   EXPECT_TRUE(run_until(loop_, [&] { return probe_.bytes == "ping"; }));
@@ -536,7 +536,7 @@ class FakeWay : public HostLink {
   void open(const OpenRequest&) override {
     boost::asio::post(loop_, [this] {
       if (failure_) return handlers_.down(*failure_);
-      handlers_.up(LinkUp{"fake", {}, {}, {}, {}});
+      handlers_.up(LinkUp{Carrier::kSsh, {}, {}, {}, {}});
     });
   }
   void write(std::string) override {}
@@ -552,13 +552,13 @@ class AutoLinkTest : public AgentLinkTest {
  protected:
   void try_ways(const LinkDown& agents) {
     std::vector<LinkWay> ways;
-    ways.push_back({"its agent", CarrierKind::kAgent,
+    ways.push_back({"its agent", Carrier::kAgent,
                     [this, agents](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, agents, handlers);
                     },
                     agent_may_be_passed_over});
     ways.push_back({"ssh",
-                    CarrierKind::kSsh,
+                    Carrier::kSsh,
                     [this](const HostLink::Handlers& handlers) {
                       return std::make_unique<FakeWay>(loop_, std::nullopt, handlers);
                     },
@@ -573,7 +573,7 @@ TEST_F(AutoLinkTest, WithoutAnAgentSshIsUsedAndANoteSaysSo) {
   try_ways({LinkFailure::kRefused, "refused", ""});
   EXPECT_TRUE(probe_.up.has_value());
   EXPECT_NE(notes_.find("note: 127.0.0.1: ssh is used: refused"), std::string::npos) << notes_;
-  EXPECT_EQ(context()->carrier_of(host()), CarrierKind::kSsh);
+  EXPECT_EQ(context()->carrier_of(host()), Carrier::kSsh);
 }
 
 TEST_F(AutoLinkTest, ARefusedCertificateIsToldAndSshIsUsed) {
@@ -641,7 +641,7 @@ TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   configure(agent.port());
   dial(0);
   ASSERT_TRUE(probe_.up.has_value()) << probe_.story();
-  EXPECT_EQ(probe_.up->carrier, "agent");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kAgent);
   agent.stop();
   dial(1);
   ASSERT_TRUE(probe_.down.has_value());

@@ -163,7 +163,7 @@ TEST(AllocationTest, RefusesWhatCannotBe) {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"SLURM_JOB_ID", "12x", "SLURM_JOB_ID=12x is not what Slurm writes"},
       {"SLURM_JOB_NODELIST", "n[01-",
-       "SLURM_JOB_NODELIST=n[01-: column 1: \"n[01-\" has a bracket without its partner"},
+       "SLURM_JOB_NODELIST=n[01-: column 2: \"n[01-\" has a bracket without its partner"},
       {"SLURM_JOB_NODELIST", "(null)",
        "SLURM_JOB_NODELIST=(null): column 1: \"(null)\" is not the name of a host"},
       {"SLURM_JOB_NODELIST", "n01,n01,n02", "SLURM_JOB_NODELIST=n01,n01,n02 names n01 twice"},

@@ -47,9 +47,6 @@ TEST(CtlOptions, Verbs) {
 TEST(CtlOptions, MistakesNameWhatWasMeant) {
   const Wrong table[] = {
       {{"stpo"}, "there is no verb \"stpo\"", "ivyctl stop"},
-      {{"top"},
-       "\"top\" is not available yet",
-       "ivyctl ps shows jobs, ivyctl stack what their ranks do"},
       {{"kill", "3f"}, "there is no verb \"kill\"", "ivyctl stop"},
       {{"atach"}, "there is no verb \"atach\"", "ivyctl attach"},
       {{"frobnicate"}, "there is no verb \"frobnicate\"", "ivyctl --help lists them"},

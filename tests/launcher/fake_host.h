@@ -94,7 +94,7 @@ class FakeLink : public HostLink {
       switch (host_.answer) {
         case FakeHost::Answer::kUp:
           host_.attach(this);
-          return handlers_.up(LinkUp{"fake", "10.0.0.1", "10.0.0.2", "", ""});
+          return handlers_.up(LinkUp{Carrier::kSsh, "10.0.0.1", "10.0.0.2", "", ""});
         case FakeHost::Answer::kRefuse:
           return handlers_.down(host_.refusal);
         default:

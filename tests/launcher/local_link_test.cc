@@ -54,7 +54,7 @@ class LocalLinkTest : public testing::Test {
 TEST_F(LocalLinkTest, CarriesBytesBothWays) {
   const auto link = open(script("exec cat <&3 >&3"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.up.has_value(); }));
-  EXPECT_EQ(probe_.up->carrier, "local");
+  EXPECT_EQ(probe_.up->carrier, Carrier::kLocal);
   EXPECT_EQ(probe_.up->peer_address, "");
   const std::string sent(3 << 20, 'x');
   link->write(sent);

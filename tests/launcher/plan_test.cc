@@ -16,7 +16,7 @@ struct Paper {
   HostFacts& host(const std::string& name, const std::string& carrier = "ssh") {
     HostAnswer answer;
     answer.name = name;
-    answer.carrier = carrier;
+    answer.carrier = carrier_named(carrier);
     if (carrier != "local") {
       answer.peer_address = "10.0.0." + std::to_string(answers.size() + 1);
       answer.local_address = "10.0.0.100";
@@ -117,7 +117,8 @@ TEST(PlanTest, ThePlanLineSaysWhichCarriers) {
   Paper paper;
   paper.hosts("a,b,c,d");
   const auto end_of_line = [&](std::vector<std::string> carriers) {
-    for (std::size_t i = 0; i < carriers.size(); ++i) paper.answers[i].carrier = carriers[i];
+    for (std::size_t i = 0; i < carriers.size(); ++i)
+      paper.answers[i].carrier = carrier_named(carriers[i]);
     const std::string line = plan_line(paper.plan());
     return line.substr(line.find(')') + 1);
   };

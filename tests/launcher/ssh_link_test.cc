@@ -51,7 +51,7 @@ class SshLinkTest : public testing::Test {
   }
   void expect_up(LinkProbe& probe, const std::string& carrier) {
     ASSERT_TRUE(probe.up.has_value()) << probe.story();
-    EXPECT_EQ(probe.up->carrier, carrier);
+    EXPECT_EQ(carrier_name(probe.up->carrier), carrier);
     EXPECT_EQ(probe.up->peer_address, "127.0.0.1");
     EXPECT_EQ(probe.up->local_address, "127.0.0.1");
     EXPECT_EQ(probe.up->remote_command.find(kJob), std::string::npos);

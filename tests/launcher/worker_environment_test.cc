@@ -16,7 +16,7 @@ struct Job {
     for (int i = 0; i < hosts; ++i) {
       HostAnswer answer;
       answer.name = "n" + std::to_string(i);
-      answer.carrier = carrier;
+      answer.carrier = carrier_named(carrier);
       answer.facts.set_cores(8);
       answer.facts.set_program_path("/w/train.py");
       answer.facts.set_program_is_script(true);
@@ -34,7 +34,7 @@ struct Job {
     for (int i = 0; i < hosts; ++i) {
       PlannedHost host;
       host.name = answers[static_cast<std::size_t>(i)].name;
-      host.carrier = carrier;
+      host.carrier = carrier_named(carrier);
       host.node_rank = i;
       host.host_index = static_cast<std::size_t>(i);
       host.workers = {{plan.world_size, 0}, {plan.world_size + 1, 1}};

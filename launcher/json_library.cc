@@ -1,0 +1,2 @@
+// Boost.JSON compiled once for the launcher.
+#include <boost/json/src.hpp>

@@ -1,0 +1,26 @@
+// Small things that are done to text in several programs. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+// "a, b, c" of a container of texts.
+template <class Words>
+std::string joined(const Words& words, std::string_view separator) {
+  std::string text;
+  bool is_first = true;
+  for (const auto& word : words) {
+    if (!is_first) text += separator;
+    text += word;
+    is_first = false;
+  }
+  return text;
+}
+
+// One entry of a program's help: what is typed, and from `column` on what it does, wrapped below
+// itself at column 98. The text begins on a line of its own where what is typed is too long.
+std::string help_entry(std::string typed, std::string_view text, std::size_t column);
+
+}  // namespace ivy
