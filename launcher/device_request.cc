@@ -1,6 +1,6 @@
 #include "launcher/device_request.h"
 
-#include "launcher/worker_environment.h"
+#include "launcher/exports.h"
 #include "proto/device_vendor.h"
 
 namespace ivy {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "launcher/worker_environment.h"
+#include "launcher/exports.h"
 
 namespace ivy {
 namespace {

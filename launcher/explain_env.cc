@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "launcher/exports.h"
 #include "launcher/text_columns.h"
 
 namespace ivy {

@@ -1,6 +1,6 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  core_split.cc device_plan.cc device_request.cc device_text.cc diagnostic.cc env_file_grammar.cc explain_env.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc option_scan.cc option_table.cc option_values.cc options.cc
+  core_split.cc device_plan.cc device_request.cc device_text.cc diagnostic.cc env_file_grammar.cc explain_env.cc exports.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc option_scan.cc option_table.cc option_values.cc options.cc
   master_address.cc plan.cc plan_checks.cc plan_text.cc restart_policy.cc text_columns.cc verdict.cc worker_devices.cc
   worker_environment.cc
   flight_analysis.cc flight_record.cc plain_pickle.cc stack_lines.cc stack_text.cc

@@ -20,7 +20,6 @@
 #include "launcher/option_scan.h"
 #include "launcher/option_table.h"
 #include "launcher/option_values.h"
-#include "launcher/plan.h"
 #include "proto/build.h"
 #include "proto/exit_code.h"
 #include "proto/limits.h"

@@ -23,13 +23,6 @@ struct EnvironmentInputs {
   std::uint32_t generation = 0;
 };
 
-// Adds what -x or a line of an --env-file asks for: "K=V", "K" (the caller's value) or "K*" (all of
-// the caller's that begin so). InvalidArgument names the variable.
-Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
-// The values of all -x, in order.
-Result<Environment> parse_exports(const std::vector<std::string>& exports,
-                                  const Environment& caller);
-
 // The plan of one host, ready to be sent: arguments, directory, variables of the host and of each
 // worker. On the launcher's own host the supervisor inherits the caller's environment, so only
 // differences travel; on others the allow-listed variables travel too.

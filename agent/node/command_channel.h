@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "agent/node/lease.h"
-#include "agent/node/supervisor.h"
 #include "proto/link.h"
 #include "proto/status.h"
 

@@ -3,8 +3,6 @@
 #include <map>
 #include <utility>
 
-#include "agent/node/supervisor.h"
-
 namespace ivy {
 
 void JobOutcome::note(const Event& event) {

@@ -11,12 +11,20 @@
 
 namespace ivy {
 
+// Exit codes with SupervisorStart.tells_outcome; without it 0 stands for all but the second.
+inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
+inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
+inline constexpr int kSupervisorWorkerFailed = 10;
+inline constexpr int kSupervisorStopped = 11;       // Before all workers had ended by themselves.
+inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
+inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
+
 // The fate of this generation's workers, from the events that tell of them.
 class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
-  // Of a host without leftovers: one of supervisor.h's codes.
+  // Of a host without leftovers: one of the codes above.
   int exit_code(bool has_workers, bool launcher_lost) const;
 
  private:

@@ -6,13 +6,19 @@
 #include <cstdint>
 #include <string>
 
-#include "agent/node/supervisor.h"
 #include "proto/limits.h"
 
 namespace ivy {
 
 inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
+
+// What the end of a carrier means.
+enum class CarrierKind {
+  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop
+           // now.
+  kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
+};
 
 // Which end went away when a carrier ended.
 enum class CarrierLoss {

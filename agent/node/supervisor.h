@@ -10,15 +10,10 @@
 #include <string>
 
 #include "agent/node/job_directory.h"
+#include "agent/node/job_outcome.h"
+#include "agent/node/lease.h"
 
 namespace ivy {
-
-// What the end of a carrier means.
-enum class CarrierKind {
-  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop
-           // now.
-  kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
-};
 
 // What the warden hands over. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
@@ -36,14 +31,6 @@ struct SupervisorStart {
   pid_t step_task = 0;
   bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
 };
-
-// Exit codes with `tells_outcome`; without it 0 stands for all but the second.
-inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
-inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
-inline constexpr int kSupervisorWorkerFailed = 10;
-inline constexpr int kSupervisorStopped = 11;       // Before all workers had ended by themselves.
-inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
-inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
 // Runs the job on this host until its end and returns the process's exit code.
 //

@@ -12,6 +12,7 @@
 #include "launcher/links/agent_failure.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/loop_gate.h"
+#include "launcher/links/this_host.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace ivy {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "launcher/hosts.h"
-#include "launcher/links/carrier.h"
+#include "launcher/links/carrier_context.h"
 #include "proto/remote_text.h"
 #include "proto/status.h"
 

@@ -1,6 +1,5 @@
 #include "launcher/links/carrier.h"
 
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,36 +14,37 @@
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/dial_back_link.h"
 #include "launcher/links/local_link.h"
+#include "launcher/links/srun_step.h"
 #include "launcher/links/ssh_client_link.h"
 #include "launcher/links/ssh_link.h"
+#include "launcher/links/ssh_state.h"
 #include "launcher/links/this_host.h"
 #include "proto/log.h"
 
 namespace ivy {
 namespace {
 
-bool asks_for_another_user(const Host& host) {
-  if (host.user.empty()) return false;
-  const passwd* own = getpwuid(geteuid());
-  return own == nullptr || host.user != own->pw_name;
-}
-
 // The first known_hosts file with lines that only OpenSSH understands; empty: none.
 std::string file_for_the_client(CarrierContext& context, const SshTarget& target) {
-  for (const std::string& path : known_hosts_files(target, context.ssh_config().user))
-    if (context.known_hosts_needs_client(path)) return path;
+  for (const std::string& path : known_hosts_files(target, SshState::of(context).config().user))
+    if (SshState::of(context).known_hosts_needs_client(path)) return path;
   return {};
 }
 
+const std::shared_ptr<SrunStep>& srun_step_of(CarrierContext& context) {
+  if (!context.srun_step()) context.keep_srun_step(std::make_shared<SrunStep>(context));
+  return context.srun_step();
+}
+
 SshTarget target_of(CarrierContext& context, const Host& host) {
-  const SshConfigFiles& config = context.ssh_config();
+  const SshConfigFiles& config = SshState::of(context).config();
   SshTarget target = ssh_target({host.name, host.user, host.port}, config.texts, config.user);
   if (!target.client_because.empty()) return target;
   if (!context.options().ssh_command.empty()) {
     target.client_because = "--ssh-command";
   } else if (!context.options().ssh_args.empty()) {
     target.client_because = "--ssh-args";
-  } else if (context.prefers_client(host)) {
+  } else if (SshState::of(context).prefers_client(host)) {
     target.client_because = "what libssh could not do before";
   } else if (const std::string file = file_for_the_client(context, target); !file.empty()) {
     target.client_because = "@ lines in " + file;
@@ -148,13 +148,6 @@ std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, c
 
 }  // namespace
 
-bool is_this_host(const Host& host) {
-  if (host.fake) return true;
-  // A written port is a door to some sshd: a container or a tunnel that merely has our address.
-  if (host.port != 0 || asks_for_another_user(host)) return false;
-  return is_own_address(host.name) || is_own_name(host.name);
-}
-
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
                                                      const Options& options,
                                                      const std::string& node_binary,
@@ -181,12 +174,12 @@ void set_note_handler(const std::shared_ptr<CarrierContext>& context,
 
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler) {
-  context->srun_step()->set_signal_handler(std::move(handler));
+  srun_step_of(*context)->set_signal_handler(std::move(handler));
 }
 
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done) {
   if (!context) return done();
-  context->srun_step()->finish(std::move(done));
+  srun_step_of(*context)->finish(std::move(done));
 }
 
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
@@ -196,7 +189,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
     return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
   }
   if (is_carried_by_slurm(context->options(), host)) {
-    return std::make_unique<DialBackLink>(context->loop(), context->srun_step(), host.name,
+    return std::make_unique<DialBackLink>(context->loop(), srun_step_of(*context), host.name,
                                           handlers);
   }
   switch (context->options().transport) {

@@ -21,10 +21,6 @@ class CarrierContext;
 // hosts of an allocation.
 bool is_carried_by_slurm(const Options& options, const Host& host);
 
-// is_this_host: the host is pretended, is written localhost, 127.x, ::1, is this machine's name, or
-// resolves to one of its addresses, and no other user is asked for.
-bool is_this_host(const Host& host);
-
 // Its supervisor is a child of ours, by a socket pair: no carrier can be lost there.
 bool is_carried_locally(const Options& options, const Host& host);
 

@@ -4,10 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 
-#include "launcher/links/srun_step.h"
 #include "proto/log.h"
 
 extern char** environ;
@@ -61,31 +58,12 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
       // Only pauses are chosen by it: a random_device would ask the processor who it is.
       random_(static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count())) {}
 
-Result<NodeUpload*> CarrierContext::upload() {
-  IVY_CHECK(ssh_config().readable);
-  return node_upload();
-}
-
 Result<NodeUpload*> CarrierContext::node_upload() {
   if (!upload_) {
     const std::string directory = node_binary_.substr(0, node_binary_.rfind('/'));
     upload_ = IVY_TRY(NodeUpload::load(directory + "/../lib/ivyrun"));
   }
   return &*upload_;
-}
-
-const SshConfigFiles& CarrierContext::ssh_config() {
-  if (!ssh_config_) ssh_config_ = read_ssh_config_files();
-  return *ssh_config_;
-}
-
-bool CarrierContext::known_hosts_needs_client(const std::string& path) {
-  const auto checked = known_hosts_checked_.find(path);
-  if (checked != known_hosts_checked_.end()) return checked->second;
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return known_hosts_checked_[path] = ivy::known_hosts_needs_client(text.str());
 }
 
 const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
@@ -101,11 +79,6 @@ const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
 const Result<std::string>& CarrierContext::agent_socket() {
   if (!agent_socket_) agent_socket_ = find_agent_socket(environment_of(environ));
   return *agent_socket_;
-}
-
-const std::shared_ptr<SrunStep>& CarrierContext::srun_step() {
-  if (!srun_step_) srun_step_ = std::make_shared<SrunStep>(*this);
-  return srun_step_;
 }
 
 std::optional<Carrier> CarrierContext::carrier_of(const Host& host) const {

@@ -18,8 +18,6 @@
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
 #include "launcher/links/node_upload.h"
-#include "launcher/links/ssh_config_files.h"
-#include "launcher/links/ssh_session.h"
 #include "launcher/options.h"
 #include "proto/remote_text.h"
 
@@ -51,6 +49,7 @@ class Slots {
 class AgentChannel;
 class AgentTunnels;
 class SrunStep;
+class SshState;
 
 class CarrierContext {
  public:
@@ -66,13 +65,8 @@ class CarrierContext {
   Slots& handshakes() { return handshakes_; }
   // One question at a time on the terminal.
   Slots& terminal() { return terminal_; }
-  // Read when the first host needs it; upload() only where the ssh configuration can be read.
-  Result<NodeUpload*> upload();
+  // Read when the first host needs it.
   Result<NodeUpload*> node_upload();
-  const SshConfigFiles& ssh_config();
-  // Does this known_hosts file use what libssh does not understand? Read once.
-  bool known_hosts_needs_client(const std::string& path);
-  SshKeys& keys() { return keys_; }
   // Where names are looked up, so that a slow name server delays nobody but who asked it.
   boost::asio::thread_pool& resolvers();
   // A number in [0.5, 1.5) by which waits are spread.
@@ -94,8 +88,12 @@ class CarrierContext {
   void keep_agent_tunnels(std::shared_ptr<AgentTunnels> tunnels) {
     agent_tunnels_ = std::move(tunnels);
   }
-  // The srun step of this job, made when it is first asked for.
-  const std::shared_ptr<SrunStep>& srun_step();
+  // What the carriers by SSH share, and the srun step of this job; null before the first needs
+  // them.
+  const std::shared_ptr<SshState>& ssh() const { return ssh_; }
+  void keep_ssh(std::shared_ptr<SshState> state) { ssh_ = std::move(state); }
+  const std::shared_ptr<SrunStep>& srun_step() const { return srun_step_; }
+  void keep_srun_step(std::shared_ptr<SrunStep> step) { srun_step_ = std::move(step); }
 
   // kAgent or kSsh: a host that has come up by one is redialled by the same.
   std::optional<Carrier> carrier_of(const Host& host) const;
@@ -108,10 +106,6 @@ class CarrierContext {
     say_note_ = std::move(handler);
   }
 
-  // The OpenSSH client serves this host from now on.
-  void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
-  bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
-
  private:
   // As many names as can wait for a dead name server before others wait too.
   static constexpr std::size_t kResolverThreads = 16;
@@ -123,7 +117,7 @@ class CarrierContext {
   Slots handshakes_;
   Slots terminal_;
   std::optional<NodeUpload> upload_;
-  std::optional<SshConfigFiles> ssh_config_;
+  std::shared_ptr<SshState> ssh_;
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;
   std::shared_ptr<AgentChannel> socket_channel_;
@@ -133,9 +127,6 @@ class CarrierContext {
   std::map<std::string, int> notes_;  // Said, by kind.
   std::set<std::string> noted_;       // Each text once.
   std::function<void(const RemoteText&)> say_note_;
-  SshKeys keys_;
-  std::map<std::string, bool> known_hosts_checked_;
-  std::set<std::string> client_hosts_;
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;
 };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "launcher/links/ssh_advice.h"
+#include "launcher/links/ssh_state.h"
 
 namespace ivy {
 namespace {
@@ -77,7 +78,7 @@ SshClientLink::~SshClientLink() { close(); }
 
 void SshClientLink::open(const OpenRequest& request) {
   request_ = request;
-  const Result<NodeUpload*> upload = context_->upload();
+  const Result<NodeUpload*> upload = SshState::of(*context_).upload();
   if (!upload.ok()) {
     const LinkDown down = LinkDown::from(LinkFailure::kBootstrap, upload.error());
     boost::asio::post(context_->loop(), [this, down, alive = alive_] {
@@ -108,8 +109,9 @@ void SshClientLink::want_place(NodeUpload& upload) {
 
 void SshClientLink::start(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
-  const std::vector<std::string> command = ssh_client_command(
-      context_->options(), host_, context_->ssh_config().override_path, upload.remote_command());
+  const std::vector<std::string> command =
+      ssh_client_command(context_->options(), host_, SshState::of(*context_).config().override_path,
+                         upload.remote_command());
   if (const Result<void> started = start_child(command); !started) {
     return fail(LinkDown{LinkFailure::kBootstrap, started.error().message,
                          "install the OpenSSH client, or name yours with --ssh-command"});
@@ -235,7 +237,7 @@ void SshClientLink::watch_entry() {
 
 std::string SshClientLink::fix() const {
   return ssh_true(host_, host_.port != 0 ? host_.port : context_->options().ssh_port,
-                  context_->ssh_config().override_path, AskChoice::kNeverAsk);
+                  SshState::of(*context_).config().override_path, AskChoice::kNeverAsk);
 }
 
 void SshClientLink::write(std::string bytes) {

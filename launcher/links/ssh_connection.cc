@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "launcher/links/ssh_advice.h"
+#include "launcher/links/ssh_state.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -109,9 +110,9 @@ void SshConnection::dialled(const Dialled& result) {
   }
   state_ = State::kHandshake;
   set_deadline(kHandshakeTimeout, [this] {
-    fail(LinkDown{
-        LinkFailure::kUnreachable, where() + " answers, but its sshd says nothing more",
-        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk)});
+    fail(LinkDown{LinkFailure::kUnreachable, where() + " answers, but its sshd says nothing more",
+                  ssh_true(host_, host_.port, SshState::of(*context_).config().override_path,
+                           AskChoice::kMayAsk)});
   });
   drive();
 }
@@ -138,7 +139,7 @@ bool SshConnection::step() {
       }
       return false;
     case State::kLogIn:
-      return advance(session_->log_in(context_->keys()), State::kChannel);
+      return advance(session_->log_in(SshState::of(*context_).keys()), State::kChannel);
     case State::kChannel:
       return advance(session_->open_channel(), State::kExecute);
     case State::kExecute:
@@ -180,7 +181,8 @@ void SshConnection::step_failed() {
     down.fix =
         "is it an SSH server, and does it allow this host (hosts.deny, a firewall)? "
         "try: " +
-        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk) +
+        ssh_true(host_, host_.port, SshState::of(*context_).config().override_path,
+                 AskChoice::kMayAsk) +
         "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";
     if (!try_again(down, kMaxTries)) fail(down);
     return;
@@ -190,9 +192,9 @@ void SshConnection::step_failed() {
     return give_up("no key was accepted" + (methods.empty() ? "" : " (" + methods + ")"));
   }
   if (state_ == State::kHandshake) return give_up(error);
-  fail(LinkDown{
-      LinkFailure::kBootstrap, where() + " did not start our command: " + error,
-      ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk)});
+  fail(LinkDown{LinkFailure::kBootstrap, where() + " did not start our command: " + error,
+                ssh_true(host_, host_.port, SshState::of(*context_).config().override_path,
+                         AskChoice::kMayAsk)});
 }
 
 void SshConnection::check_host_key() {
@@ -206,7 +208,7 @@ void SshConnection::check_host_key() {
       HostKeyQuestion::can_ask()) {
     return ask(key);
   }
-  fail(host_key_failure(host_, target_, key, context_->ssh_config().override_path));
+  fail(host_key_failure(host_, target_, key, SshState::of(*context_).config().override_path));
 }
 
 void SshConnection::ask(const SshHostKey& key) {
@@ -225,7 +227,8 @@ void SshConnection::ask(const SshHostKey& key) {
 void SshConnection::answered(const SshHostKey& key, bool trusted) {
   terminal_.reset();
   if (!trusted) {
-    return fail(host_key_failure(host_, target_, key, context_->ssh_config().override_path));
+    return fail(
+        host_key_failure(host_, target_, key, SshState::of(*context_).config().override_path));
   }
   if (const Result<void> kept = session_->remember_host_key(); !kept) {
     handlers_.link.progress("cannot remember the host key: " + kept.error().message);
@@ -363,8 +366,8 @@ void SshConnection::ended() {
     down.message += " (exit status " + std::to_string(status) + ")";
   }
   if (!was_up) {
-    down.fix =
-        ssh_true(host_, host_.port, context_->ssh_config().override_path, AskChoice::kMayAsk);
+    down.fix = ssh_true(host_, host_.port, SshState::of(*context_).config().override_path,
+                        AskChoice::kMayAsk);
   }
   fail(down);
 }

@@ -4,6 +4,7 @@
 
 #include "launcher/links/ssh_client_link.h"
 #include "launcher/links/ssh_connection.h"
+#include "launcher/links/ssh_state.h"
 
 namespace ivy {
 
@@ -25,7 +26,7 @@ void SshLink::open(const OpenRequest& request) {
   connection_ = std::make_shared<SshConnection>(
       context_, host_, target_, std::move(handlers),
       attempt_ == 0 ? SshConnection::Retry::kAllowed : SshConnection::Retry::kForbidden);
-  const Result<NodeUpload*> upload = context_->upload();
+  const Result<NodeUpload*> upload = SshState::of(*context_).upload();
   if (upload.ok()) return connection_->open(request, **upload);
   const LinkDown down = LinkDown::from(LinkFailure::kBootstrap, upload.error());
   boost::asio::post(context_->loop(), [this, down, alive = std::weak_ptr(connection_)] {
@@ -39,7 +40,7 @@ void SshLink::take_client(const std::string& because) {
   if (!connection_) return;
   HostLink::Handlers handlers = handlers_;
   handlers.up = [this](const LinkUp& up) {
-    context_->prefer_client(host_);
+    SshState::of(*context_).prefer_client(host_);
     handlers_.up(up);
   };
   handlers.down = [this, because](const LinkDown& down) {

@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pwd.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -119,6 +120,23 @@ bool is_own_name(const std::string& name) {
   // other name is looked up here: a slow name server must not delay hosts that have nothing to do
   // with this one.
   return equal_names(first_label(name), first_label(own)) && name_server_says_own(name);
+}
+
+namespace {
+
+bool asks_for_another_user(const Host& host) {
+  if (host.user.empty()) return false;
+  const passwd* own = getpwuid(geteuid());
+  return own == nullptr || host.user != own->pw_name;
+}
+
+}  // namespace
+
+bool is_this_host(const Host& host) {
+  if (host.fake) return true;
+  // A written port is a door to some sshd: a container or a tunnel that merely has our address.
+  if (host.port != 0 || asks_for_another_user(host)) return false;
+  return is_own_address(host.name) || is_own_name(host.name);
 }
 
 }  // namespace ivy

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "launcher/hosts.h"
+
 namespace ivy {
 
 // Numeric addresses that a hosts file gives for a name (case does not matter). Pure.
@@ -17,5 +19,9 @@ bool is_own_address(const std::string& numeric);
 // By spelling (our host name, short or long), by /etc/hosts, or, when only the domain differs from
 // ours, by what a name server says about it.
 bool is_own_name(const std::string& name);
+
+// True for a pretended host, and for one that is written as localhost, 127.x, ::1 or this machine's
+// name, or that resolves to one of its addresses, where no other user and no port is asked for.
+bool is_this_host(const Host& host);
 
 }  // namespace ivy

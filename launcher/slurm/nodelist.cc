@@ -4,7 +4,6 @@
 #include <charconv>
 #include <optional>
 
-#include "launcher/hosts.h"
 #include "proto/host_ranges.h"
 
 namespace ivy {

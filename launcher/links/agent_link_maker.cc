@@ -1,5 +1,4 @@
 #include "launcher/links/agent_carrier.h"
-
 #include "launcher/links/agent_link.h"
 
 namespace ivy {
