@@ -1,12 +1,18 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
-  job.cc job_control.cc job_events.cc job_evidence.cc job_members.cc job_news.cc job_preemption.cc job_resume.cc job_socket.cc follow_queue.cc
-  detach.cc detached_output.cc env_files.cc host_session.cc interpreter.cc stdin_feed.cc waiting_line.cc hints.cc missing_module.cc
+  hang/job_evidence.cc
+  job/detach.cc job/follow_queue.cc job/hints.cc job/host_session.cc job/job.cc job/job_control.cc job/job_events.cc
+  job/job_members.cc job/job_news.cc job/job_preemption.cc job/job_resume.cc job/job_socket.cc job/stdin_feed.cc
+  job/waiting_line.cc
+  options/env_files.cc
+  plan/interpreter.cc
+  report/missing_module.cc
+  screen/detached_output.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 
 # Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which
-# the first becomes where a host may be reached by an agent (links/agents_program.h).
+# the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
 add_executable(ivyrun main.cc)
 target_link_libraries(ivyrun PRIVATE ivy_job ivy_no_agent_links)
 add_executable(ivyrun-agents main.cc)

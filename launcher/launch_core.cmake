@@ -1,11 +1,15 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  core_split.cc device_plan.cc device_request.cc device_text.cc diagnostic.cc env_file_grammar.cc explain_env.cc exports.cc hosts.cc job_state.cc membership.cc news_board.cc operation_lines.cc option_scan.cc option_table.cc option_values.cc options.cc
-  master_address.cc plan.cc plan_checks.cc plan_text.cc restart_policy.cc text_columns.cc verdict.cc worker_devices.cc
-  worker_environment.cc
-  flight_analysis.cc flight_record.cc plain_pickle.cc stack_lines.cc stack_text.cc
-  links/carrier_kind.cc
-  slurm/step.cc slurm/allocation.cc slurm/allocation_end.cc slurm/device_checks.cc slurm/nodelist.cc slurm/placement.cc slurm/worker_variables.cc)
+  hang/flight_analysis.cc hang/flight_record.cc hang/operation_lines.cc hang/plain_pickle.cc hang/stack_lines.cc
+  hang/stack_text.cc
+  job/job_state.cc job/membership.cc job/news_board.cc
+  options/carrier_kind.cc options/env_file_grammar.cc options/exports.cc options/hosts.cc options/option_scan.cc
+  options/option_table.cc options/option_values.cc options/options.cc
+  plan/core_split.cc plan/device_checks.cc plan/device_plan.cc plan/device_request.cc plan/device_text.cc
+  plan/explain_env.cc plan/master_address.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc plan/plan_text.cc
+  plan/restart_policy.cc plan/worker_devices.cc plan/worker_environment.cc plan/worker_variables.cc
+  report/diagnostic.cc report/label.cc report/text_columns.cc report/verdict.cc
+  slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options)

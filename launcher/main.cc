@@ -15,16 +15,17 @@
 #include <exception>
 #include <memory>
 
-#include "launcher/detach.h"
-#include "launcher/job.h"
-#include "launcher/job_record.h"
-#include "launcher/links/agents_program.h"
-#include "launcher/options.h"
+#include "launcher/job/detach.h"
+#include "launcher/job/job.h"
+#include "launcher/job/job_record.h"
+#include "launcher/links/choice/agents_program.h"
+#include "launcher/links/this_host.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
-#include "launcher/slurm/placement.h"
-#include "proto/core_limit.h"
-#include "proto/log.h"
-#include "proto/short_slice.h"
+#include "proto/contract/core_limit.h"
+#include "proto/contract/log.h"
+#include "proto/os/short_slice.h"
 
 extern char** environ;
 

@@ -7,7 +7,7 @@ foreach(source IN LISTS SOURCES)
 endforeach()
 string(SHA256 name "${all}${FLAVOUR}")
 string(SUBSTRING ${name} 0 16 name)
-file(CONFIGURE OUTPUT ${OUT} CONTENT [[#include "proto/build.h"
+file(CONFIGURE OUTPUT ${OUT} CONTENT [[#include "proto/contract/build.h"
 
 namespace ivy {
 std::string_view build_name() { return "@name@"; }

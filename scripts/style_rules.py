@@ -25,30 +25,31 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(status|env|exit_code|control_wire|operation|status_page|store_wire|handshake|build|listening_socket|ras|not_inherited|socket_address|clock|descriptor|files|process)\.h"
-    r"|rendezvous/client\.h)$"
+    r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b)\w+\.h"
+    r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h"
+    r"|rendezvous/client/client\.h)$"
 )
 
 # Header -> the only files that may include it.
 HOMES = (
     (
         r"^CLI/",
-        r"^(launcher/(ctl_)?options|agent/daemon/options)\.cc$",
+        r"^(launcher/options/options|launcher/ctl/ctl_options|agent/daemon/options)\.cc$",
         "CLI11 lives in the options files",
     ),
-    (r"^libssh/", r"^launcher/links/ssh_\w+\.(h|cc)$", "libssh lives in launcher/links/ssh_*"),
+    (r"^libssh/", r"^launcher/links/ssh/\w+\.(h|cc)$", "libssh lives in launcher/links/ssh"),
     (
         r"^grpc(pp)?/|\.grpc\.pb\.h$",
-        r"^(launcher/links/agent_|agent/daemon/|tests/(agent|launcher)/)",
-        "gRPC lives in launcher/links/agent_* and agent/daemon",
+        r"^(launcher/links/agent/|agent/daemon/|tests/(agent|launcher)/)",
+        "gRPC lives in launcher/links/agent and agent/daemon",
     ),
-    (r"^(spdlog|fmt)/", r"^proto/log\.(h|cc)$", "spdlog and fmt live in proto/log"),
+    (r"^(spdlog|fmt)/", r"^proto/contract/log\.(h|cc)$", "spdlog and fmt live in proto/contract/log"),
     (r"^r?nccl", r"^(comm/nccl/|tests/comm/nccl_abi_test\.cc$)", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
-    (r"^openssl/", r"^(proto/(handshake|agent_certificate|libcrypto|psk_tls)|agent/node/program_facts|launcher/|agent/daemon/|tests/)",
+    (r"^openssl/", r"^(proto/(wire/handshake|trust/)|agent/node/facts/program_facts|launcher/|agent/daemon/|tests/)",
      "OpenSSL has homes"),
     (r"^archive", r"^agent/daemon/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
-    (r"^toml\+\+/", r"^proto/agent_config\.cc$", "toml++ lives in proto/agent_config.cc"),
+    (r"^toml\+\+/", r"^proto/trust/agent_config\.cc$", "toml++ lives in proto/trust/agent_config.cc"),
     (r"^systemd/", r"^agent/daemon/systemd_notify\.cc$", "libsystemd lives in systemd_notify"),
 )
 
@@ -56,14 +57,20 @@ HOMES = (
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
-        "proto": "link dial_wire env exit_code status control_wire operation status_page store_wire",
-        "launcher": "hosts plan worker_environment verdict job_state diagnostic",
-        "launcher/slurm": "nodelist allocation allocation_end placement device_checks worker_variables step",
-        "launcher/screen": "line_splitter label control_filter summary",
-        "agent/node": "worker_state lease",
-        "rendezvous": "engine engine_state engine_keys engine_meetings waiters explanation connection "
-        "native_dialect torch_dialect",
-        "comm": "identity launchers meeting_note fingerprint",
+        "proto/contract": "env exit_code status device_vendor edit_distance",
+        "proto/wire": "link dial_wire control_wire operation status_page store_wire",
+        "launcher/options": "hosts",
+        "launcher/plan": "plan worker_environment placement device_checks worker_variables",
+        "launcher/job": "job_state",
+        "launcher/report": "diagnostic verdict label",
+        "launcher/slurm": "nodelist allocation allocation_end step",
+        "launcher/screen": "line_splitter control_filter summary",
+        "agent/node/workers": "worker_state",
+        "agent/node/supervisor": "lease",
+        "rendezvous/engine": "engine waiters explanation",
+        "rendezvous/dialects": "connection native_dialect torch_dialect",
+        "comm/join": "identity launchers meeting_note",
+        "comm/contract": "fingerprint",
         "comm/collectives": "selector",
         "comm/nccl": "preflight reduction_plan",
     }.items()
@@ -143,7 +150,7 @@ def check_includes(path, text, findings):
         quote, header = match.groups()
         target = header.split("/")[0]
         # The C interface's headers are installed side by side.
-        is_installed = path == "comm/ivycomm.h" and header == "ivycomm_types.h"
+        is_installed = path == "comm/contract/ivycomm.h" and header == "ivycomm_types.h"
         if quote == '"' and "/" not in header and not is_installed:
             findings.add(path, number, f'"{header}": name our headers from the top folder')
         if target in FOLDERS and quote == '"':

@@ -23,7 +23,7 @@
 
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/first_bytes.h"
-#include "proto/descriptor.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {

@@ -20,7 +20,7 @@
 #include <string>
 
 #include "agent/daemon/half_open.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "agent/daemon/agent_log.h"
-#include "proto/agent.grpc.pb.h"
-#include "proto/agent_certificate.h"
-#include "proto/agent_config.h"
+#include "proto/trust/agent_certificate.h"
+#include "proto/trust/agent_config.h"
+#include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
 namespace {

@@ -16,10 +16,10 @@
 #include <ctime>
 
 #include "agent/daemon/agent_log.h"
-#include "proto/agent_config.h"
-#include "proto/clock.h"
-#include "proto/files.h"
-#include "proto/libcrypto.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
+#include "proto/trust/agent_config.h"
+#include "proto/trust/libcrypto.h"
 
 namespace ivy {
 namespace {

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "agent/daemon/half_open.h"
-#include "proto/agent_certificate.h"
-#include "proto/descriptor.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+#include "proto/trust/agent_certificate.h"
 
 namespace ivy {
 

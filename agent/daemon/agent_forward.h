@@ -13,7 +13,7 @@
 
 #include "agent/daemon/forward_channel.h"
 #include "agent/daemon/open_stream.h"
-#include "proto/agent.grpc.pb.h"
+#include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
 

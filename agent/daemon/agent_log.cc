@@ -14,8 +14,8 @@
 #include <mutex>
 #include <utility>
 
-#include "proto/clock.h"
-#include "proto/files.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
 
 namespace ivy::agent_log {
 namespace {

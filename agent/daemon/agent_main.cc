@@ -12,7 +12,7 @@
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/options.h"
 #include "agent/daemon/serve.h"
-#include "proto/exit_code.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {

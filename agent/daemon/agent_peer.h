@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "proto/agent_certificate.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_certificate.h"
 
 namespace ivy {
 

@@ -22,7 +22,7 @@
 #include "agent/daemon/acceptor.h"
 #include "agent/daemon/agent_credentials.h"
 #include "agent/daemon/listen_address.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "agent/daemon/agent_peer.h"
-#include "proto/agent.grpc.pb.h"
-#include "proto/agent_config.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_config.h"
+#include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
 

@@ -18,8 +18,8 @@
 
 #include "agent/daemon/bundle_tar.h"
 #include "agent/devices/small_files.h"
-#include "proto/files.h"
-#include "proto/process.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/descriptor.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string_view>
 
-#include "proto/descriptor.h"
-#include "proto/files.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

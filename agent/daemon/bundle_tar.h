@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

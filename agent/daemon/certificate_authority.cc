@@ -12,8 +12,8 @@
 #include "agent/daemon/certificate_index.h"
 #include "agent/daemon/certificate_issue.h"
 #include "agent/daemon/private_files.h"
-#include "proto/agent_certificate.h"
-#include "proto/process.h"
+#include "proto/os/process.h"
+#include "proto/trust/agent_certificate.h"
 
 namespace ivy {
 namespace {

@@ -22,9 +22,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/agent_config.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_config.h"
 
 namespace ivy {
 

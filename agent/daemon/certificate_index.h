@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/agent_certificate.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_certificate.h"
 
 namespace ivy {
 

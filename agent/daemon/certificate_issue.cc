@@ -9,7 +9,7 @@
 #include <array>
 #include <cctype>
 
-#include "proto/libcrypto.h"
+#include "proto/trust/libcrypto.h"
 
 namespace ivy {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -12,7 +12,7 @@
 #include <functional>
 #include <utility>
 
-#include "proto/clock.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

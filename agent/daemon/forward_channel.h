@@ -19,10 +19,10 @@
 #include <optional>
 #include <string>
 
-#include "proto/agent_target.h"
-#include "proto/agent_user.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_target.h"
+#include "proto/trust/agent_user.h"
 
 namespace ivy {
 

@@ -14,9 +14,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/node/job_directory.h"
-#include "proto/core_limit.h"
-#include "proto/process.h"
+#include "agent/node/spawn/job_directory.h"
+#include "proto/contract/core_limit.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {

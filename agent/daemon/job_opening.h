@@ -8,8 +8,8 @@
 #include <string>
 
 #include "agent/daemon/job_registry.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

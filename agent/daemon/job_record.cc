@@ -5,12 +5,12 @@
 #include <map>
 #include <optional>
 
-#include "agent/node/job_directory.h"
-#include "agent/node/supervisor.h"
-#include "agent/node/warden.h"
-#include "proto/agent.pb.h"
-#include "proto/exit_code.h"
-#include "proto/user_places.h"
+#include "agent/node/roles/warden.h"
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/supervisor/supervisor.h"
+#include "proto/contract/exit_code.h"
+#include "proto/os/user_places.h"
+#include "proto/wire/agent.pb.h"
 
 namespace ivy {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

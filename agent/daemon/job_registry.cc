@@ -15,13 +15,13 @@
 #include <ctime>
 #include <vector>
 
-#include "agent/node/job_directory.h"
-#include "agent/node/process_tree.h"
-#include "proto/clock.h"
-#include "proto/descriptor.h"
-#include "proto/files.h"
-#include "proto/process.h"
-#include "proto/user_places.h"
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/spawn/process_tree.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+#include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {

@@ -28,8 +28,8 @@
 
 #include "agent/daemon/job_record.h"
 #include "agent/daemon/sync_thread.h"
-#include "agent/node/warden.h"
-#include "proto/status.h"
+#include "agent/node/roles/warden.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

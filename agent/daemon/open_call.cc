@@ -7,8 +7,8 @@
 #include <ctime>
 #include <utility>
 
-#include "agent/node/job_directory.h"
-#include "proto/user_places.h"
+#include "agent/node/spawn/job_directory.h"
+#include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {

@@ -12,8 +12,8 @@
 #include <memory>
 #include <optional>
 
-#include "proto/agent.pb.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/wire/agent.pb.h"
 
 namespace ivy {
 

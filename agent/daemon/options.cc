@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 
-#include "proto/build.h"
-#include "proto/edit_distance.h"
-#include "proto/user_places.h"
+#include "proto/contract/build.h"
+#include "proto/contract/edit_distance.h"
+#include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {

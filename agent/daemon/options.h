@@ -11,8 +11,8 @@
 
 #include "agent/daemon/certificate_authority.h"
 #include "agent/daemon/listen_address.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

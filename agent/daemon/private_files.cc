@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "proto/files.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

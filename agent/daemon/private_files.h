@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/descriptor.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "agent/daemon/bundle_cache.h"
-#include "proto/agent.pb.h"
+#include "proto/wire/agent.pb.h"
 
 namespace ivy {
 

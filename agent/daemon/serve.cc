@@ -24,10 +24,10 @@
 #include "agent/daemon/agent_service.h"
 #include "agent/daemon/systemd_notify.h"
 #include "agent/daemon/unit_cgroup.h"
-#include "proto/build.h"
-#include "proto/core_limit.h"
-#include "proto/exit_code.h"
-#include "proto/process.h"
+#include "proto/contract/build.h"
+#include "proto/contract/core_limit.h"
+#include "proto/contract/exit_code.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "agent/node/cgroup.h"
+#include "agent/node/spawn/cgroup_files.h"
 
 namespace ivy {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "agent/devices/probe_answer.h"
-#include "proto/core_list.h"
+#include "proto/contract/core_list.h"
 
 namespace ivy {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "agent/devices/device_mask.h"
-#include "proto/device_vendor.h"
+#include "proto/contract/device_vendor.h"
 
 namespace ivy {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "agent/devices/found_devices.h"
 #include "agent/devices/probe_answer.h"
-#include "proto/core_list.h"
-#include "proto/env.h"
-#include "proto/job.pb.h"
+#include "proto/contract/core_list.h"
+#include "proto/contract/env.h"
+#include "proto/wire/job.pb.h"
 
 namespace ivy {
 

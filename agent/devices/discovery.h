@@ -10,7 +10,7 @@
 #include "agent/devices/device_facts.h"
 #include "agent/devices/device_files.h"
 #include "agent/devices/probe_process.h"
-#include "proto/job.pb.h"
+#include "proto/wire/job.pb.h"
 
 namespace ivy {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent/devices/nvidia_devices.h"
-#include "proto/core_list.h"
-#include "proto/status.h"
+#include "proto/contract/core_list.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -13,7 +13,7 @@
 #include <csignal>
 #include <utility>
 
-#include "proto/process.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/devices/probe_answer.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

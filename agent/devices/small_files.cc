@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "proto/files.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

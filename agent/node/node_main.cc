@@ -5,17 +5,17 @@
 #include <string>
 #include <string_view>
 
-#include "agent/node/dial.h"
-#include "agent/node/python_hook.h"
-#include "agent/node/relay.h"
-#include "agent/node/supervisor.h"
-#include "agent/node/user_scope.h"
-#include "agent/node/warden.h"
-#include "proto/build.h"
-#include "proto/core_limit.h"
-#include "proto/exit_code.h"
-#include "proto/short_slice.h"
-#include "rendezvous/serve.h"
+#include "agent/node/roles/dial.h"
+#include "agent/node/roles/relay.h"
+#include "agent/node/roles/warden.h"
+#include "agent/node/spawn/user_scope.h"
+#include "agent/node/supervisor/supervisor.h"
+#include "agent/node/workers/python_hook.h"
+#include "proto/contract/build.h"
+#include "proto/contract/core_limit.h"
+#include "proto/contract/exit_code.h"
+#include "proto/os/short_slice.h"
+#include "rendezvous/server/serve.h"
 
 namespace ivy {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "comm/transports/shared_layout.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 namespace {

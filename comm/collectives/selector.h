@@ -26,9 +26,9 @@
 #include <limits>
 #include <vector>
 
-#include "comm/caches.h"
+#include "comm/contract/caches.h"
 #include "comm/reduce/reduce.h"
-#include "proto/operation.h"
+#include "proto/wire/operation.h"
 
 namespace ivy::comm {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "comm/collectives/selector.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 

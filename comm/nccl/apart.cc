@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/background_thread.h"
+#include "comm/contract/background_thread.h"
 
 namespace ivy::comm::nccl {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 
 namespace ivy::comm::nccl {
 

@@ -5,13 +5,13 @@
 #include <cstdlib>
 #include <utility>
 
-#include "comm/background_thread.h"
+#include "comm/contract/background_thread.h"
 #include "comm/nccl/operation_calls.h"
 #include "comm/nccl/own_facts.h"
 #include "comm/nccl/ras.h"
 #include "comm/nccl/ready.h"
 #include "comm/transports/relax.h"
-#include "proto/ras.h"
+#include "proto/wire/ras.h"
 
 namespace ivy::comm::nccl {
 namespace {

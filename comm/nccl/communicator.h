@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 #include "comm/nccl/abi.h"
 #include "comm/nccl/apart.h"
 #include "comm/nccl/driver.h"
@@ -34,7 +34,7 @@
 #include "comm/nccl/operation.h"
 #include "comm/nccl/ready.h"
 #include "comm/transports/shared_group.h"
-#include "rendezvous/client.h"
+#include "rendezvous/client/client.h"
 
 namespace ivy::comm::nccl {
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm::nccl {
 

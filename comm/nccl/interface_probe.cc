@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "proto/socket_address.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy::comm::nccl {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/nccl/preflight.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm::nccl {
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "comm/nccl/abi.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm::nccl {
 

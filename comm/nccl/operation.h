@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "comm/collectives/shared_collectives.h"
-#include "comm/fingerprint.h"
+#include "comm/contract/fingerprint.h"
 #include "comm/nccl/driver.h"
 
 namespace ivy::comm::nccl {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "comm/nccl/reduction_plan.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm::nccl {
 namespace {

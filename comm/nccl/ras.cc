@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "proto/ras.h"
+#include "proto/wire/ras.h"
 
 namespace ivy::comm::nccl {
 namespace {

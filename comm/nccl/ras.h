@@ -1,4 +1,4 @@
-// NCCL's own health service (proto/ras.h) asked by a rank whose time inside NCCL is over.
+// NCCL's own health service (proto/wire/ras.h) asked by a rank whose time inside NCCL is over.
 // Thread: any.
 #pragma once
 

@@ -27,11 +27,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 #include "comm/nccl/abi.h"
 #include "comm/nccl/preflight.h"
-#include "proto/status.h"
-#include "rendezvous/client.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
 
 namespace ivy::comm::nccl {
 

@@ -9,7 +9,7 @@
 
 #include "comm/nccl/abi.h"
 #include "comm/reduce/element.h"
-#include "proto/operation.h"
+#include "proto/wire/operation.h"
 
 namespace ivy::comm::nccl {
 

@@ -1,6 +1,6 @@
 #include "comm/reduce/element.h"
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 namespace {

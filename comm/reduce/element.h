@@ -1,6 +1,6 @@
 // The types of elements that collectives move and reduce, and the ways to reduce them. The numbers
-// are part of the C ABI (comm/ivycomm.h) and of what ranks compare with each other: they never
-// change.
+// are part of the C ABI (comm/contract/ivycomm.h) and of what ranks compare with each other: they
+// never change.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "comm/reduce/kernel_table.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

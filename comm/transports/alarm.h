@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 
 namespace ivy::comm {
 

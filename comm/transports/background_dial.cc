@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "comm/background_thread.h"
-#include "proto/not_inherited.h"
+#include "comm/contract/background_thread.h"
+#include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "comm/fingerprint.h"
+#include "comm/contract/fingerprint.h"
 #include "comm/transports/deadline.h"
 
 namespace ivy::comm {

@@ -16,10 +16,10 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/background_thread.h"
+#include "comm/contract/background_thread.h"
 #include "comm/transports/tcp_streams.h"
-#include "proto/handshake.h"
-#include "proto/not_inherited.h"
+#include "proto/os/not_inherited.h"
+#include "proto/wire/handshake.h"
 
 namespace ivy::comm {
 namespace {

@@ -26,7 +26,7 @@
 #include <tuple>
 #include <vector>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 

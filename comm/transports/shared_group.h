@@ -32,8 +32,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/failure.h"
-#include "comm/fingerprint.h"
+#include "comm/contract/failure.h"
+#include "comm/contract/fingerprint.h"
 #include "comm/reduce/reduce.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/deadline.h"

@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 #include "comm/transports/peer_memory.h"
 
 namespace ivy::comm {

@@ -10,7 +10,7 @@
 
 #include "comm/transports/byte_stream.h"
 #include "comm/transports/shared_segment.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 

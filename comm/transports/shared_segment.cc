@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "comm/protocol.h"
+#include "comm/contract/protocol.h"
 
 namespace ivy::comm {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "comm/transports/shared_layout.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 
@@ -35,7 +35,7 @@ class SharedSegment {
                                                              const std::string& path = new_path());
   static std::string new_path();
   // A segment that another process made. Takes the descriptor. DataLoss: not ours;
-  // FailedPrecondition: of a build that speaks another protocol (comm/protocol.h).
+  // FailedPrecondition: of a build that speaks another protocol (comm/contract/protocol.h).
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);

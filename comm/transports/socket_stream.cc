@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "proto/not_inherited.h"
+#include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
 namespace {

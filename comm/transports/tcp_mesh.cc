@@ -6,9 +6,9 @@
 
 #include <utility>
 
-#include "comm/alarms.h"
+#include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
-#include "proto/not_inherited.h"
+#include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
 namespace {

@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/failure.h"
+#include "comm/contract/failure.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/operation_call.h"
 #include "comm/transports/peer_listener.h"

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/entered_operations.h"
+#include "comm/contract/entered_operations.h"
 
 namespace ivy::comm {
 

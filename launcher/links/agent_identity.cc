@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proto/agent_config.h"
+#include "proto/trust/agent_config.h"
 
 namespace ivy {
 namespace {

@@ -1,14 +1,13 @@
-// What the launcher knows of agents besides who we are to them (proto/agent_user.h): this host's
-// socket, and warnings before a certificate expires. No gRPC.
-// Thread: any.
+// What the launcher knows of agents besides who we are to them (proto/trust/agent_user.h): this
+// host's socket, and warnings before a certificate expires. No gRPC. Thread: any.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "proto/agent_user.h"
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_user.h"
 
 namespace ivy {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <ctime>
 
-#include "proto/log.h"
+#include "proto/contract/log.h"
 
 extern char** environ;
 

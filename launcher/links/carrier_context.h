@@ -14,12 +14,12 @@
 #include <set>
 #include <string>
 
-#include "launcher/hosts.h"
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
 #include "launcher/links/node_upload.h"
-#include "launcher/options.h"
-#include "proto/remote_text.h"
+#include "launcher/options/hosts.h"
+#include "launcher/options/options.h"
+#include "proto/contract/remote_text.h"
 
 namespace ivy {
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/links/carrier_kind.h"
-#include "proto/remote_text.h"
-#include "proto/status.h"
+#include "launcher/options/carrier_kind.h"
+#include "proto/contract/remote_text.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "launcher/links/child_process.h"
-#include "launcher/links/descriptor_pump.h"
 #include "launcher/links/host_link.h"
 #include "launcher/links/remote_greeting.h"
+#include "launcher/streams/child_process.h"
+#include "launcher/streams/descriptor_pump.h"
 
 namespace ivy {
 

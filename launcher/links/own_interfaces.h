@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

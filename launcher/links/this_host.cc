@@ -15,7 +15,7 @@
 #include <memory>
 #include <sstream>
 
-#include "launcher/hosts.h"
+#include "launcher/options/hosts.h"
 
 namespace ivy {
 namespace {

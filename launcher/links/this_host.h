@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts.h"
+#include "launcher/options/hosts.h"
 
 namespace ivy {
 

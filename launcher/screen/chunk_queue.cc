@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -5,7 +5,7 @@
 #include <ctime>
 
 #include "launcher/screen/terminal.h"
-#include "proto/remote_text.h"
+#include "proto/contract/remote_text.h"
 
 namespace ivy {
 namespace {

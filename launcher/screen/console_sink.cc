@@ -13,7 +13,7 @@
 #include <memory>
 #include <string_view>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 namespace {

@@ -6,9 +6,8 @@
 //   (another
 //                    user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
-//   file             on a thread of its own (proto/file_writer.h): its file system may not answer
-//   /dev/null and    written directly: these never wait for a reader
-//   other devices
+//   file             on a thread of its own (proto/os/file_writer.h): its file system may not
+//   answer /dev/null and    written directly: these never wait for a reader other devices
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -20,7 +19,7 @@
 #include <memory>
 #include <string>
 
-#include "proto/file_writer.h"
+#include "proto/os/file_writer.h"
 
 namespace ivy {
 

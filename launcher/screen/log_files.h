@@ -1,7 +1,7 @@
 // One file per rank and stream: DIR/<job>/<generation>/rank00027.{out,err}, raw bytes. Opened and
-// written on a thread of its own (proto/file_writer.h), so that a file system that does not answer
-// stops neither heartbeats nor the console. A full disk costs one complaint per generation; the job
-// goes on. Thread: the loop's.
+// written on a thread of its own (proto/os/file_writer.h), so that a file system that does not
+// answer stops neither heartbeats nor the console. A full disk costs one complaint per generation;
+// the job goes on. Thread: the loop's.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/file_writer.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
+#include "proto/os/file_writer.h"
 
 namespace ivy {
 

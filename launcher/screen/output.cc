@@ -13,7 +13,7 @@
 #include <optional>
 #include <set>
 
-#include "launcher/clock.h"
+#include "launcher/report/clock.h"
 #include "launcher/screen/chunk_queue.h"
 #include "launcher/screen/console.h"
 #include "launcher/screen/log_files.h"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 namespace ivy {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string_view>
 
-#include "launcher/folded_ranks.h"
+#include "launcher/report/folded_ranks.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/error_file.h"
 #include "launcher/screen/log_files.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/verdict.h"
+#include "launcher/report/verdict.h"
 
 namespace ivy {
 

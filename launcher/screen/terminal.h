@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/options.h"
-#include "launcher/screen/label.h"
+#include "launcher/options/options.h"
+#include "launcher/report/label.h"
 
 namespace ivy {
 

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/exit_code.h"
-#include "proto/status.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "launcher/slurm/slurm_command.h"
-#include "proto/log.h"
+#include "proto/contract/log.h"
 
 namespace ivy {
 namespace {

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <optional>
 
-#include "proto/host_ranges.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {

@@ -13,14 +13,14 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 
 // The names of SLURM_JOB_NODELIST in their order. Numbers are padded as each range's first one is.
 // Of several brackets the last varies fastest, then the first, the second and so on, as Slurm does
 // it. Names that are there twice are kept. InvalidArgument names the text and the column. Limits:
-// kMaxHosts names, kMaxHostListBytes characters (proto/host_ranges.h).
+// kMaxHosts names, kMaxHostListBytes characters (proto/contract/host_ranges.h).
 Result<std::vector<std::string>> parse_nodelist(std::string_view text);
 
 // SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. Same limits.

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "launcher/links/child_process.h"
-#include "launcher/links/descriptor_pump.h"
+#include "launcher/streams/child_process.h"
+#include "launcher/streams/descriptor_pump.h"
 
 namespace ivy {
 namespace {

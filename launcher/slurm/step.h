@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/env.h"
-#include "proto/status.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
 
 namespace ivy {
 

@@ -25,10 +25,10 @@ endif()
 install(TARGETS ivycomm EXPORT ivy
   LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev
   INCLUDES DESTINATION include)
-install(FILES ${CMAKE_SOURCE_DIR}/comm/ivycomm.h ${CMAKE_SOURCE_DIR}/comm/ivycomm_types.h
-  ${CMAKE_SOURCE_DIR}/comm/ivycomm.hpp ${CMAKE_SOURCE_DIR}/comm/ivycomm_buffer.hpp
-  ${CMAKE_SOURCE_DIR}/comm/ivycomm_collectives.hpp ${CMAKE_SOURCE_DIR}/comm/ivycomm_messages.hpp
-  ${CMAKE_SOURCE_DIR}/comm/ivycomm_uneven.hpp ${CMAKE_SOURCE_DIR}/comm/ivycomm_work.hpp
+install(FILES ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.h ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_types.h
+  ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_buffer.hpp
+  ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_collectives.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_messages.hpp
+  ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_uneven.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_work.hpp
   DESTINATION include COMPONENT comm-dev)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)

@@ -1,4 +1,4 @@
-#include "agent/node/address_check.h"
+#include "agent/node/facts/address_check.h"
 
 #include <gtest/gtest.h>
 #include <net/if.h>

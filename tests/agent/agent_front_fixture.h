@@ -22,7 +22,7 @@
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/agent_peer.h"
 #include "agent/daemon/agent_server.h"
-#include "proto/agent.grpc.pb.h"
+#include "proto/wire/agent.grpc.pb.h"
 #include "tests/agent/agent_test_authority.h"
 #include "tests/support/eventually.h"
 

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "agent/daemon/job_record.h"
-#include "agent/node/supervisor.h"
-#include "agent/node/warden.h"
-#include "proto/agent.pb.h"
+#include "agent/node/roles/warden.h"
+#include "agent/node/supervisor/supervisor.h"
+#include "proto/wire/agent.pb.h"
 
 namespace ivy::test {
 namespace {

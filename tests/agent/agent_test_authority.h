@@ -14,7 +14,7 @@
 #include <string>
 
 #include "agent/daemon/certificate_issue.h"
-#include "proto/agent_certificate.h"
+#include "proto/trust/agent_certificate.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {

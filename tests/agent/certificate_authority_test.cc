@@ -12,7 +12,7 @@
 #include <set>
 
 #include "agent/daemon/certificate_index.h"
-#include "proto/agent_certificate.h"
+#include "proto/trust/agent_certificate.h"
 #include "tests/support/leak_guard.h"
 #include "tests/support/test_certificates.h"
 

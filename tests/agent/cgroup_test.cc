@@ -1,6 +1,4 @@
 // The pure half of cgroups: where this process's cgroup is, from two texts of /proc.
-#include "agent/node/cgroup.h"
-
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -8,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "agent/node/spawn/cgroup_files.h"
 
 namespace ivy::test {
 namespace {

@@ -1,5 +1,3 @@
-#include "agent/node/containment.h"
-
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -10,9 +8,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/node/cgroup.h"
-#include "agent/node/process_tree.h"
-#include "agent/node/process_view.h"
+#include "agent/node/hang/process_view.h"
+#include "agent/node/spawn/cgroup.h"
+#include "agent/node/spawn/cgroup_files.h"
+#include "agent/node/spawn/choose_containment.h"
+#include "agent/node/spawn/process_tree.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

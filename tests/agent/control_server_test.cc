@@ -1,6 +1,6 @@
 // The supervisor's side of the control socket with real processes at the other end. Goal: whatever
 // becomes of a process, the others are told, at once and rightly; whoever misbehaves harms nobody.
-#include "agent/node/control_server.h"
+#include "agent/node/supervisor/control_server.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

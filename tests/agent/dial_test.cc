@@ -1,6 +1,6 @@
 // The dialer as slurmstepd runs it, around the real warden and a supervisor that echoes; the
 // launcher's end of TLS is played here.
-#include "agent/node/dial.h"
+#include "agent/node/roles/dial.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <csignal>
 #include <fstream>
 
-#include "agent/node/job_directory.h"
-#include "proto/dial_wire.h"
-#include "proto/listening_socket.h"
-#include "proto/psk_tls.h"
+#include "agent/node/spawn/job_directory.h"
+#include "proto/os/listening_socket.h"
+#include "proto/trust/psk_tls.h"
+#include "proto/wire/dial_wire.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

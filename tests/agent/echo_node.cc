@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/node/dial.h"
-#include "agent/node/relay.h"
-#include "agent/node/supervisor.h"
-#include "agent/node/warden.h"
+#include "agent/node/roles/dial.h"
+#include "agent/node/roles/relay.h"
+#include "agent/node/roles/warden.h"
+#include "agent/node/supervisor/supervisor.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The steps of an ending by a clock that the test turns.
-#include "agent/node/ending.h"
+#include "agent/node/workers/ending.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What waits for a launcher is bounded, and what it must hear is never left out.
-#include "agent/node/event_budget.h"
+#include "agent/node/workers/event_budget.h"
 
 #include <gtest/gtest.h>
 

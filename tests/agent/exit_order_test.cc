@@ -1,5 +1,5 @@
 // Who ended first, asked when all have ended.
-#include "agent/node/exit_order.h"
+#include "agent/node/workers/exit_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "agent/node/job_directory.h"
+#include "agent/node/spawn/job_directory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The lease by a clock that the test turns.
-#include "agent/node/lease.h"
+#include "agent/node/workers/lease.h"
 
 #include <gtest/gtest.h>
 

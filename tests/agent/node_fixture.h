@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/spawn.h"
-#include "proto/exit_code.h"
+#include "agent/node/spawn/spawn.h"
+#include "proto/contract/exit_code.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {

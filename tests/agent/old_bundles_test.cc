@@ -1,4 +1,4 @@
-#include "agent/node/old_bundles.h"
+#include "agent/node/roles/old_bundles.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "agent/node/own_package.h"
+#include "agent/node/facts/own_package.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-#include "agent/node/python_hook.h"
+#include "agent/node/workers/python_hook.h"
 
 namespace ivy {
 namespace {

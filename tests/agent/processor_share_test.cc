@@ -1,4 +1,4 @@
-#include "agent/node/processor_share.h"
+#include "agent/node/spawn/processor_share.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What a host says about a program, in directories that the test makes.
-#include "agent/node/program_facts.h"
+#include "agent/node/facts/program_facts.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/node/elf_libraries.h"
-#include "proto/unserved_worlds.h"
+#include "agent/node/facts/elf_libraries.h"
+#include "proto/contract/unserved_worlds.h"
 
 namespace ivy {
 namespace {

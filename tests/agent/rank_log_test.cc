@@ -1,5 +1,5 @@
 // Raw log files of ranks, on a full disk too.
-#include "agent/node/rank_log.h"
+#include "agent/node/workers/rank_log.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // The relay as sshd runs it: a process with pipes for standard input and output.
-#include "agent/node/relay.h"
+#include "agent/node/roles/relay.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/node/job_directory.h"
-#include "agent/node/warden.h"
+#include "agent/node/roles/warden.h"
+#include "agent/node/spawn/job_directory.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

@@ -1,5 +1,5 @@
 // Reserved ports: ours, never handed out, and still to be served on by the framework.
-#include "agent/node/reserved_port.h"
+#include "agent/node/spawn/reserved_port.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

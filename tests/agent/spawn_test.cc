@@ -1,4 +1,4 @@
-#include "agent/node/spawn.h"
+#include "agent/node/spawn/spawn.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <fstream>
 
-#include "agent/node/birth.h"
+#include "agent/node/spawn/birth.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

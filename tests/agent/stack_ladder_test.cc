@@ -1,5 +1,5 @@
 // Which ways to a stack are tried, what the kernel says about a process, and dumps of torch's.
-#include "agent/node/stack_ladder.h"
+#include "agent/node/hang/stack_ladder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/flight_dump.h"
-#include "agent/node/process_view.h"
-#include "agent/node/python_hook.h"
+#include "agent/node/hang/flight_dump.h"
+#include "agent/node/hang/process_view.h"
+#include "agent/node/workers/python_hook.h"
 
 namespace ivy {
 namespace {

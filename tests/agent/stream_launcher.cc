@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "proto/build.h"
-#include "proto/clock.h"
+#include "proto/contract/build.h"
+#include "proto/os/clock.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/eventually.h"
 

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "proto/agent.grpc.pb.h"
-#include "proto/job.pb.h"
-#include "proto/link.h"
+#include "proto/wire/agent.grpc.pb.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
 
 namespace ivy::test {
 

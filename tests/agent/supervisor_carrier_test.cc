@@ -12,8 +12,8 @@
 #include <sstream>
 #include <vector>
 
-#include "agent/node/job_directory.h"
-#include "proto/build.h"
+#include "agent/node/spawn/job_directory.h"
+#include "proto/contract/build.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
 #include "tests/support/leak_guard.h"

@@ -19,7 +19,7 @@
 #include <string>
 #include <thread>
 
-#include "agent/node/worker.h"
+#include "agent/node/workers/worker.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_launcher.h"
 #include "tests/support/leak_guard.h"

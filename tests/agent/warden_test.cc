@@ -1,5 +1,5 @@
 // The warden around small supervisors of the test's own, each a process like the real one.
-#include "agent/node/warden.h"
+#include "agent/node/roles/warden.h"
 
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "agent/node/containment.h"
+#include "agent/node/spawn/choose_containment.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

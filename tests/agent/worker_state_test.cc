@@ -1,5 +1,5 @@
 // Every (state, event) pair of a worker's life, legal and illegal.
-#include "agent/node/worker_state.h"
+#include "agent/node/workers/worker_state.h"
 
 #include <gtest/gtest.h>
 

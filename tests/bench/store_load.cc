@@ -35,9 +35,9 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/handshake.h"
-#include "proto/store_wire.h"
-#include "rendezvous/client.h"
+#include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/client/client.h"
 #include "tests/bench/store_protocols.h"
 
 namespace ivy::bench {

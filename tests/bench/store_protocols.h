@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/store_wire.h"
+#include "proto/wire/store_wire.h"
 
 namespace ivy::bench {
 

@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "proto/operation.h"
+#include "proto/wire/operation.h"
 #include "tests/support/control_client.h"
 
 namespace ivy::test {

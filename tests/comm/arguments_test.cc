@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "comm/struct_growth.h"
+#include "comm/api/struct_growth.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

@@ -1,5 +1,5 @@
 // What ranks know of their machine's caches, and what they agree on.
-#include "comm/caches.h"
+#include "comm/contract/caches.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "comm/processors.h"
+#include "comm/contract/processors.h"
 
 namespace ivy::comm {
 namespace {

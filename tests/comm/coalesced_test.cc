@@ -1,6 +1,6 @@
 // Several all_reduces as one operation: which parts go how, that all come out right, that ranks
 // whose parts differ are told, and what memory it takes.
-#include "comm/coalesced.h"
+#include "comm/collectives/coalesced.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/ivycomm.h"
+#include "comm/contract/ivycomm.h"
 #include "tests/comm/device.h"
 
 namespace ivy::comm::test {

@@ -17,7 +17,7 @@
 
 #include "comm/transports/background_dial.h"
 #include "comm/transports/peer_listener.h"
-#include "proto/not_inherited.h"
+#include "proto/os/not_inherited.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

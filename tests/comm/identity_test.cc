@@ -1,6 +1,6 @@
 // Many environments, one table: who this rank is, who said so and how the ranks will meet; and what
 // is wrong, by name.
-#include "comm/identity.h"
+#include "comm/join/identity.h"
 
 #include <gtest/gtest.h>
 

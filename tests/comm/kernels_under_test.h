@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "comm/reduce/kernel_table.h"
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 namespace ivy::comm {
 

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/ivycomm.h"
+#include "comm/contract/ivycomm.h"
 #include "tests/comm/reduce_reference.h"
 #include "tests/comm/world.h"
 

@@ -1,6 +1,6 @@
 // How ranks find each other without ivyrun: the note, its file, torchrun's store, and whole
 // meetings of processes.
-#include "comm/meeting.h"
+#include "comm/join/meeting.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/meeting_note.h"
-#include "comm/torch_store.h"
+#include "comm/join/meeting_note.h"
+#include "comm/join/torch_store.h"
 #include "tests/comm/world.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/support/leak_guard.h"

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <thread>
 
-#include "comm/fingerprint.h"
+#include "comm/contract/fingerprint.h"
 #include "comm/transports/shared_layout.h"
 #include "tests/comm/world.h"
 

@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "comm/nccl/ras.h"
-#include "proto/listening_socket.h"
-#include "proto/ras.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "proto/wire/ras.h"
+#include "rendezvous/server/server.h"
 #include "tests/comm/device.h"
 #include "tests/comm/nccl_doubles.h"
 #include "tests/comm/world.h"

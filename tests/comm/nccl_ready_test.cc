@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "comm/nccl/ready.h"
-#include "proto/listening_socket.h"
-#include "rendezvous/engine.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/engine/engine.h"
+#include "rendezvous/server/server.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::comm::nccl {

@@ -12,11 +12,11 @@
 
 #include <cerrno>
 
-#include "comm/alarms.h"
-#include "comm/meeting.h"
+#include "comm/join/meeting.h"
+#include "comm/transports/alarms.h"
 #include "comm/transports/peer_listener.h"
-#include "proto/listening_socket.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/server/server.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/ivycomm.h"
+#include "comm/contract/ivycomm.h"
 
 namespace ivy::comm::test {
 

@@ -1,5 +1,5 @@
-// In the place of comm/protocol_identity.cc: a library that is the same but for this number.
-#include "comm/protocol.h"
+// In the place of comm/group/protocol_identity.cc: a library that is the same but for this number.
+#include "comm/contract/protocol.h"
 
 namespace ivy::comm {
 

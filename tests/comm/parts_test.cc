@@ -15,13 +15,13 @@
 
 #include "comm/collectives/shared_parts.h"
 #include "comm/collectives/spanning_collectives.h"
-#include "comm/fingerprint.h"
-#include "comm/identity.h"
+#include "comm/contract/fingerprint.h"
+#include "comm/join/identity.h"
 #include "comm/transports/huge_pages.h"
 #include "comm/transports/peer_memory.h"
 #include "comm/transports/registered_memory.h"
 #include "comm/transports/shared_layout.h"
-#include "proto/control_wire.h"
+#include "proto/wire/control_wire.h"
 
 namespace ivy::comm {
 namespace {

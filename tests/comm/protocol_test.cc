@@ -1,5 +1,5 @@
 // Two builds that do not speak the same protocol are no ranks of one job, and are told so.
-#include "comm/protocol.h"
+#include "comm/contract/protocol.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // Who is blamed at a timeout, from what ranks have said; and who has a processor of its own.
-#include "comm/roll_call.h"
+#include "comm/join/roll_call.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "comm/processors.h"
+#include "comm/contract/processors.h"
 
 namespace ivy::comm {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "comm/collectives/spanning_collectives.h"
-#include "comm/point_to_point.h"
+#include "comm/group/point_to_point.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

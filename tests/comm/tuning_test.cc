@@ -15,9 +15,9 @@
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/tuning_text.h"
+#include "comm/group/tuning_file.h"
 #include "comm/transports/shared_layout.h"
 #include "comm/transports/shared_segment.h"
-#include "comm/tuning_file.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {

@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <numeric>
 
-#include "proto/listening_socket.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/server/server.h"
 #include "tests/support/leak_guard.h"
 
 namespace ivy::comm::test {

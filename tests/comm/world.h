@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/ivycomm.h"
+#include "comm/contract/ivycomm.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::comm::test {

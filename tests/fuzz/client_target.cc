@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
-#include "proto/handshake.h"
-#include "proto/store_wire.h"
-#include "rendezvous/client.h"
+#include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/client/client.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

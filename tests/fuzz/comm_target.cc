@@ -13,13 +13,13 @@
 
 #include "comm/collectives/selector.h"
 #include "comm/collectives/tuning_text.h"
-#include "comm/point_to_point.h"
+#include "comm/group/point_to_point.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_layout.h"
 #include "comm/transports/tcp_mesh.h"
 #include "comm/transports/tcp_streams.h"
-#include "proto/control_wire.h"
-#include "proto/handshake.h"
+#include "proto/wire/control_wire.h"
+#include "proto/wire/handshake.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

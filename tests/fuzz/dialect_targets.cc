@@ -6,11 +6,11 @@
 #include <memory>
 #include <set>
 
-#include "proto/store_wire.h"
-#include "rendezvous/engine.h"
-#include "rendezvous/explanation.h"
-#include "rendezvous/native_dialect.h"
-#include "rendezvous/torch_dialect.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/dialects/native_dialect.h"
+#include "rendezvous/dialects/torch_dialect.h"
+#include "rendezvous/engine/engine.h"
+#include "rendezvous/engine/explanation.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/engine.h"
-#include "rendezvous/write_ahead_log.h"
+#include "rendezvous/engine/engine.h"
+#include "rendezvous/log/write_ahead_log.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

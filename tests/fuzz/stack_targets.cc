@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "launcher/flight_analysis.h"
-#include "launcher/flight_record.h"
-#include "launcher/stack_text.h"
-#include "proto/status.h"
+#include "launcher/hang/flight_analysis.h"
+#include "launcher/hang/flight_record.h"
+#include "launcher/hang/stack_text.h"
+#include "proto/contract/status.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

@@ -2,9 +2,9 @@
 #include <optional>
 #include <vector>
 
-#include "proto/handshake.h"
-#include "proto/store_wire.h"
-#include "rendezvous/connection.h"
+#include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/dialects/connection.h"
 #include "tests/fuzz/targets.h"
 
 namespace ivy::fuzz {

@@ -1,5 +1,5 @@
 // The carrier by agents, against an agent that follows a script in this process.
-#include "launcher/links/agent_link.h"
+#include "launcher/links/agent/agent_link.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <ctime>
 #include <thread>
 
-#include "launcher/links/agent_client.h"
-#include "launcher/links/agent_request.h"
-#include "launcher/links/auto_link.h"
-#include "launcher/links/carrier.h"
+#include "launcher/links/agent/agent_client.h"
+#include "launcher/links/agent/agent_request.h"
+#include "launcher/links/choice/auto_link.h"
+#include "launcher/links/choice/carrier.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/scripted_agent.h"
 

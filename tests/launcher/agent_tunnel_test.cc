@@ -1,5 +1,5 @@
 // The tunnel under gRPC, against a TLS server in a thread of this process.
-#include "launcher/links/agent_tunnel.h"
+#include "launcher/links/agent/agent_tunnel.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

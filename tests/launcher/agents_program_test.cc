@@ -1,10 +1,12 @@
-#include "launcher/links/agents_program.h"
+#include "launcher/links/choice/agents_program.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "launcher/links/choice/carrier.h"
 
 namespace ivy {
 namespace {

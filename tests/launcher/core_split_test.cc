@@ -1,4 +1,4 @@
-#include "launcher/core_split.h"
+#include "launcher/plan/core_split.h"
 
 #include <gtest/gtest.h>
 

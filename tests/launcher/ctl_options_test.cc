@@ -1,10 +1,10 @@
 // ivyctl's command line, and which job a few digits mean.
-#include "launcher/ctl_options.h"
+#include "launcher/ctl/ctl_options.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/ctl_connection.h"
-#include "proto/exit_code.h"
+#include "launcher/ctl/ctl_connection.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {

@@ -1,9 +1,9 @@
 // Frames of the job socket, and what a slow follower loses.
-#include "launcher/ctl_wire.h"
+#include "launcher/job/ctl_wire.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/follow_queue.h"
+#include "launcher/job/follow_queue.h"
 
 namespace ivy {
 namespace {

@@ -1,5 +1,5 @@
 // The fork into the background, and what a detached job writes; the log files that ivyctl reads.
-#include "launcher/detach.h"
+#include "launcher/job/detach.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <functional>
 #include <optional>
 
-#include "launcher/detached_output.h"
-#include "launcher/log_reader.h"
+#include "launcher/job/log_reader.h"
+#include "launcher/screen/detached_output.h"
 #include "tests/support/eventually.h"
 #include "tests/support/leak_guard.h"
 

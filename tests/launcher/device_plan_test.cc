@@ -1,10 +1,11 @@
 // Accelerators in the plan: who gets which, what is refused, what is said.
-#include "launcher/device_plan.h"
+#include "launcher/plan/device_plan.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/device_text.h"
-#include "proto/exit_code.h"
+#include "launcher/plan/device_text.h"
+#include "launcher/plan/plan.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {

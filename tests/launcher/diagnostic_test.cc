@@ -1,4 +1,4 @@
-#include "launcher/diagnostic.h"
+#include "launcher/report/diagnostic.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who must leave where too many connections say nothing.
-#include "launcher/links/dial_back_door.h"
+#include "launcher/links/srun/dial_back_door.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/clock.h"
 #include "launcher/links/host_link.h"
-#include "proto/job.pb.h"
-#include "proto/link.h"
+#include "launcher/report/clock.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
 
 namespace ivy {
 

@@ -1,6 +1,6 @@
 // The reader of torch's flight records, with dumps that torch 2.15 wrote (flight_dumps/record.py)
 // and pickles made by hand, and what the records of all ranks say together.
-#include "launcher/flight_record.h"
+#include "launcher/hang/flight_record.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/flight_analysis.h"
-#include "launcher/folded_ranks.h"
-#include "launcher/plain_pickle.h"
+#include "launcher/hang/flight_analysis.h"
+#include "launcher/hang/plain_pickle.h"
+#include "launcher/report/folded_ranks.h"
 
 namespace ivy {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/hints.h"
+#include "launcher/job/hints.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The question about an unknown host key, on a real pseudo terminal.
-#include "launcher/links/host_key_question.h"
+#include "launcher/links/ssh/host_key_question.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // HostSession over links that this test holds in its hands: the other end is a real Session.
-#include "launcher/host_session.h"
+#include "launcher/job/host_session.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "launcher/clock.h"
+#include "launcher/report/clock.h"
 #include "tests/launcher/fake_host.h"
 
 namespace ivy {

@@ -1,5 +1,5 @@
 // What ivyctl sees of jobs on this host: directories whose supervisor lives, and processes.
-#include "launcher/hosted_job.h"
+#include "launcher/job/hosted_job.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/user_places.h"
+#include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {

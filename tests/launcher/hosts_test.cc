@@ -1,4 +1,4 @@
-#include "launcher/hosts.h"
+#include "launcher/options/hosts.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/interpreter.h"
+#include "launcher/plan/interpreter.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // What a new launcher reads of a job: every field there and back, and who may have written it.
-#include "launcher/job_record.h"
+#include "launcher/job/job_record.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include "proto/build.h"
+#include "proto/contract/build.h"
 
 namespace ivy {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "launcher/job_socket.h"
+#include "launcher/job/job_socket.h"
 #include "tests/support/eventually.h"
 
 namespace ivy {

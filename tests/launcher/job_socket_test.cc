@@ -1,5 +1,5 @@
 // The job socket on real sockets: who is heard, what a follower gets, what is left.
-#include "launcher/job_socket.h"
+#include "launcher/job/job_socket.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <chrono>
 #include <thread>
 
-#include "launcher/ctl_connection.h"
-#include "launcher/ctl_wire.h"
-#include "launcher/follow_queue.h"
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/job/ctl_wire.h"
+#include "launcher/job/follow_queue.h"
 #include "tests/support/eventually.h"
 #include "tests/support/leak_guard.h"
 

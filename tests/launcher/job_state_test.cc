@@ -1,4 +1,4 @@
-#include "launcher/job_state.h"
+#include "launcher/job/job_state.h"
 
 #include <gtest/gtest.h>
 

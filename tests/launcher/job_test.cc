@@ -1,5 +1,5 @@
 // A whole Job on a terminal, with hosts that the test plays itself (fake_host.h).
-#include "launcher/job.h"
+#include "launcher/job/job.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "proto/exit_code.h"
-#include "proto/log.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/log.h"
 #include "tests/launcher/fake_host.h"
 
 namespace {
@@ -236,6 +236,7 @@ class JobTest : public ::testing::Test {
     options_.hosts = request.hosts;
     request.options = options_;
     request.identity = make_job_identity();
+    job_id_ = request.identity.job_id;
     request.started_in = "/tmp";
     request.make_agent_link = [this](const std::shared_ptr<CarrierContext>&, const Host& host,
                                      AgentWay way, milliseconds,
@@ -324,6 +325,7 @@ class JobTest : public ::testing::Test {
   std::function<void()> on_over_;
   std::jthread reader_;  // Of the terminal, in a dry run: text_ is its alone until it has stopped.
   std::string text_;
+  std::string job_id_;
   std::string folder_;
   bool reads_ = true;
   int master_ = -1;
@@ -680,7 +682,7 @@ TEST_F(JobTest, AFileSystemThatDoesNotAnswerEndsNoJob) {
   host.on_command = [&](const Command& command) {
     if (!command.has_hello()) return false;
     // As a stalled server: whoever writes there waits.
-    path = folder_ + "/" + command.hello().job_id() + "/0/rank00000.out";
+    path = folder_ + "/" + job_id_ + "/0/rank00000.out";
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
     reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);

@@ -1,4 +1,4 @@
-#include "launcher/screen/label.h"
+#include "launcher/report/label.h"
 
 #include <gtest/gtest.h>
 

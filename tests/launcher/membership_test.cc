@@ -1,5 +1,5 @@
 // Which hosts a job of --nnodes MIN:MAX has, as a table.
-#include "launcher/membership.h"
+#include "launcher/job/membership.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which host is told what of the others' ranks.
-#include "launcher/news_board.h"
+#include "launcher/job/news_board.h"
 
 #include <gtest/gtest.h>
 

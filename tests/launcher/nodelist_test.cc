@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "launcher/hosts.h"
+#include "launcher/options/hosts.h"
 
 namespace ivy {
 namespace {

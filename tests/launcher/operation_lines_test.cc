@@ -1,10 +1,10 @@
 // What ranks do, folded over those that do the same.
-#include "launcher/operation_lines.h"
+#include "launcher/hang/operation_lines.h"
 
 #include <gtest/gtest.h>
 
-#include "proto/operation.h"
-#include "proto/status_page.h"
+#include "proto/wire/operation.h"
+#include "proto/wire/status_page.h"
 
 namespace ivy {
 namespace {

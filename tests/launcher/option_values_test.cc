@@ -1,8 +1,8 @@
-#include "launcher/option_values.h"
+#include "launcher/options/option_values.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/screen/label.h"
+#include "launcher/report/label.h"
 
 namespace ivy {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <fstream>
 #include <set>
 
-#include "launcher/option_table.h"
-#include "launcher/option_values.h"
-#include "proto/build.h"
-#include "proto/exit_code.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/option_values.h"
+#include "proto/contract/build.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {

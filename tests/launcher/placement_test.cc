@@ -1,9 +1,9 @@
-#include "launcher/slurm/placement.h"
+#include "launcher/plan/placement.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/slurm/device_checks.h"
-#include "launcher/slurm/worker_variables.h"
+#include "launcher/plan/device_checks.h"
+#include "launcher/plan/worker_variables.h"
 
 namespace ivy {
 namespace {

@@ -1,10 +1,10 @@
-#include "launcher/plan.h"
+#include "launcher/plan/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 
-#include "proto/exit_code.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {

@@ -1,5 +1,5 @@
 // From the store's words to ranks.
-#include "launcher/rank_names.h"
+#include "launcher/hang/rank_names.h"
 
 #include <gtest/gtest.h>
 

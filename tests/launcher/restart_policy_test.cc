@@ -1,5 +1,5 @@
 // Which failures are followed by a restart, and after how long.
-#include "launcher/restart_policy.h"
+#include "launcher/plan/restart_policy.h"
 
 #include <gtest/gtest.h>
 

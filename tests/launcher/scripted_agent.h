@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/agent.grpc.pb.h"
+#include "proto/wire/agent.grpc.pb.h"
 #include "tests/support/test_certificates.h"
 
 namespace ivy::test {

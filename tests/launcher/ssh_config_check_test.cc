@@ -1,4 +1,4 @@
-#include "launcher/links/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_config_check.h"
 
 #include <gtest/gtest.h>
 

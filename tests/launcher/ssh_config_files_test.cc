@@ -1,4 +1,4 @@
-#include "launcher/links/ssh_config_files.h"
+#include "launcher/links/ssh/ssh_config_files.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "launcher/links/carrier.h"
-#include "launcher/links/ssh_client_link.h"
+#include "launcher/links/choice/carrier.h"
+#include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
-#include "proto/build.h"
-#include "proto/job.pb.h"
-#include "proto/link.h"
+#include "proto/contract/build.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/ssh_test_host.h"
 

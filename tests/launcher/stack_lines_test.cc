@@ -1,12 +1,12 @@
 // Stacks as the three tools write them, and how ranks at the same place become one paragraph.
-#include "launcher/stack_lines.h"
+#include "launcher/hang/stack_lines.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "launcher/stack_text.h"
+#include "launcher/hang/stack_text.h"
 
 namespace ivy {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/verdict.h"
+#include "launcher/report/verdict.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/waiting_line.h"
+#include "launcher/job/waiting_line.h"
 
 #include <gtest/gtest.h>
 

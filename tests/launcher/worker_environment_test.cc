@@ -1,9 +1,10 @@
-#include "launcher/worker_environment.h"
+#include "launcher/plan/worker_environment.h"
 
 #include <gtest/gtest.h>
 
-#include "launcher/device_plan.h"
-#include "launcher/explain_env.h"
+#include "launcher/options/exports.h"
+#include "launcher/plan/device_plan.h"
+#include "launcher/plan/explain_env.h"
 
 namespace ivy {
 namespace {

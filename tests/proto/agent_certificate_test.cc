@@ -1,4 +1,4 @@
-#include "proto/agent_certificate.h"
+#include "proto/trust/agent_certificate.h"
 
 #include <gtest/gtest.h>
 

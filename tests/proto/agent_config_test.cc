@@ -1,4 +1,4 @@
-#include "proto/agent_config.h"
+#include "proto/trust/agent_config.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "proto/agent_target.h"
+#include "proto/trust/agent_target.h"
 
 #include <gtest/gtest.h>
 

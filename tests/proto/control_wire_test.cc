@@ -1,4 +1,4 @@
-#include "proto/control_wire.h"
+#include "proto/wire/control_wire.h"
 
 #include <gtest/gtest.h>
 

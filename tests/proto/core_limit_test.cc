@@ -1,5 +1,5 @@
 // What a crash of the launcher may leave behind, and what its children may.
-#include "proto/core_limit.h"
+#include "proto/contract/core_limit.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

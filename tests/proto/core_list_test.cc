@@ -1,4 +1,4 @@
-#include "proto/core_list.h"
+#include "proto/contract/core_list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "proto/dial_wire.h"
+#include "proto/wire/dial_wire.h"
 
 #include <gtest/gtest.h>
 

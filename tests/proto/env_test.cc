@@ -1,4 +1,4 @@
-#include "proto/env.h"
+#include "proto/contract/env.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "proto/exit_code.h"
+#include "proto/contract/exit_code.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "proto/file_writer.h"
+#include "proto/os/file_writer.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "proto/link.h"
+#include "proto/wire/link.h"
 
 namespace ivy::link {
 namespace {

@@ -1,5 +1,5 @@
 // Two Sessions and a carrier between them that may break at any byte.
-#include "proto/link.h"
+#include "proto/wire/link.h"
 
 #include <gtest/gtest.h>
 

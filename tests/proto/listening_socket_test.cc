@@ -1,4 +1,4 @@
-#include "proto/listening_socket.h"
+#include "proto/os/listening_socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

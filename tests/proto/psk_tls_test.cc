@@ -1,5 +1,5 @@
 // Both ends of the step's TLS against each other, and against peers that only pretend.
-#include "proto/psk_tls.h"
+#include "proto/trust/psk_tls.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST_F(PskTlsTest, BothEndsWithTheKeySpeak) {
   shake(client, server, client_end, server_end);
   ASSERT_EQ(client_end, Step::kDone) << client.failure();
   ASSERT_EQ(server_end, Step::kDone) << server.failure();
-  // Fits into what a stranger may say (launcher/links/dial_back_stream.h).
+  // Fits into what a stranger may say (launcher/links/srun/dial_back_stream.h).
   EXPECT_LT(server.received_bytes(), 450u);
 
   std::size_t count = 0;

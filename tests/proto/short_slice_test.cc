@@ -1,4 +1,4 @@
-#include "proto/short_slice.h"
+#include "proto/os/short_slice.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>

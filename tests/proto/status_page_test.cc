@@ -1,4 +1,4 @@
-#include "proto/status_page.h"
+#include "proto/wire/status_page.h"
 
 #include <gtest/gtest.h>
 

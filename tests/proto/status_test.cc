@@ -1,4 +1,4 @@
-#include "proto/status.h"
+#include "proto/contract/status.h"
 
 #include <gtest/gtest.h>
 

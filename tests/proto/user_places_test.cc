@@ -1,4 +1,4 @@
-#include "proto/user_places.h"
+#include "proto/os/user_places.h"
 
 #include <gtest/gtest.h>
 

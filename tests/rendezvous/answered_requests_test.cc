@@ -1,5 +1,5 @@
 // The store's memory of what it has answered to whom.
-#include "rendezvous/answered_requests.h"
+#include "rendezvous/engine/answered_requests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The blocking client against the real server, through a proxy that cuts, and against servers that
 // misbehave.
-#include "rendezvous/client.h"
+#include "rendezvous/client/client.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "proto/listening_socket.h"
+#include "proto/os/listening_socket.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/store_proxy.h"
 #include "tests/support/leak_guard.h"

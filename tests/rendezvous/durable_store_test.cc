@@ -15,9 +15,9 @@
 #include <random>
 #include <thread>
 
-#include "proto/listening_socket.h"
-#include "rendezvous/client.h"
-#include "rendezvous/wal_file.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/log/wal_file.h"
 #include "tests/rendezvous/journal_book.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/store_proxy.h"

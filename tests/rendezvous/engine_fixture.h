@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/engine.h"
+#include "rendezvous/engine/engine.h"
 
 namespace ivy::test {
 

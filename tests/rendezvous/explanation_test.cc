@@ -1,5 +1,5 @@
 // Who waits for whom, in words.
-#include "rendezvous/explanation.h"
+#include "rendezvous/engine/explanation.h"
 
 #include <gtest/gtest.h>
 

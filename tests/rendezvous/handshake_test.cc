@@ -1,10 +1,10 @@
 // Who does not know the token does not get in, whatever it repeats, reflects, cuts or bends.
-#include "proto/handshake.h"
+#include "proto/wire/handshake.h"
 
 #include <gtest/gtest.h>
 
-#include "proto/store_wire.h"
-#include "rendezvous/connection.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/dialects/connection.h"
 
 namespace ivy {
 namespace {

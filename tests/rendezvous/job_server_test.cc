@@ -13,8 +13,8 @@
 #include <set>
 #include <thread>
 
-#include "proto/build.h"
-#include "rendezvous/client.h"
+#include "proto/contract/build.h"
+#include "rendezvous/client/client.h"
 #include "tests/rendezvous/server_thread.h"
 
 namespace ivy::store {

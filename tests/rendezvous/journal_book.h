@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/effect.h"
-#include "rendezvous/engine.h"
+#include "rendezvous/engine/effect.h"
+#include "rendezvous/engine/engine.h"
 
 namespace ivy::test {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/leaf.h"
-#include "rendezvous/leaf_dialect.h"
+#include "rendezvous/dialects/leaf.h"
+#include "rendezvous/dialects/leaf_dialect.h"
 #include "tests/rendezvous/engine_fixture.h"
 
 namespace ivy::test {

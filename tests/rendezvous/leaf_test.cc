@@ -1,12 +1,12 @@
 // The leaf: what goes up, what is answered here, and who it is for whom the store waits.
-#include "rendezvous/leaf.h"
+#include "rendezvous/dialects/leaf.h"
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/explanation.h"
-#include "rendezvous/leaf_wire.h"
-#include "rendezvous/torch_dialect.h"
-#include "rendezvous/write_once.h"
+#include "rendezvous/dialects/leaf_wire.h"
+#include "rendezvous/dialects/torch_dialect.h"
+#include "rendezvous/engine/explanation.h"
+#include "rendezvous/engine/write_once.h"
 #include "tests/rendezvous/leaf_script.h"
 #include "tests/rendezvous/torch_script.h"
 

@@ -1,11 +1,11 @@
 // The native dialect's frames, fed whole and in pieces.
-#include "rendezvous/native_dialect.h"
+#include "rendezvous/dialects/native_dialect.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "proto/store_wire.h"
+#include "proto/wire/store_wire.h"
 
 namespace ivy::store {
 namespace {

@@ -1,5 +1,5 @@
 // The real server against slow, silent, hostile and many clients: each costs only itself.
-#include "rendezvous/server.h"
+#include "rendezvous/server/server.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 
-#include "rendezvous/peer_owner.h"
+#include "rendezvous/server/peer_owner.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/torch_script.h"
 #include "tests/support/leak_guard.h"

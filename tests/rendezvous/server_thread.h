@@ -19,10 +19,10 @@
 #include <string>
 #include <thread>
 
-#include "proto/handshake.h"
-#include "proto/listening_socket.h"
-#include "rendezvous/client.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "proto/wire/handshake.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/server/server.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/engine.h"
-#include "rendezvous/native_dialect.h"
-#include "rendezvous/torch_dialect.h"
+#include "rendezvous/dialects/native_dialect.h"
+#include "rendezvous/dialects/torch_dialect.h"
+#include "rendezvous/engine/engine.h"
 #include "tests/rendezvous/history.h"
 
 namespace ivy::test {

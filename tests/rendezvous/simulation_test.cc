@@ -22,7 +22,7 @@
 #include <queue>
 #include <random>
 
-#include "rendezvous/effect.h"
+#include "rendezvous/engine/effect.h"
 #include "tests/rendezvous/journal_book.h"
 #include "tests/rendezvous/simulated_client.h"
 

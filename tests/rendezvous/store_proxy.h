@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "proto/listening_socket.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/server/server.h"
 #include "tests/rendezvous/server_thread.h"
 
 namespace ivy::test {

@@ -9,8 +9,8 @@
 #include <iostream>
 #include <string>
 
-#include "proto/listening_socket.h"
-#include "rendezvous/server.h"
+#include "proto/os/listening_socket.h"
+#include "rendezvous/server/server.h"
 
 namespace ivy::store {
 namespace {

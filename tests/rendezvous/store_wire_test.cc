@@ -1,5 +1,5 @@
 // Frames and fields: any cut gives the same frames; lengths are refused before anything is kept.
-#include "proto/store_wire.h"
+#include "proto/wire/store_wire.h"
 
 #include <gtest/gtest.h>
 

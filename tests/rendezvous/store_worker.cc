@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "rendezvous/client.h"
+#include "rendezvous/client/client.h"
 
 namespace ivy::store {
 namespace {

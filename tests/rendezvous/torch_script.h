@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/store_wire.h"
-#include "rendezvous/engine.h"
-#include "rendezvous/torch_dialect.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/dialects/torch_dialect.h"
+#include "rendezvous/engine/engine.h"
 
 namespace ivy::test {
 

@@ -1,5 +1,5 @@
 // The index of requests that wait.
-#include "rendezvous/waiters.h"
+#include "rendezvous/engine/waiters.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // The log's bytes, and what can be had from them after any accident.
-#include "rendezvous/write_ahead_log.h"
+#include "rendezvous/log/write_ahead_log.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "rendezvous/effect.h"
+#include "rendezvous/engine/effect.h"
 #include "tests/rendezvous/engine_fixture.h"
 #include "tests/rendezvous/journal_book.h"
 

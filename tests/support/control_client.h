@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
-#include "proto/control_wire.h"
-#include "proto/status.h"
-#include "proto/status_page.h"
+#include "proto/contract/status.h"
+#include "proto/wire/control_wire.h"
+#include "proto/wire/status_page.h"
 
 namespace ivy::test {
 

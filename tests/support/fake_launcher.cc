@@ -15,9 +15,9 @@
 #include <random>
 #include <sstream>
 
-#include "agent/node/job_directory.h"
-#include "proto/build.h"
-#include "proto/clock.h"
+#include "agent/node/spawn/job_directory.h"
+#include "proto/contract/build.h"
+#include "proto/os/clock.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "agent/node/supervisor.h"
-#include "proto/job.pb.h"
-#include "proto/link.h"
+#include "agent/node/supervisor/supervisor.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
 
 namespace ivy::test {
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "proto/agent_config.h"
+#include "proto/trust/agent_config.h"
 
 namespace ivy::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "agent/daemon/certificate_issue.h"
-#include "proto/agent_certificate.h"
+#include "proto/trust/agent_certificate.h"
 
 namespace ivy::test {
 

@@ -1,4 +1,4 @@
-"""Finds libivycomm, loads it, and declares its C interface (comm/ivycomm.h).
+"""Finds libivycomm, loads it, and declares its C interface (comm/contract/ivycomm.h).
 
 Thread: any. The library is loaded once, at the first question; ctypes gives the interpreter's lock away
 during every call.

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "comm/ivycomm.h"
+#include "comm/contract/ivycomm.h"
 #include "tests/bench/collectives/collective_loop.h"
 
 namespace {

@@ -1,0 +1,52 @@
+#include "agent/node/facts/own_package.h"
+
+#include <linux/limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ivy {
+namespace {
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
+}  // namespace
+
+std::string own_package(const std::string& program_directory) {
+  if (program_directory.empty()) return "";
+  const std::string installed = parent(program_directory) + "/lib/ivyrun/python";
+  if (exists(installed + "/ivycomm/__init__.py")) return installed;
+  const std::string sent = program_directory + "/ivycomm.zip";
+  return exists(sent) ? sent : "";
+}
+
+std::string own_hook(const std::string& program_directory) {
+  if (program_directory.empty()) return "";
+  const std::string installed = parent(program_directory) + "/lib/ivyrun/hook";
+  for (const std::string& folder : {installed, program_directory})
+    if (exists(folder + "/sitecustomize.py")) return folder;
+  return "";
+}
+
+std::string program_directory() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return "";
+  const std::string program(path, static_cast<std::size_t>(length));
+  // The kernel marks a removed file in its name.
+  return exists(program) ? parent(program) : "";
+}
+
+void append_package(Environment& environment, const std::string& package) {
+  if (package.empty() || package.find(':') != std::string::npos) return;
+  const std::string* before = find_variable(environment, "PYTHONPATH");
+  // Python takes an empty value for none; an empty element would be the working directory.
+  const bool is_first = before == nullptr || before->empty();
+  set_variable(environment, "PYTHONPATH", is_first ? package : *before + ":" + package);
+}
+
+}  // namespace ivy

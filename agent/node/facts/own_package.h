@@ -1,0 +1,27 @@
+// Where this build's Python package lies beside ivy-node, and how workers come to see it.
+// Thread: any.
+#pragma once
+
+#include <string>
+
+#include "proto/contract/env.h"
+
+namespace ivy {
+
+// What to append to PYTHONPATH, for an ivy-node in this directory: DIR/../lib/ivyrun/python (a
+// build tree or an installation) or DIR/ivycomm.zip (a bundle that was sent here). Empty: there is
+// neither.
+std::string own_package(const std::string& program_directory);
+
+// Likewise the folder with this build's sitecustomize.py (agent/node/workers/python_hook.h):
+// DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty: there is none.
+std::string own_hook(const std::string& program_directory);
+
+// The directory of the running program; empty when it was removed.
+std::string program_directory();
+
+// Appends `package` to PYTHONPATH, behind whatever the user has there. Nothing happens for an empty
+// one and for one that PYTHONPATH cannot hold (a colon).
+void append_package(Environment& environment, const std::string& package);
+
+}  // namespace ivy

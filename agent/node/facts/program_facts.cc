@@ -1,0 +1,344 @@
+#include "agent/node/facts/program_facts.h"
+
+// SHA256_Init() and its like need nothing of libcrypto to be set up, which takes EVP_Digest() half
+// a millisecond of every start.
+#define OPENSSL_SUPPRESS_DEPRECATED
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/algorithm/hex.hpp>
+#include <cctype>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "agent/node/facts/elf_libraries.h"
+#include "agent/node/spawn/spawn.h"
+#include "proto/contract/edit_distance.h"
+#include "proto/contract/unserved_worlds.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+// What a shell searches when nobody has set PATH.
+constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
+std::string errno_text(int error) { return std::strerror(error); }
+
+std::string absolute_path(const std::string& path, const std::string& directory) {
+  if (path.starts_with('/')) return path;
+  std::string_view rest = path;
+  while (rest.starts_with("./") && rest.size() > 2) rest.remove_prefix(2);
+  return directory + (directory.ends_with('/') ? "" : "/") + std::string(rest);
+}
+
+std::string check_directory(const std::string& directory) {
+  struct stat info {};
+  if (stat(directory.c_str(), &info) != 0)
+    return "working directory " + directory + ": " + errno_text(errno);
+  if (!S_ISDIR(info.st_mode)) return "working directory " + directory + ": " + errno_text(ENOTDIR);
+  if (access(directory.c_str(), X_OK) != 0)
+    return "working directory " + directory + ": " + errno_text(errno);
+  return {};
+}
+
+bool is_regular_file(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+// The file beside a missing one whose name was probably meant; empty when none is near.
+std::string nearest_file(const std::string& path) {
+  // A larger directory is not looked through; a name is a name, and not a text.
+  constexpr int kMaxEntries = 10'000;
+  constexpr std::size_t kMaxNameBytes = 64;
+  const std::size_t slash = path.rfind('/');
+  const std::string wanted = path.substr(slash + 1);
+  if (wanted.size() < 3 || wanted.size() > kMaxNameBytes) return {};
+  std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
+  std::string best;
+  const auto directory = std::unique_ptr<DIR, int (*)(DIR*)>(
+      opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()), closedir);
+  if (!directory) return {};
+  int count = 0;
+  while (const dirent* entry = readdir(directory.get())) {
+    if (++count > kMaxEntries) return {};
+    const std::string name = entry->d_name;
+    if (name.size() > kMaxNameBytes) continue;
+    const std::size_t distance = edit_distance(wanted, name);
+    // Names of two letters are all near to each other.
+    if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
+    if (!is_regular_file(path.substr(0, slash + 1) + name)) continue;
+    best = name;
+    best_distance = distance;
+  }
+  return best;
+}
+
+// "dir/tarin.py" as it should have been typed; empty when no name is near.
+std::string nearest_program(const std::string& typed, const std::string& path) {
+  const std::string near = nearest_file(path);
+  return near.empty() ? "" : typed.substr(0, typed.rfind('/') + 1) + near;
+}
+
+// "PATH (/usr/bin:/bin)"; nobody reads a long one in a message.
+std::string path_text(const std::string& search_path) {
+  constexpr std::size_t kLongest = 60;
+  if (search_path.size() <= kLongest) return "PATH (" + search_path + ")";
+  const auto colons = std::count(search_path.begin(), search_path.end(), ':');
+  return "PATH (" + std::to_string(colons + 1) + " directories)";
+}
+
+void set_error(ProgramFacts& facts, int error, const std::string& message) {
+  facts.error = message;
+  facts.error_number = error;
+}
+
+// The SHA-256 of a file in hexadecimal digits. Sets errno where it could not be read to its end.
+std::optional<std::string> file_sha256(int fd) {
+  SHA256_CTX hash;
+  SHA256_Init(&hash);
+  const auto buffer = std::make_unique<char[]>(64u << 10);
+  ssize_t count = 0;
+  while ((count = read(fd, buffer.get(), 64u << 10)) > 0)
+    SHA256_Update(&hash, buffer.get(), static_cast<std::size_t>(count));
+  if (count < 0) return std::nullopt;
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256_Final(digest.data(), &hash);
+  std::string digits;
+  boost::algorithm::hex_lower(digest.begin(), digest.end(), std::back_inserter(digits));
+  return digits;
+}
+
+// Reads the script once: proves that it can be read, and hashes it.
+void check_script(const std::string& typed, ProgramFacts& facts) {
+  const int fd = open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    const int error = errno;
+    const std::string near = error == ENOENT ? nearest_program(typed, facts.path) : "";
+    return set_error(facts, error,
+                     "script " + facts.path + ": " +
+                         (near.empty() ? errno_text(error)
+                                       : "it is not there, but " + near + " is: write " + near));
+  }
+  struct stat info {};
+  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+    set_error(facts, EISDIR, "script " + facts.path + ": " + errno_text(EISDIR));
+  } else if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) <= kMaxHashedBytes) {
+    const std::optional<std::string> sha256 = file_sha256(fd);
+    if (!sha256) set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
+    facts.sha256 = sha256.value_or("");
+  }
+  close(fd);
+}
+
+bool is_python_file(const std::string& program) { return program.ends_with(".py"); }
+
+// The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
+std::string first_bytes(const std::string& path) {
+  constexpr std::size_t kLookedAt = 256;
+  return read_file(path, kLookedAt, O_NONBLOCK).value_or("");
+}
+
+bool is_program_file(std::string_view beginning) {
+  return beginning.starts_with(
+      "\x7f"
+      "ELF");
+}
+
+void find_unserved_library(ProgramFacts& facts) {
+  for (const std::string& library : needed_libraries(facts.path)) {
+    if (world_of_library(library) == nullptr) continue;
+    facts.library = library;
+    return;
+  }
+}
+
+// A text file without "#!" is what no kernel runs. Whatever is no text is left to the kernel: it
+// may know formats that we do not.
+bool is_plain_text(std::string_view beginning) {
+  return !beginning.empty() && beginning.find('\0') == std::string_view::npos &&
+         !beginning.starts_with("#!");
+}
+
+// "#!/usr/bin/env python3\n" -> "/usr/bin/env"
+std::string_view named_interpreter(std::string_view beginning) {
+  std::string_view line = beginning.substr(2, beginning.find('\n') - 2);
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return line.substr(0, line.find_first_of(" \t"));
+}
+
+// Will the kernel run it? What it would only say as "No such file" or "Exec format error".
+void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
+  const std::string beginning = first_bytes(facts.path);
+  if (is_program_file(beginning)) return find_unserved_library(facts);
+  if (is_plain_text(beginning))
+    return set_error(facts, ENOEXEC, "program " + facts.path + " has no #! line");
+  if (!beginning.starts_with("#!")) return;
+  std::string name(named_interpreter(beginning));
+  const std::string path = absolute_path(name, request.working_directory);
+  struct stat info {};
+  if (!name.empty() && stat(path.c_str(), &info) == 0) return;
+  const bool has_windows_ends = name.ends_with('\r');
+  if (has_windows_ends) name.pop_back();
+  set_error(facts, kInterpreterMissing,
+            "program " + facts.path + " names an interpreter that is not there: #!" + name +
+                (has_windows_ends ? " (its lines end with CR LF: sed -i 's/\\r$//' " + facts.path +
+                                        " repairs them)"
+                                  : ""));
+}
+
+// What was meant by a name that is in no directory of PATH: "..., but ...: write ...", or empty.
+std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
+                     const std::string& here) {
+  const std::string& name = request.program;
+  if (is_regular_file(here + ".py"))
+    return " is not there, but " + here + ".py is: write " + name + ".py";
+  if (is_regular_file(here))
+    return " is not in PATH, but in the working directory: write ./" + name;
+  int ignored = 0;
+  if (name == "python" &&
+      find_executable("python3", facts.search_path, request.working_directory, &ignored).ok())
+    return " is not in PATH, but python3 is: write python3";
+  std::string file = here;
+  std::replace(file.begin() + static_cast<std::ptrdiff_t>(request.working_directory.size()),
+               file.end(), '.', '/');
+  if (is_regular_file(file + ".py") || is_regular_file(file + "/__main__.py"))
+    return " is no program, but a Python module: write -m " + name;
+  const std::string near = nearest_file(here);
+  return near.empty() ? "" : " is not in PATH, but ./" + near + " is there: write ./" + near;
+}
+
+void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
+  int error = 0;
+  const Result<std::string> found =
+      find_executable(request.program, facts.search_path, request.working_directory, &error);
+  if (found.ok()) {
+    // The written path rather than the found one: the same file without "/./" in its name.
+    const bool is_path = request.program.find('/') != std::string::npos;
+    facts.path = absolute_path(is_path ? request.program : *found, request.working_directory);
+    return check_first_line(request, facts);
+  }
+  // A name without '/' is not looked up in the working directory, but that is what people mean.
+  const std::string here = absolute_path(request.program, request.working_directory);
+  const bool named_by_path = request.program.find('/') != std::string::npos;
+  if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
+    facts.path = here;
+    return set_error(facts, EACCES, "program " + here + " is a file that cannot be executed");
+  }
+  if (error == 0) error = ENOENT;
+  std::string meant = named_by_path ? "" : meant_by(request, facts, here);
+  if (named_by_path && error == ENOENT) {
+    const std::string near = is_regular_file(here + ".py") ? request.program + ".py"
+                                                           : nearest_program(request.program, here);
+    if (!near.empty()) meant = " is not there, but " + near + " is: write " + near;
+  }
+  if (!meant.empty()) return set_error(facts, ENOENT, "program " + request.program + meant);
+  if (named_by_path) facts.path = here;
+  set_error(facts, error,
+            "program " + (named_by_path ? here : request.program) + ": " +
+                (error == ENOENT && !named_by_path ? "not found in " + path_text(facts.search_path)
+                                                   : errno_text(error)));
+}
+
+void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
+  std::string tried;
+  bool looked_in_path = false;
+  for (const std::string& candidate : request.interpreters) {
+    int error = 0;
+    const Result<std::string> found =
+        find_executable(candidate, facts.search_path, request.working_directory, &error);
+    if (found.ok()) {
+      facts.interpreter = absolute_path(*found, request.working_directory);
+      facts.interpreter_version = python_version(facts.interpreter);
+      return;
+    }
+    tried +=
+        (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
+    looked_in_path = looked_in_path || candidate.find('/') == std::string::npos;
+  }
+  facts.interpreter_error =
+      tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
+  if (looked_in_path) facts.interpreter_error += " in " + path_text(facts.search_path);
+}
+
+std::string version_in_name(std::string_view name) {
+  constexpr std::string_view kPrefix = "python";
+  if (!name.starts_with(kPrefix)) return {};
+  name.remove_prefix(kPrefix.size());
+  for (const char c : name)
+    if (!std::isdigit(static_cast<unsigned char>(c)) && c != '.') return {};
+  return std::string(name);
+}
+
+// "version = 3.11.2" or "version_info = 3.11.2.final.0" in pyvenv.cfg.
+std::string version_in_environment(const std::string& directory) {
+  std::ifstream file(directory + "/pyvenv.cfg");
+  std::string line;
+  // A real one has about five lines.
+  for (int count = 0; count < 100 && std::getline(file, line); ++count) {
+    if (!line.starts_with("version")) continue;
+    const std::size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::size_t begin = line.find_first_of("0123456789", equals);
+    if (begin == std::string::npos) continue;
+    std::string version = line.substr(begin, line.find_first_not_of("0123456789.", begin) - begin);
+    while (version.ends_with('.')) version.pop_back();
+    return version;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string python_version(const std::string& interpreter) {
+  const std::size_t bin = interpreter.rfind('/');
+  if (bin != std::string::npos && bin > 0) {
+    const std::size_t top = interpreter.rfind('/', bin - 1);
+    if (top != std::string::npos) {
+      std::string version = version_in_environment(interpreter.substr(0, top));
+      if (!version.empty()) return version;
+    }
+  }
+  char resolved[PATH_MAX];
+  if (realpath(interpreter.c_str(), resolved) == nullptr) return {};
+  const std::string_view path(resolved);
+  return version_in_name(path.substr(path.rfind('/') + 1));
+}
+
+ProgramFacts check_program(const ProgramRequest& request) {
+  ProgramFacts facts;
+  facts.search_path = request.search_path;
+  if (facts.search_path.empty()) {
+    const char* own = std::getenv("PATH");
+    facts.search_path = own != nullptr && *own != '\0' ? own : kDefaultSearchPath;
+  }
+  facts.working_directory_error = check_directory(request.working_directory);
+  const bool is_module = request.form == PROGRAM_MODULE;
+  facts.is_script = request.form == PROGRAM_SCRIPT ||
+                    (request.form == PROGRAM_AUTO && is_python_file(request.program));
+  if (facts.is_script || is_module) find_interpreter(request, facts);
+  if (is_module) return facts;
+  if (facts.is_script) {
+    facts.path = absolute_path(request.program, request.working_directory);
+    check_script(request.program, facts);
+  } else {
+    check_executable(request, facts);
+  }
+  return facts;
+}
+
+}  // namespace ivy

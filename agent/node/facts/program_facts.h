@@ -1,0 +1,51 @@
+// What this host knows about the program that a job wants to run: does it exist here, is it the
+// same script as elsewhere, and which interpreter will run it. Reads files, starts nothing. Thread:
+// any.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+struct ProgramRequest {
+  std::string program;  // As typed.
+  ProgramForm form = PROGRAM_AUTO;
+  std::vector<std::string> interpreters;  // Candidates in order.
+  std::string search_path;                // Empty: this process's own PATH.
+  std::string working_directory;          // Absolute.
+};
+
+// What error_number is when a program begins with "#!" and the name of an interpreter that is not
+// there. (ENOENT is kept for the program itself; a text without "#!" is ENOEXEC.)
+inline constexpr int kInterpreterMissing = ELIBACC;
+
+// Larger scripts are not hashed: sha256 stays empty, and is then not compared.
+inline constexpr std::uint64_t kMaxHashedBytes = 16u << 20;
+
+struct ProgramFacts {
+  std::string working_directory_error;
+  std::string path;      // Absolute; empty for a module.
+  std::string error;     // Empty: it can be run (a script: read).
+  int error_number = 0;  // errno behind `error`.
+  std::string library;   // The first of its libraries that proto/contract/unserved_worlds.h has;
+                         // often empty.
+  std::string sha256;    // 64 hexadecimal digits; scripts only.
+  bool is_script = false;
+  std::string interpreter;          // Absolute path; empty when none is needed or none was found.
+  std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.
+  std::string interpreter_error;
+  std::string search_path;
+};
+
+ProgramFacts check_program(const ProgramRequest& request);
+
+// The version of a Python interpreter without running it: pyvenv.cfg of its virtual environment,
+// else the name behind its links ("python3.11"). Empty where neither tells.
+std::string python_version(const std::string& interpreter);
+
+}  // namespace ivy

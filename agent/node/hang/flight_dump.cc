@@ -1,0 +1,83 @@
+#include "agent/node/hang/flight_dump.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// A dump is written at one go; after so long without a change it is whole.
+constexpr std::uint64_t kSettledNs = 100'000'000;
+
+}  // namespace
+
+FlightDump::FlightDump(std::string file_stem, std::string pipe_stem, std::uint32_t rank)
+    : file_(file_stem.empty() ? "" : std::move(file_stem) + std::to_string(rank)),
+      pipe_(pipe_stem.empty() ? "" : std::move(pipe_stem) + std::to_string(rank) + ".pipe") {}
+
+FlightDump::Version FlightDump::look() const {
+  struct stat status {};
+  if (file_.empty() || lstat(file_.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  return {true, static_cast<std::uint64_t>(status.st_size),
+          status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec};
+}
+
+bool FlightDump::begin(std::uint64_t now_ns, bool may_ask) {
+  began_ns_ = now_ns;
+  last_changed_ns_ = now_ns;
+  before_ = look();
+  last_ = before_;
+  // Without a reader the pipe cannot be opened, and with one a line of two bytes always fits.
+  const int fd = may_ask && !pipe_.empty()
+                     ? open(pipe_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW)
+                     : -1;
+  struct stat status {};
+  if (fd >= 0 && fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode))
+    was_asked_ = write(fd, "1\n", 2) == 2;
+  if (fd >= 0) close(fd);
+  return was_asked_ || before_.exists;
+}
+
+bool FlightDump::advance(std::uint64_t now_ns) {
+  const Version now = look();
+  if (now != last_) last_changed_ns_ = now_ns;
+  last_ = now;
+  const bool is_settled = now_ns - last_changed_ns_ >= kSettledNs;
+  if (!was_asked_) return is_settled;
+  const bool is_new = now.exists && now.size > 0 && now != before_;
+  return (is_new && is_settled) || now_ns - began_ns_ >= kPatienceNs;
+}
+
+std::string FlightDump::take(std::uint64_t limit_bytes, std::string& note) const {
+  std::string bytes;
+  if (!last_.exists) {
+    if (was_asked_) note = "torch was asked for its flight record and did not write it";
+    return bytes;
+  }
+  if (last_.size > limit_bytes) {
+    note = "its flight record was left out: it has " + std::to_string(last_.size) + " bytes, and " +
+           std::to_string(limit_bytes) +
+           " were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)";
+    return bytes;
+  }
+  const int fd = open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return bytes;
+  bytes.resize(last_.size);
+  std::size_t used = 0;
+  while (used < bytes.size()) {
+    const ssize_t count = read(fd, bytes.data() + used, bytes.size() - used);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    used += static_cast<std::size_t>(count);
+  }
+  close(fd);
+  bytes.resize(used);
+  if (was_asked_ && last_ == before_) note = "its flight record is an earlier one";
+  return bytes;
+}
+
+}  // namespace ivy

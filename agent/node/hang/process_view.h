@@ -1,0 +1,40 @@
+// What the kernel says about one process, without touching it. Reads those files of /proc that
+// never wait for the process's memory map, as cmdline and environ do: one that sleeps
+// uninterruptibly may hold its lock. Thread: any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/node/spawn/process_tree.h"
+
+namespace ivy {
+
+struct ProcessView {
+  ProcessStat stat;
+  std::string waiting_in;    // Kernel function; empty while it runs, or where it is not told.
+  std::string system_call;   // "202 0x7f... 0x189 ..."; empty likewise.
+  std::string kernel_stack;  // Root only.
+  std::uint32_t threads = 0;
+  std::string threads_in;  // "12 futex_wait_queue, 3 ep_poll", most frequent first.
+  std::uint64_t cpu_ticks = 0;
+  std::uint64_t caught_signals = 0;  // Bit N - 1: signal N has a handler.
+};
+
+// False when it has ended.
+bool read_process_view(pid_t pid, ProcessView& out);
+
+// A worker is often a shell that waits for the program: whom to look at. Follows shells down to
+// their only or oldest living child, at most eight levels.
+pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all);
+
+// Does a descriptor of the process lead to this file?
+bool holds_open(pid_t pid, const std::string& path);
+
+// Is its program an interpreter of Python?
+bool runs_python(pid_t pid);
+
+}  // namespace ivy

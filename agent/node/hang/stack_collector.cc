@@ -1,0 +1,422 @@
+#include "agent/node/hang/stack_collector.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "agent/node/hang/flight_dump.h"
+#include "agent/node/hang/process_view.h"
+#include "agent/node/hang/stack_ladder.h"
+#include "agent/node/hang/tool_run.h"
+#include "agent/node/spawn/spawn.h"
+#include "agent/node/workers/lease.h"
+#include "agent/node/workers/python_hook.h"
+#include "proto/os/clock.h"
+#include "proto/wire/ras.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{20};
+// An interpreter that can be asked answers at once; one that blocks the signal never does.
+constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
+constexpr std::uint64_t kSettledNs = 60'000'000;
+// gdb reads the symbols of a process with torch in it for some seconds.
+constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
+constexpr std::uint32_t kDefaultPatienceMs = 5'000;
+constexpr std::uint32_t kMaxPatienceMs = 60'000;
+constexpr std::size_t kPieceBytes = 64u << 10;
+// Two pieces under way: on a link of 256 kbit/s a heartbeat waits 4 s behind them.
+constexpr std::uint64_t kMaxWaitingBytes = 2 * kPieceBytes;
+constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
+std::string value_of(const Environment& environment, const char* name) {
+  const std::string* value = find_variable(environment, name);
+  return value == nullptr ? "" : *value;
+}
+
+bool catches(const ProcessView& view, int signal) {
+  return (view.caught_signals >> (signal - 1) & 1) != 0;
+}
+
+// What a debugger must not inherit from a worker: another Python, other libraries, downloads.
+Environment tool_environment() {
+  Environment environment = environment_of(environ);
+  for (const char* name :
+       {"PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH", "DEBUGINFOD_URLS"})
+    unset_variable(environment, name);
+  return environment;
+}
+
+std::string find_tool(StackWay way, const Environment& worker) {
+  std::string path = value_of(worker, "PATH");
+  const std::string environment = value_of(worker, "VIRTUAL_ENV");
+  if (!environment.empty()) path = environment + "/bin:" + path;
+  const Result<std::string> found = find_executable(way == StackWay::kPySpy ? "py-spy" : "gdb",
+                                                    path + ":" + kDefaultSearchPath, "/", nullptr);
+  return found.ok() && found->starts_with('/') ? *found : "";
+}
+
+std::vector<std::string> tool_arguments(StackWay way, const std::string& program, pid_t pid,
+                                        bool native) {
+  std::vector<std::string> words = {program};
+  if (way == StackWay::kPySpy) {
+    words.insert(words.end(), {"dump", "--pid", std::to_string(pid)});
+    if (native) words.emplace_back("--native");
+    return words;
+  }
+  words.insert(words.end(), {"-nx", "-batch", "-iex", "set auto-load off", "-iex",
+                             "set debuginfod enabled off", "-ex", "set pagination off", "-p",
+                             std::to_string(pid), "-ex", "thread apply all bt 64"});
+  return words;
+}
+
+}  // namespace
+
+namespace {
+
+class Look {
+ public:
+  struct Request {
+    bool native = false;
+    bool light = false;
+    std::uint64_t deadline_ns = 0;
+  };
+
+  Look(const StackCollector::Subject& subject, const StackCollector::Group& group,
+       const Request& request)
+      : group_(group), request_(request), subject_(subject) {
+    evidence_.set_rank(subject.rank);
+  }
+
+  void begin(const std::vector<ProcessStat>& all, std::uint64_t now_ns, bool wants_flight) {
+    pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
+    evidence_.set_pid(pid_);
+    if (wants_flight) {
+      std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
+      if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+      flight_.emplace(std::move(file),
+                      value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+                      subject_.rank);
+      if (!flight_->begin(now_ns, subject_.lives)) flight_.reset();
+    }
+    evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
+    if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
+    describe();
+    file_ =
+        stack_file(group_.directory, group_.generation, subject_.rank) + "." + std::to_string(pid_);
+    facts_.state = view_.stat.state;
+    facts_.is_python = runs_python(pid_);
+    facts_.has_hook =
+        catches(view_, kStackSignal) && catches(view_, kStackSignal + 1) && holds_open(pid_, file_);
+    facts_.native = request_.native;
+    facts_.light = request_.light;
+    const std::vector<StackWay> ways = stack_ways(facts_);
+    ways_.assign(ways.begin(), ways.end());
+    next_way(now_ns);
+  }
+
+  bool wants_tool() const { return waits_for_tool_; }
+  bool has_tool() const { return tool_ != nullptr; }
+
+  // pid of the debugger; -1: it could not be started, and the next way is taken.
+  pid_t start_tool(std::uint64_t now_ns) {
+    waits_for_tool_ = false;
+    const StackWay way = ways_.front();
+    const std::string program = find_tool(way, group_.environment);
+    if (program.empty()) {
+      ways_.pop_front();
+      next_way(now_ns);
+      return -1;
+    }
+    Result<std::unique_ptr<ToolRun>> run =
+        ToolRun::start(tool_arguments(way, program, pid_, request_.native), tool_environment(),
+                       std::min(now_ns + kToolPatienceNs, request_.deadline_ns));
+    if (!run.ok()) {
+      complaint_ = run.error().message;
+      ways_.pop_front();
+      next_way(now_ns);
+      return -1;
+    }
+    tool_ = std::move(*run);
+    return tool_->pid();
+  }
+
+  // True: nothing more is to come.
+  bool advance(std::uint64_t now_ns) {
+    if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
+    if (asks_hook_) read_hook(now_ns);
+    if (flight_ && !flight_is_over_) flight_is_over_ = flight_->advance(now_ns);
+    return is_over_ && (!flight_ || flight_is_over_);
+  }
+
+  RankEvidence take(std::uint64_t& flight_room) {
+    if (!is_over_) {
+      tool_.reset();
+      // Half an answer is better than none.
+      if (asks_hook_ && !heard_.empty()) evidence_.set_stack(heard_);
+      if (asks_hook_ && !heard_.empty()) evidence_.set_tool("faulthandler");
+      end("no answer in time");
+    }
+    if (flight_) {
+      std::string note;
+      std::string bytes = flight_->take(flight_room, note);
+      flight_room -= bytes.size();
+      evidence_.set_flight_record(std::move(bytes));
+      evidence_.set_flight_note(std::move(note));
+    }
+    return std::move(evidence_);
+  }
+
+ private:
+  void describe() {
+    evidence_.set_name(view_.stat.name);
+    evidence_.set_state(std::string(1, view_.stat.state));
+    evidence_.set_waiting_in(view_.waiting_in);
+    evidence_.set_system_call(view_.system_call);
+    evidence_.set_kernel_stack(view_.kernel_stack);
+    evidence_.set_threads(view_.threads);
+    evidence_.set_threads_in(view_.threads_in);
+    evidence_.set_cpu_ticks(view_.cpu_ticks);
+  }
+
+  void next_way(std::uint64_t now_ns) {
+    if (ways_.empty()) return end(complaint_.empty() ? why_no_stack(facts_) : complaint_);
+    if (ways_.front() != StackWay::kHook) {
+      waits_for_tool_ = true;
+      return;
+    }
+    asks_hook_ = true;
+    // The main thread alone first: of hundreds of threads faulthandler leaves out the oldest.
+    ask(kStackSignal + 1, now_ns);
+  }
+
+  void ask(int signal, std::uint64_t now_ns) {
+    signal_ = signal;
+    asked_at_ns_ = now_ns;
+    changed_at_ns_ = now_ns;
+    struct stat status {};
+    offset_ = stat(file_.c_str(), &status) == 0 ? status.st_size : 0;
+    size_ = offset_;
+    signal_process(pid_, view_.stat.start_time, signal);
+  }
+
+  void read_hook(std::uint64_t now_ns) {
+    struct stat status {};
+    const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
+    if (size != size_) changed_at_ns_ = now_ns;
+    size_ = size;
+    const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kSettledNs;
+    if (!has_answer && now_ns - asked_at_ns_ < kHookPatienceNs) return;
+    if (has_answer) hear();
+    if (has_answer && signal_ == kStackSignal + 1 && !request_.light)
+      return ask(kStackSignal, now_ns);
+    asks_hook_ = false;
+    if (heard_.empty()) {
+      complaint_ = "it did not answer the signal by which its Python stack is asked for";
+      ways_.pop_front();
+      return next_way(now_ns);
+    }
+    evidence_.set_tool("faulthandler");
+    evidence_.set_stack(std::move(heard_));
+    end("");
+  }
+
+  void hear() {
+    const int fd = open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return;
+    const std::size_t room = ToolRun::kMaxOutputBytes - heard_.size();
+    const auto there = static_cast<std::size_t>(size_ - offset_);
+    std::string text(std::min(room, there), '\0');
+    const ssize_t count = pread(fd, text.data(), text.size(), offset_);
+    close(fd);
+    if (count > 0) heard_.append(text, 0, static_cast<std::size_t>(count));
+    if (there > room) evidence_.set_stack_cut(true);
+  }
+
+  void tool_ended(std::uint64_t now_ns) {
+    const std::unique_ptr<ToolRun> tool = std::move(tool_);
+    const StackWay way = ways_.front();
+    const bool was_stopped = facts_.state == 'T' || facts_.state == 't';
+    // A debugger that was killed may leave what it had stopped behind.
+    if (tool->was_late() && !was_stopped) signal_process(pid_, view_.stat.start_time, SIGCONT);
+    if (has_stack(way, tool->output())) {
+      evidence_.set_tool(way == StackWay::kPySpy ? "py-spy" : "gdb");
+      evidence_.set_stack(tool->output());
+      evidence_.set_stack_cut(tool->output_was_cut() || tool->was_late());
+      return end("");
+    }
+    const std::string name = way == StackWay::kPySpy ? "py-spy" : "gdb";
+    const std::string said = complaint_of(tool->output());
+    complaint_ = tool->was_late() ? name + " did not answer in time"
+                                  : name + (said.empty() ? " found no stack" : ": " + said);
+    ways_.pop_front();
+    next_way(now_ns);
+  }
+
+  void end(const std::string& note) {
+    is_over_ = true;
+    ProcessStat now;
+    const bool lives = pid_ > 0 && read_process_stat(pid_, now) && !has_ended(now) &&
+                       now.start_time == view_.stat.start_time;
+    if (!lives && subject_.lives && !evidence_.state().empty()) {
+      evidence_.clear_state();
+      evidence_.set_note("it ended while it was looked at");
+      return;
+    }
+    evidence_.set_note(note);
+  }
+
+  const StackCollector::Group& group_;
+  const Request request_;
+  const StackCollector::Subject subject_;
+  RankEvidence evidence_;
+  ProcessView view_;
+  StackFacts facts_;
+  pid_t pid_ = -1;
+  std::deque<StackWay> ways_;  // Still to be tried, the present one first.
+  bool waits_for_tool_ = false;
+  std::unique_ptr<ToolRun> tool_;
+  std::string complaint_;  // Why the last way failed.
+  // The hook.
+  bool asks_hook_ = false;
+  int signal_ = 0;
+  std::string file_;
+  off_t offset_ = 0;
+  off_t size_ = 0;
+  std::uint64_t asked_at_ns_ = 0;
+  std::uint64_t changed_at_ns_ = 0;
+  std::string heard_;
+  std::optional<FlightDump> flight_;
+  bool flight_is_over_ = false;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+class StackCollector::Question {
+ public:
+  Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group)
+      : number_(request.number()),
+        group_(std::move(group)),
+        flight_room_(request.max_flight_bytes()) {
+    const std::uint64_t now_ns = monotonic_ns();
+    const std::uint32_t asked_ms =
+        request.patience_ms() == 0 ? kDefaultPatienceMs : request.patience_ms();
+    deadline_ns_ = now_ns + std::min(asked_ms, kMaxPatienceMs) * kNanosPerMilli;
+    const std::string* health = find_variable(group_.environment, "NCCL_RAS_ADDR");
+    if (request.nccl_health() && health != nullptr) {
+      const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
+      health_.emplace(*health, std::chrono::steady_clock::now() + patience);
+    }
+    const Look::Request how{request.native(), request.light(), deadline_ns_};
+    const std::vector<ProcessStat> all = read_all_processes();
+    for (const Subject& subject : subjects)
+      looks_.push_back(std::make_unique<Look>(subject, group_, how));
+    for (const std::unique_ptr<Look>& look : looks_) look->begin(all, now_ns, flight_room_ > 0);
+  }
+
+  // True: the whole answer has been sent.
+  bool advance(const Handlers& handlers) {
+    if (!is_answered_) look_on(handlers);
+    if (!is_answered_) return false;
+    while (sent_ < answer_.size() || !last_was_sent_) {
+      if (handlers.waiting_bytes() > kMaxWaitingBytes) return false;
+      Event event;
+      EvidencePart& part = *event.mutable_evidence_part();
+      part.set_number(number_);
+      part.set_bytes(answer_.substr(sent_, kPieceBytes));
+      sent_ += part.bytes().size();
+      last_was_sent_ = sent_ == answer_.size();
+      part.set_last(last_was_sent_);
+      handlers.send(event);
+    }
+    return true;
+  }
+
+ private:
+  void look_on(const Handlers& handlers) {
+    const std::uint64_t now_ns = monotonic_ns();
+    bool all_over = true;
+    for (const std::unique_ptr<Look>& look : looks_) all_over &= look->advance(now_ns);
+    if (health_) all_over &= health_->advance(std::chrono::steady_clock::now());
+    auto tools = static_cast<std::size_t>(std::count_if(
+        looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
+    for (const std::unique_ptr<Look>& look : looks_) {
+      // A tool that is not there costs nothing, and the next way may be one as well.
+      while (look->wants_tool() && tools < kMaxTools) {
+        const pid_t pid = look->start_tool(now_ns);
+        if (pid > 0) handlers.spare(pid);
+        if (pid > 0) ++tools;
+      }
+    }
+    if (!all_over && now_ns < deadline_ns_) return;
+    is_answered_ = true;
+    HostEvidence evidence;
+    evidence.set_generation(group_.generation);
+    for (const std::unique_ptr<Look>& look : looks_)
+      *evidence.add_ranks() = look->take(flight_room_);
+    if (health_) evidence.set_nccl_health(health_->answer());
+    health_.reset();
+    looks_.clear();
+    answer_ = evidence.SerializeAsString();
+  }
+
+  const std::uint32_t number_;
+  const Group group_;
+  std::uint64_t flight_room_;
+  std::uint64_t deadline_ns_ = 0;
+  std::vector<std::unique_ptr<Look>> looks_;
+  std::optional<RasQuestion> health_;
+  bool is_answered_ = false;
+  std::string answer_;
+  std::size_t sent_ = 0;
+  bool last_was_sent_ = false;
+};
+
+StackCollector::StackCollector(boost::asio::io_context& loop, Handlers handlers)
+    : handlers_(std::move(handlers)), timer_(loop) {}
+
+StackCollector::~StackCollector() = default;
+
+void StackCollector::collect(const CollectStacks& request,
+                             const std::vector<std::unique_ptr<Worker>>& workers,
+                             const Group& group) {
+  std::vector<Subject> subjects;
+  const auto& asked = request.ranks();
+  for (const std::unique_ptr<Worker>& worker : workers) {
+    const bool is_asked =
+        asked.empty() || std::find(asked.begin(), asked.end(), worker->rank()) != asked.end();
+    if (is_asked) subjects.push_back({worker->rank(), worker->pid(), is_alive(worker->state())});
+  }
+  // Too many at once are answered too, with nothing.
+  if (questions_.size() >= kMaxQuestions) subjects.clear();
+  questions_.push_back(std::make_unique<Question>(request, subjects, group));
+  tick();
+}
+
+void StackCollector::tick() {
+  std::erase_if(questions_, [this](const std::unique_ptr<Question>& question) {
+    return question->advance(handlers_);
+  });
+  if (!questions_.empty() && !is_ticking_) wait_tick();
+}
+
+void StackCollector::wait_tick() {
+  is_ticking_ = true;
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    is_ticking_ = false;
+    if (!error) tick();
+  });
+}
+
+}  // namespace ivy

@@ -1,0 +1,56 @@
+#include "agent/node/hang/stack_ladder.h"
+
+#include <array>
+#include <string_view>
+
+namespace ivy {
+
+std::vector<StackWay> stack_ways(const StackFacts& facts) {
+  std::vector<StackWay> ways;
+  if (facts.state == 'D') return ways;
+  const bool hears_signals = facts.state != 'T' && facts.state != 't';
+  const bool hook = facts.has_hook && hears_signals;
+  if (hook && !facts.native) ways.push_back(StackWay::kHook);
+  if (facts.light) return ways;
+  if (facts.is_python) ways.push_back(StackWay::kPySpy);
+  // Where frames of C were not asked for, the interpreter's own tell little; better than none.
+  ways.push_back(StackWay::kGdb);
+  if (hook && facts.native) ways.push_back(StackWay::kHook);
+  return ways;
+}
+
+std::string why_no_stack(const StackFacts& facts) {
+  if (facts.state == 'D')
+    return "it sleeps uninterruptibly in the kernel: no debugger can look into it until it wakes";
+  if (facts.light && facts.has_hook) return "it was stopped by a signal: it cannot be asked";
+  if (facts.light) return "";
+  if (facts.is_python && !facts.has_hook)
+    return "neither py-spy nor gdb is on its host's PATH, and it has not registered ivyrun's hook "
+           "(started with -I, -E or -S, by another user, or --no-python-hook)";
+  if (facts.is_python)
+    return "it was stopped by a signal, and neither py-spy nor gdb is on its host's PATH";
+  return "gdb is not on its host's PATH";
+}
+
+bool has_stack(StackWay way, const std::string& output) {
+  const char* mark = way == StackWay::kGdb     ? "\n#0 "
+                     : way == StackWay::kPySpy ? "\nThread "
+                                               : "File ";
+  return output.find(mark) != std::string::npos;
+}
+
+std::string complaint_of(const std::string& output) {
+  // What gdb says of every process: what it may not read does not matter here.
+  constexpr std::array<std::string_view, 4> kNoise = {"warning:", "[New", "Using host", "[Thread"};
+  for (std::size_t at = 0; at < output.size();) {
+    const std::size_t end = std::min(output.find('\n', at), output.size());
+    const std::string_view line = std::string_view(output).substr(at, end - at);
+    bool is_noise = line.empty();
+    for (const std::string_view noise : kNoise) is_noise |= line.starts_with(noise);
+    if (!is_noise) return std::string(line);
+    at = end + 1;
+  }
+  return "";
+}
+
+}  // namespace ivy

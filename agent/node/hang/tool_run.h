@@ -1,0 +1,53 @@
+// One run of a debugger (py-spy, gdb) on a worker, with a bound in time and in output. A tool that
+// does not end gets SIGTERM, on which both let go of the process, and half a second later SIGKILL.
+// Thread: the supervisor's. Lifetime: kills what still runs. The supervisor reaps it as any child.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+class ToolRun {
+ public:
+  static constexpr std::size_t kMaxOutputBytes = 256u << 10;
+  static constexpr std::uint64_t kTermToKillNs = 500'000'000;
+
+  // `arguments[0]` is the absolute path. Its output is standard output and standard error together.
+  static Result<std::unique_ptr<ToolRun>> start(const std::vector<std::string>& arguments,
+                                                const Environment& environment,
+                                                std::uint64_t deadline_ns);
+  ~ToolRun();
+  ToolRun(const ToolRun&) = delete;
+  ToolRun& operator=(const ToolRun&) = delete;
+
+  // Takes what it has said so far. True: it is over.
+  bool advance(std::uint64_t now_ns);
+
+  pid_t pid() const { return pid_; }
+  const std::string& output() const { return output_; }
+  bool output_was_cut() const { return output_was_cut_; }
+  bool was_late() const { return was_late_; }
+
+ private:
+  ToolRun() = default;
+  bool read_output();
+
+  pid_t pid_ = -1;
+  int pidfd_ = -1;
+  int output_fd_ = -1;
+  std::uint64_t deadline_ns_ = 0;
+  std::string output_;
+  bool output_was_cut_ = false;
+  bool was_late_ = false;
+  bool was_killed_ = false;
+};
+
+}  // namespace ivy

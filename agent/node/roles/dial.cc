@@ -1,0 +1,314 @@
+#include "agent/node/roles/dial.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/node/roles/dial_carrier.h"
+#include "agent/node/roles/relay.h"
+#include "proto/wire/dial_wire.h"
+
+namespace ivy {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// The one that carries, one that is dialled beside it, and one that is on its way out.
+constexpr std::size_t kMostCarriers = 3;
+// What a scheduler sends to a step that shall react to it. Nothing else ends a dialer.
+constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
+
+int complain(const std::string& node, const std::string& what) {
+  std::fprintf(stderr, "ivy-node: %s: %s\n", node.c_str(), what.c_str());
+  return kDialFailed;
+}
+
+// Slurm's name of this node; its own name where Slurm says nothing.
+std::string node_name() {
+  const char* const named = std::getenv("SLURMD_NODENAME");
+  if (named != nullptr && *named != '\0') return named;
+  utsname system{};
+  uname(&system);
+  return system.nodename;
+}
+
+Result<DialOrder> read_order(int fd) {
+  const Clock::time_point deadline = Clock::now() + milliseconds(kDialOrderTimeoutMs);
+  const std::string end = "\n" + std::string(kDialOrderEnd) + "\n";
+  std::string text;
+  for (;;) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{fd, POLLIN, 0};
+    if (left <= 0 || poll(&waiting, 1, static_cast<int>(left)) == 0)
+      return Error{Code::kDeadlineExceeded, "srun passed no order on in 120 s"};
+    std::array<char, 4096> buffer;
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count <= 0) return Error{Code::kCancelled, "the launcher ended before it gave its order"};
+    const std::size_t looked_at = text.size() < end.size() ? 0 : text.size() - end.size();
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+    // What stands behind it is meant for hosts that still install ivy-node.
+    const std::size_t found = text.find(end, looked_at);
+    if (found != std::string::npos)
+      return parse_dial_order(std::string_view(text).substr(0, found + end.size()));
+    if (text.size() > kDialOrderMaxBytes)
+      return Error{Code::kResourceExhausted, "the launcher's order has no end"};
+  }
+}
+
+class Dialer {
+ public:
+  Dialer(DialOrder order, std::uint32_t host, std::string node)
+      : order_(std::move(order)), host_(host), node_(std::move(node)) {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, nullptr);
+    signal_fd_ = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
+  }
+
+  int run() {
+    for (;;) {
+      if (const std::optional<int> exit_code = finished()) return *exit_code;
+      dial_when_due();
+      say_trouble_when_due();
+      tell_signals_when_due();
+      wait();
+    }
+  }
+
+ private:
+  struct Carrier {
+    pid_t pid = 0;
+    int news_fd = -1;
+    std::string news;  // The beginning of a line.
+    bool is_up = false;
+    bool has_ended = false;  // The launcher's side of it: another one is needed.
+    Clock::time_point heard_at;
+    std::vector<int> signals;  // That reached it too.
+  };
+  struct Signal {
+    int number = 0;
+    Clock::time_point due;
+  };
+
+  std::optional<int> finished() {
+    const bool is_childless = reap();
+    if (!carriers_.empty()) return std::nullopt;
+    if (job_was_up_) return is_childless ? std::optional<int>(0) : std::nullopt;
+    if (last_exit_ == kRelayFailed || last_exit_ == kRelayNoSuchJob) return complain(node_, why_);
+    if (Clock::now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
+    return complain(node_, why_.empty() ? "the launcher did not answer" : why_);
+  }
+
+  // True when there is no child left, which for a subreaper means no descendant.
+  bool reap() {
+    for (;;) {
+      int status = 0;
+      const pid_t ended = waitpid(-1, &status, WNOHANG);
+      if (ended <= 0) return ended < 0 && errno == ECHILD;
+      const auto carrier = std::find_if(carriers_.begin(), carriers_.end(),
+                                        [&](const Carrier& one) { return one.pid == ended; });
+      if (carrier == carriers_.end()) continue;
+      read_news(*carrier);
+      last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
+      // One that the supervisor has closed was the job's last, or its first words were refused.
+      const bool is_quick = carrier->has_ended || !carrier->is_up || !WIFEXITED(status);
+      next_dial_ = std::max(next_dial_, Clock::now() + (carrier->has_ended ? milliseconds(0)
+                                                        : is_quick ? milliseconds(kDialPauseMs)
+                                                                   : milliseconds(1'000)));
+      close(carrier->news_fd);
+      carriers_.erase(carrier);
+    }
+  }
+
+  bool is_served() const {
+    return std::any_of(carriers_.begin(), carriers_.end(),
+                       [](const Carrier& carrier) { return !carrier.has_ended; });
+  }
+
+  // Nothing has been heard for long, and the last try is a while ago.
+  bool wants_another_way() const {
+    const Clock::time_point now = Clock::now();
+    const bool all_silent =
+        std::all_of(carriers_.begin(), carriers_.end(), [&](const Carrier& carrier) {
+          return carrier.is_up && now - carrier.heard_at > order_.silence;
+        });
+    return all_silent && now - dialled_at_ > order_.silence / 2;
+  }
+
+  void dial_when_due() {
+    if (carriers_.size() >= kMostCarriers || Clock::now() < next_dial_) return;
+    if (is_served() && !wants_another_way()) return;
+    DialGreeting greeting;
+    greeting.host = host_;
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
+    dialled_at_ = Clock::now();
+    next_dial_ = dialled_at_ + milliseconds(kDialPauseMs);
+    const pid_t pid = fork_attempt({&order_, greeting, ends[1]});
+    close(ends[1]);
+    if (pid < 0) {
+      close(ends[0]);
+      return;
+    }
+    Carrier carrier;
+    carrier.pid = pid;
+    carrier.news_fd = ends[0];
+    carrier.heard_at = dialled_at_;
+    carriers_.push_back(std::move(carrier));
+  }
+
+  pid_t fork_attempt(const DialAttempt& attempt) {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    prctl(PR_SET_NAME, "ivy-dial");
+    // Only the dialer has something to say or to read there.
+    const int null_fd = open("/dev/null", O_RDWR);
+    dup2(null_fd, STDIN_FILENO);
+    dup2(null_fd, STDOUT_FILENO);
+    _exit(run_dial_carrier(attempt));
+  }
+
+  void read_news(Carrier& carrier) {
+    std::array<char, 4096> buffer;
+    ssize_t count = 0;
+    while ((count = read(carrier.news_fd, buffer.data(), buffer.size())) > 0)
+      carrier.news.append(buffer.data(), static_cast<std::size_t>(count));
+    for (std::size_t end = carrier.news.find('\n'); end != std::string::npos;
+         end = carrier.news.find('\n')) {
+      take_news(carrier, carrier.news.substr(0, end));
+      carrier.news.erase(0, end + 1);
+    }
+  }
+
+  void take_news(Carrier& carrier, const std::string& line) {
+    const std::string name = line.substr(0, line.find(' '));
+    const std::string rest = name.size() == line.size() ? "" : line.substr(name.size() + 1);
+    carrier.heard_at = Clock::now();
+    if (name == DialNews::kUp) {
+      carrier.is_up = true;
+      job_was_up_ = true;
+    } else if (name == DialNews::kEnded) {
+      carrier.has_ended = true;
+      next_dial_ = Clock::now();
+    } else if (name == DialNews::kSignal) {
+      carrier.signals.push_back(std::atoi(rest.c_str()));
+    } else if (name == DialNews::kWhy) {
+      why_ = rest;
+    }
+  }
+
+  // srun passes it on: who waits at the launcher reads why.
+  void say_trouble_when_due() {
+    if (job_was_up_ || said_trouble_ || why_.empty()) return;
+    if (Clock::now() - began_ < milliseconds(kDialTroubleMs)) return;
+    said_trouble_ = true;
+    complain(node_, why_ + "; still trying");
+  }
+
+  void take_signals() {
+    signalfd_siginfo info{};
+    while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+      const int number = static_cast<int>(info.ssi_signo);
+      if (std::find(kToldSignals.begin(), kToldSignals.end(), number) == kToldSignals.end())
+        continue;
+      signals_.push_back({number, Clock::now() + milliseconds(kSignalSettleMs)});
+    }
+  }
+
+  void tell_signals_when_due() {
+    while (!signals_.empty() && Clock::now() >= signals_.front().due) {
+      const int number = signals_.front().number;
+      signals_.erase(signals_.begin());
+      DialGreeting greeting;
+      greeting.kind = DialGreeting::Kind::kSignal;
+      greeting.host = host_;
+      greeting.signal = number;
+      for (Carrier& carrier : carriers_)
+        greeting.whole_tree |= std::erase(carrier.signals, number) > 0;
+      const int nobody = open("/dev/null", O_WRONLY | O_CLOEXEC);
+      fork_attempt({&order_, greeting, nobody});
+      close(nobody);
+    }
+  }
+
+  int timeout_ms() const {
+    // A quarter of a second is short beside every silence and patience here.
+    auto left = milliseconds(250);
+    const Clock::time_point now = Clock::now();
+    const auto until = [&](Clock::time_point due) {
+      return std::max(std::chrono::ceil<milliseconds>(due - now), milliseconds(0));
+    };
+    if (!is_served()) left = std::min(left, until(next_dial_));
+    if (!signals_.empty()) left = std::min(left, until(signals_.front().due));
+    return static_cast<int>(left.count());
+  }
+
+  void wait() {
+    std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
+                               {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
+    for (const Carrier& carrier : carriers_) fds.push_back({carrier.news_fd, POLLIN, 0});
+    if (poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
+    if (fds[0].revents != 0) take_signals();
+    if (fds[1].revents != 0) drain_input();
+    for (Carrier& carrier : carriers_) read_news(carrier);
+  }
+
+  // What other hosts of the step need is sent to all of them: who does not take it stops the rest.
+  void drain_input() {
+    std::array<char, 65536> buffer;
+    const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) input_ended_ = true;
+  }
+
+  const DialOrder order_;
+  const std::uint32_t host_;
+  const std::string node_;
+  const Clock::time_point began_ = Clock::now();
+  int signal_fd_ = -1;
+  bool input_ended_ = false;
+  bool job_was_up_ = false;
+  int last_exit_ = kDialOver;
+  bool said_trouble_ = false;
+  std::string why_;
+  std::vector<Carrier> carriers_;
+  std::vector<Signal> signals_;
+  Clock::time_point dialled_at_{};
+  Clock::time_point next_dial_{};
+};
+
+}  // namespace
+
+int run_dial() {
+  signal(SIGPIPE, SIG_IGN);
+  // The job's orphans stay below the step's task, where the scheduler looks for them.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const std::string node = node_name();
+  Result<DialOrder> order = read_order(STDIN_FILENO);
+  if (!order.ok()) return complain(node, order.error().message);
+  const auto host = std::find(order->hosts.begin(), order->hosts.end(), node);
+  if (host == order->hosts.end())
+    return complain(node, "this node is not one of the job's " +
+                              std::to_string(order->hosts.size()) + " hosts");
+  const auto index = static_cast<std::uint32_t>(host - order->hosts.begin());
+  return Dialer(std::move(order).value(), index, node).run();
+}
+
+}  // namespace ivy

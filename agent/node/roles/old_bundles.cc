@@ -1,0 +1,77 @@
+#include "agent/node/roles/old_bundles.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kDay = 24 * 60 * 60;
+constexpr std::int64_t kUnusedFor = 30 * kDay;
+constexpr std::size_t kAlwaysKept = 3;
+constexpr std::size_t kNameDigits = 24;  // Of the hash (launcher/links/node_upload.cc).
+constexpr std::string_view kHalfMade = ".new.";
+
+std::optional<struct stat> status_of(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) return std::nullopt;
+  return status;
+}
+
+std::vector<BundleEntry> entries_of(const std::string& place) {
+  std::vector<BundleEntry> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(place, error), end; !error && at != end;
+       at.increment(error)) {
+    const auto status = status_of(at->path());
+    if (!status || !S_ISDIR(status->st_mode) || status->st_uid != geteuid()) continue;
+    entries.push_back({at->path().filename(), std::time(nullptr) - status->st_mtime});
+  }
+  return entries;
+}
+
+}  // namespace
+
+bool is_bundle_directory(std::string_view name) {
+  const std::size_t dash = name.find('-');
+  return dash == kNameDigits && dash + 1 < name.size() &&
+         name.find_first_not_of("0123456789abcdef") == dash;
+}
+
+std::vector<std::string> old_bundles(std::vector<BundleEntry> entries) {
+  std::sort(entries.begin(), entries.end(),
+            [](const BundleEntry& a, const BundleEntry& b) { return a.age_s < b.age_s; });
+  std::vector<std::string> old;
+  std::size_t bundles = 0;
+  for (const BundleEntry& entry : entries) {
+    const bool is_left_over = entry.name.starts_with(kHalfMade) && entry.age_s > kDay;
+    const bool is_unused =
+        is_bundle_directory(entry.name) && ++bundles > kAlwaysKept && entry.age_s > kUnusedFor;
+    if (is_left_over || is_unused) old.push_back(entry.name);
+  }
+  return old;
+}
+
+void sweep_old_bundles(const std::string& program_directory) {
+  const std::filesystem::path directory(program_directory);
+  if (!is_bundle_directory(directory.filename().string())) return;
+  const auto status = status_of(program_directory);
+  // A clock that was put back makes ages negative: then everything is young.
+  if (!status || std::time(nullptr) - status->st_mtime < kDay) return;
+  // Who may not say that it is in use may not remove others either.
+  if (utimensat(AT_FDCWD, program_directory.c_str(), nullptr, 0) != 0) return;
+  const std::string place = directory.parent_path();
+  for (const std::string& name : old_bundles(entries_of(place))) {
+    std::error_code ignored;
+    std::filesystem::remove_all(place + "/" + name, ignored);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,60 @@
+// The relay: copies bytes between a carrier's end (its standard input and output, which sshd or
+// srun gave it) and the command socket of a job's supervisor. It understands nothing of what it
+// copies.
+//
+//   first line of standard input:  IVYOPEN 1 new|reattach JOBID HOST\n
+//   new       starts a warden, detached from this session; one that lives already is reattached to
+//   reattach  connects to the command socket
+//
+// Failure is one line on standard output: kFailurePrefix (warden.h), a text, a newline.
+//
+// Which end went, as the supervisor sees it on its socket:
+//   end of standard input (also when standard output breaks with it)   half-close, held 5 s
+//   standard output breaks alone, or the relay dies                    hang-up
+// Thread: the process's only thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+inline constexpr int kRelayNoSuchJob = 3;
+inline constexpr int kRelayFailed = 4;
+inline constexpr std::size_t kOpenLineMaxBytes = 128;
+inline constexpr int kOpenLineTimeoutMs = 20'000;
+// How long the supervisor may be silent after the launcher's side has ended.
+inline constexpr int kHalfCloseSilenceMs = 5'000;
+// Standard input and output of a dying session break one after the other, not at the same instant.
+inline constexpr int kBreakTogetherMs = 200;
+inline constexpr std::size_t kRelayBufferBytes = 256u << 10;
+
+enum class OpenVerb { kNew, kReattach };
+
+struct OpenRequest {
+  OpenVerb verb = OpenVerb::kNew;
+  std::string job_id;
+  std::uint32_t host = 0;
+  pid_t step_task = 0;  // Not of the line: the task of the scheduler's step that we are in.
+};
+
+// The line without its newline. Pure.
+Result<OpenRequest> parse_open_line(std::string_view line);
+
+// The whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
+int run_relay();
+
+// A connected command socket of the job: of the one that lives here, or (kNew) of a warden that is
+// started now as a child of ours. NotFound: kReattach, and there is none.
+Result<int> open_job(const OpenRequest& request);
+
+// Copies both ways until one end is gone (see above). `pending` came from input already and goes to
+// the socket first. Sets O_NONBLOCK on all three. Returns 0.
+int copy_both_ways(int input_fd, int output_fd, int socket_fd, std::string pending);
+
+}  // namespace ivy

@@ -1,0 +1,292 @@
+#include "agent/node/roles/warden.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include "agent/node/facts/own_package.h"
+#include "agent/node/roles/old_bundles.h"
+#include "agent/node/spawn/choose_containment.h"
+#include "agent/node/spawn/process_tree.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+#include "proto/os/user_places.h"
+
+namespace ivy {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kCarrierFd = 3;
+constexpr int kMaxInheritedFd = 1024;
+constexpr std::size_t kMaxRecordBytes = 128;
+constexpr auto kFirstPause = std::chrono::milliseconds(1);
+constexpr auto kLongestPause = std::chrono::milliseconds(50);
+
+// Nothing of whoever started us is kept: no session, no descriptor but the carrier, no directory.
+void leave_everything_behind(int carrier_fd) {
+  setsid();
+  if (carrier_fd != kCarrierFd) dup2(carrier_fd, kCarrierFd);
+  fcntl(kCarrierFd, F_SETFD, FD_CLOEXEC);
+  fcntl(kCarrierFd, F_SETFL, fcntl(kCarrierFd, F_GETFL) & ~O_NONBLOCK);
+  const int null_fd = open("/dev/null", O_RDWR);
+  for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
+  if (syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u) != 0) {
+    for (int fd = kCarrierFd + 1; fd < kMaxInheritedFd; ++fd) close(fd);  // Before Linux 5.9.
+  }
+  if (chdir("/") != 0) _exit(kWardenFailed);  // Only a process without a root fails here.
+}
+
+// SIGCHLD keeps its default action: an ignored one would reap the supervisor behind our back.
+void ignore_signals() {
+  for (int number = 1; number < NSIG; ++number) {
+    signal(number, number == SIGCHLD ? SIG_DFL : SIG_IGN);
+  }
+}
+
+void use_default_signals() {
+  for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+int fail(const Error& error) {
+  std::string line = kFailurePrefix + error.message;
+  if (!error.fix.empty()) line += "; " + error.fix;
+  std::ranges::replace(line, '\n', ' ');
+  line += '\n';
+  // The peer may be gone already; then there is nobody to tell.
+  send(kCarrierFd, line.data(), line.size(), MSG_NOSIGNAL);
+  return kWardenFailed;
+}
+
+Result<SupervisorStart> prepare(const WardenStart& start) {
+  SupervisorStart prepared;
+  prepared.job_id = start.job_id;
+  prepared.host = start.host;
+  prepared.carrier_fd = kCarrierFd;
+  prepared.carrier = start.carrier;
+  prepared.tells_outcome = !start.record.empty();
+  prepared.step_task = start.step_task;
+  prepared.warden_pid = getpid();
+  prepared.warden_pidfd = open_pidfd(getpid());
+  if (prepared.warden_pidfd < 0) {
+    return errno_error(Code::kFailedPrecondition, "pidfd_open (Linux 5.3 or newer is needed)",
+                       errno);
+  }
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    return errno_error(Code::kFailedPrecondition, "become a subreaper", errno);
+  }
+  prepared.directory = IVY_TRY(make_job_directory(start.job_id, start.host));
+  Result<int> listening = listen_on_command_socket(prepared.directory);
+  if (!listening.ok()) {
+    remove_job_directory(prepared.directory);
+    return listening.error();
+  }
+  prepared.listening_fd = listening.value();
+  return prepared;
+}
+
+[[noreturn]] void become_supervisor(const SupervisorStart& start, SupervisorMain supervisor_main) {
+  prctl(PR_SET_NAME, "ivy-supervisor");
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // Orphans come to the one who counts them.
+  use_default_signals();
+  _exit(supervisor_main(start));
+}
+
+int wait_for(pid_t supervisor) {
+  int status = 0;
+  pid_t ended = 0;
+  while ((ended = waitpid(-1, &status, 0)) != supervisor) {
+    IVY_ASSERT(ended > 0 || errno == EINTR);
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// True when no child is left, which for a subreaper means no descendant.
+bool reap_all() {
+  pid_t ended = 0;
+  while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
+  }
+  return ended < 0 && errno == ECHILD;
+}
+
+// The containment holds the workers; the tree also what the supervisor ran for itself.
+void end_everything(Containment& containment, ProcessTree& tree) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenPatienceMs);
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const bool is_childless = reap_all();
+    if ((is_childless && containment.empty()) || Clock::now() > deadline) return;
+    containment.kill_all();
+    if (!is_childless) tree.kill_all();
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::optional<std::uint32_t> parse_number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// From the supervisor's birth until nothing of the job is left.
+int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
+  const Result<SupervisorStart> prepared = prepare(start);
+  if (!prepared.ok()) return fail(prepared.error());
+
+  const pid_t supervisor = fork();
+  if (supervisor == 0) become_supervisor(*prepared, supervisor_main);
+  if (supervisor < 0) {
+    const Error error = errno_error(Code::kUnavailable, "fork the supervisor", errno);
+    remove_job_directory(prepared->directory);
+    return fail(error);
+  }
+  // A process that holds a copy of these keeps the supervisor's peers from seeing its end.
+  for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
+
+  // Made now, while there is memory and while the supervisor's pid is surely its own.
+  const ContainmentRequest request{.job_id = start.job_id,
+                                   .host = start.host,
+                                   .supervisor = supervisor,
+                                   .warden = getpid(),
+                                   .proof = CgroupProof::kNone,
+                                   .in_step = start.step_task != 0};
+  const std::unique_ptr<Containment> containment = make_containment(request);
+  ProcessTree tree(request);
+  sweep_old_bundles(program_directory());
+
+  const int exit_code = wait_for(supervisor);
+  end_everything(*containment, tree);
+  containment->remove();
+  remove_job_directory(prepared->directory);
+  return exit_code;
+}
+
+WardenRecord record_of_ourselves() {
+  WardenRecord record;
+  ProcessStat self;
+  record.pid = getpid();
+  if (read_process_stat(record.pid, self)) record.start_time = self.start_time;
+  return record;
+}
+
+// A record that cannot be written (the disk is full) must not end a job: an agent that finds none
+// says that it does not know.
+void write_record(const WardenStart& start, const WardenRecord& record) {
+  if (start.record.empty()) return;
+  // Only the last words must outlive a power failure: the job is over, and nothing waits for them.
+  write_whole(start.record, encode_warden_record(record),
+              record.exit_code ? Durability::kSynced : Durability::kWhileTheHostRuns);
+}
+
+Error bad_argument(std::string_view name, std::string_view value) {
+  return Error{Code::kInvalidArgument,
+               "ivy-node warden: " + std::string(name) + " does not take " + std::string(value)};
+}
+
+Result<void> take_argument(std::string_view name, std::string_view value, WardenStart& start) {
+  const auto number = parse_number(value);
+  if (name == "--job" && is_job_id(value)) {
+    start.job_id = value;
+  } else if (name == "--host" && number) {
+    start.host = *number;
+  } else if (name == "--carrier-fd" && number && *number >= kCarrierFd && *number <= INT32_MAX) {
+    start.carrier_fd = static_cast<int>(*number);
+  } else if (name == "--carrier" && (value == "local" || value == "relay")) {
+    start.carrier = value == "local" ? CarrierKind::kLocal : CarrierKind::kRelay;
+  } else if (name == "--cgroup" && value.starts_with('/')) {
+    start.cgroup = value;
+  } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {
+    start.step_task = static_cast<pid_t>(*number);
+  } else if (name == "--record" && value.starts_with('/')) {
+    start.record = value;
+  } else {
+    return bad_argument(name, value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<WardenStart> parse_warden_arguments(int argc, char** argv) {
+  WardenStart start;
+  for (int i = 0; i < argc; i += 2) {
+    if (i + 1 == argc) return bad_argument(argv[i], "nothing");
+    IVY_CHECK(take_argument(argv[i], argv[i + 1], start));
+  }
+  if (start.job_id.empty())
+    return Error{Code::kInvalidArgument, "ivy-node warden: --job is missing"};
+  return start;
+}
+
+std::string encode_warden_record(const WardenRecord& record) {
+  std::string text =
+      "warden " + std::to_string(record.pid) + " " + std::to_string(record.start_time) + "\n";
+  if (record.exit_code) text += "exit " + std::to_string(*record.exit_code) + "\n";
+  return text;
+}
+
+std::optional<WardenRecord> parse_warden_record(std::string_view text) {
+  WardenRecord record;
+  int exit_code = 0;
+  int length = 0;
+  const std::string copy(text.substr(0, kMaxRecordBytes));
+  if (std::sscanf(copy.c_str(), "warden %d %" SCNu64 "\n%n", &record.pid, &record.start_time,
+                  &length) != 2 ||
+      length == 0 || copy[static_cast<std::size_t>(length) - 1] != '\n' || record.pid <= 1) {
+    return std::nullopt;
+  }
+  if (std::sscanf(copy.c_str() + length, "exit %d", &exit_code) == 1) record.exit_code = exit_code;
+  return record;
+}
+
+Result<void> enter_cgroup(const WardenStart& start) {
+  if (start.cgroup.empty()) return {};
+  const std::string file = start.cgroup + "/cgroup.procs";
+  const int fd = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  const bool entered = fd >= 0 && write(fd, "0", 1) == 1;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!entered) return errno_error(Code::kUnavailable, "enter " + file, error);
+  return {};
+}
+
+int refuse_to_start(const WardenStart& start, const Error& why) {
+  leave_everything_behind(start.carrier_fd);
+  WardenRecord record = record_of_ourselves();
+  record.exit_code = kWardenFailed;
+  write_record(start, record);
+  return fail(why);
+}
+
+int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
+  leave_everything_behind(start.carrier_fd);
+  prctl(PR_SET_NAME, "ivy-warden");
+  ignore_signals();
+  WardenRecord record = record_of_ourselves();
+  write_record(start, record);
+  const int exit_code = keep_supervisor(start, supervisor_main);
+  record.exit_code = exit_code;
+  write_record(start, record);
+  return exit_code;
+}
+
+}  // namespace ivy

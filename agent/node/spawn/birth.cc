@@ -1,0 +1,154 @@
+#include "agent/node/spawn/birth.h"
+
+#include <linux/futex.h>
+#include <linux/sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "proto/os/process.h"
+
+namespace ivy {
+namespace {
+
+// waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
+constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
+
+[[maybe_unused]] clone_args birth_arguments(int cgroup_fd, int* pidfd) {
+  clone_args arguments{};
+  arguments.flags = CLONE_PIDFD;
+  arguments.pidfd = reinterpret_cast<std::uintptr_t>(pidfd);
+  arguments.exit_signal = SIGCHLD;
+  if (cgroup_fd >= 0) {
+    arguments.flags |= CLONE_INTO_CGROUP;
+    arguments.cgroup = static_cast<std::uint64_t>(cgroup_fd);
+  }
+  return arguments;
+}
+
+// Returns twice, like fork; the child shares no memory.
+pid_t raw_clone(int cgroup_fd, int* pidfd) {
+#if IVY_RAW_CLONE
+  const clone_args arguments = birth_arguments(cgroup_fd, pidfd);
+  return static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
+#else
+  (void)cgroup_fd;
+  (void)pidfd;
+  errno = ENOSYS;
+  return -1;
+#endif
+}
+
+}  // namespace
+
+bool is_final(int error) { return error == EAGAIN || error == ENOMEM; }
+
+Birth give_birth(int cgroup_fd) {
+  Birth birth;
+  birth.pid = raw_clone(cgroup_fd, &birth.pidfd);
+  if (birth.pid >= 0) return birth;
+  birth.error = errno;
+  if (is_final(birth.error)) return birth;
+  birth.must_join_cgroup = cgroup_fd >= 0;
+  birth.pid = fork();
+  birth.error = birth.pid < 0 ? errno : 0;
+  if (birth.pid <= 0) return birth;
+  birth.pidfd = open_pidfd(birth.pid);
+  if (birth.pidfd < 0) {
+    birth.error = errno;
+    kill(birth.pid, SIGKILL);
+    waitpid(birth.pid, nullptr, 0);
+    birth.pid = -1;
+  }
+  return birth;
+}
+
+void Birthplace::wait() {
+  for (;;) {
+    const std::uint32_t now = is_inside_.load(std::memory_order_acquire);
+    if (now == 0) return;
+    // Woken by the kernel's own, not process-private, call.
+    syscall(SYS_futex, &is_inside_, FUTEX_WAIT, now, nullptr, nullptr, 0);
+  }
+}
+
+Birth Birthplace::give_birth(int cgroup_fd, int exit_signal, void (*child_main)(void*),
+                             void* argument) {
+  Birth birth;
+#if IVY_SHARED_BIRTH
+  stack_ = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
+  is_inside_ = 1;
+  clone_args arguments = birth_arguments(cgroup_fd, &birth.pidfd);
+  arguments.flags |= CLONE_VM | CLONE_CHILD_CLEARTID;
+  arguments.exit_signal = static_cast<std::uint64_t>(exit_signal);
+  arguments.child_tid = reinterpret_cast<std::uintptr_t>(&is_inside_);
+  arguments.stack = reinterpret_cast<std::uintptr_t>(stack_.get());
+  arguments.stack_size = kStackBytes;
+  long result = SYS_clone3;
+  asm volatile(
+      "syscall\n\t"
+      "testq %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "movq %%rbx, %%rdi\n\t"
+      "callq *%%rdx\n\t"
+      "ud2\n"
+      "1:"
+      : "+a"(result)
+      : "D"(&arguments), "S"(sizeof arguments), "d"(child_main), "b"(argument)
+      : "rcx", "r11", "memory", "cc");
+  if (result < 0) is_inside_ = 0;
+  birth.pid = result < 0 ? -1 : static_cast<pid_t>(result);
+  birth.error = result < 0 ? static_cast<int>(-result) : 0;
+#else
+  (void)cgroup_fd;
+  (void)exit_signal;
+  (void)child_main;
+  (void)argument;
+  birth.error = ENOSYS;
+#endif
+  return birth;
+}
+
+AllSignalsBlocked::AllSignalsBlocked() {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before_);
+}
+
+AllSignalsBlocked::~AllSignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+// No signal announces its end: the supervisor's sweep must not take it for an orphan of the job's.
+TrialBirth::TrialBirth(int cgroup_fd) {
+  const AllSignalsBlocked blocked;
+  Birth birth = place_.give_birth(
+      cgroup_fd, 0, [](void*) { leave(0); }, nullptr);
+  if (birth.pid > 0) {
+    pidfd_ = birth.pidfd;
+    return;
+  }
+  birth = give_birth(cgroup_fd);
+  if (birth.pid == 0) leave(birth.must_join_cgroup ? -static_cast<int>(join_cgroup(cgroup_fd)) : 0);
+  error_ = birth.error;
+  if (birth.pid < 0) return;
+  int status = 0;
+  while (waitpid(birth.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  close(birth.pidfd);
+  error_ = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
+}
+
+void TrialBirth::wait() {
+  if (pidfd_ < 0) return;
+  siginfo_t info{};
+  while (waitid(kWaitPidfd, static_cast<id_t>(pidfd_), &info, WEXITED | __WALL) != 0 &&
+         errno == EINTR) {
+  }
+  close(pidfd_);
+  pidfd_ = -1;
+}
+
+TrialBirth::~TrialBirth() { wait(); }
+
+}  // namespace ivy

@@ -1,0 +1,167 @@
+#include "agent/node/spawn/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "agent/node/spawn/birth.h"
+#include "agent/node/spawn/cgroup_files.h"
+#include "agent/node/spawn/process_tree.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kMaxMembers = 4096;
+// A worker may make cgroups below ours (containers); nobody nests them deeper than this.
+constexpr int kMaxDepth = 32;
+constexpr std::size_t kJobIdDigitsInName = 12;
+
+bool write_file(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return written;
+}
+
+std::vector<std::string> child_cgroups(const std::string& directory) {
+  std::vector<std::string> children;
+  DIR* const open_directory = opendir(directory.c_str());
+  if (open_directory == nullptr) return children;
+  while (const dirent* entry = readdir(open_directory)) {
+    if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
+    children.push_back(directory + "/" + entry->d_name);
+  }
+  closedir(open_directory);
+  return children;
+}
+
+void collect_processes(const std::string& directory, int depth, std::vector<ProcessStat>& out) {
+  if (depth > kMaxDepth) return;
+  for (const pid_t pid : pids_in_cgroup(directory)) {
+    ProcessStat process;
+    // 0 is a process of another pid namespace.
+    if (pid > 1 && out.size() < kMaxMembers && read_process_stat(pid, process)) {
+      out.push_back(std::move(process));
+    }
+  }
+  for (const std::string& child : child_cgroups(directory))
+    collect_processes(child, depth + 1, out);
+}
+
+void remove_cgroups(const std::string& directory, int depth) {
+  // Workers rarely make cgroups of their own.
+  if (depth > kMaxDepth || rmdir(directory.c_str()) == 0 || errno == ENOENT) return;
+  for (const std::string& child : child_cgroups(directory)) remove_cgroups(child, depth + 1);
+  rmdir(directory.c_str());
+}
+
+class Cgroup final : public Containment {
+ public:
+  // Neither supervisor nor warden is ever in it: they live in the cgroup above.
+  Cgroup(std::string directory, int fd, std::unique_ptr<TrialBirth> trial)
+      : directory_(std::move(directory)), fd_(fd), trial_(std::move(trial)) {}
+  ~Cgroup() override { close(fd_); }
+  Cgroup(const Cgroup&) = delete;
+  Cgroup& operator=(const Cgroup&) = delete;
+
+  int cgroup_fd() const override { return fd_; }
+  std::string describe() const override { return "cgroup " + directory_; }
+
+  std::vector<JobProcess> members() const override {
+    std::vector<JobProcess> members;
+    for (const ProcessStat& process : find()) members.push_back(describe_process(process));
+    return members;
+  }
+
+  void signal_all(int signal) override {
+    for (const ProcessStat& process : find()) {
+      if (signal == SIGTERM) signal_process(process.pid, process.start_time, SIGCONT);
+      signal_process(process.pid, process.start_time, signal);
+    }
+  }
+
+  void settle() override { trial_.reset(); }
+
+  void kill_all() override {
+    kill_those_without_main_thread();
+    if (write_file(directory_ + "/cgroup.kill", "1")) {
+      // What they forked meanwhile was killed with all else, unless one of them was new.
+      if (kill_those_without_main_thread()) write_file(directory_ + "/cgroup.kill", "1");
+      return;
+    }
+    // Before Linux 5.14: frozen processes cannot fork, and a SIGKILL ends them all the same.
+    write_file(directory_ + "/cgroup.freeze", "1");
+    signal_all(SIGKILL);
+    write_file(directory_ + "/cgroup.freeze", "0");
+  }
+
+  bool empty() override {
+    settle();
+    return read_cgroup_counter(directory_ + "/cgroup.events", "populated").value_or(0) == 0;
+  }
+
+  void remove() override { remove_cgroups(directory_, 0); }
+
+  long out_of_memory_kills() const override {
+    const auto own = read_cgroup_counter(directory_ + "/memory.events", "oom_kill");
+    return own ? *own : surrounding_memory_kills();
+  }
+
+ private:
+  std::vector<ProcessStat> find() const {
+    trial_.reset();
+    std::vector<ProcessStat> found;
+    collect_processes(directory_, 0, found);
+    std::erase_if(found, has_ended);
+    return found;
+  }
+
+  // cgroup.kill gives its signal to the main thread, which hears it no more (seen with Linux 6.18).
+  bool kill_those_without_main_thread() const {
+    bool is_any = false;
+    for (const ProcessStat& process : find())
+      if (process.thread != process.pid)
+        is_any |= signal_process(process.pid, process.start_time, SIGKILL);
+    return is_any;
+  }
+
+  const std::string directory_;
+  const int fd_;
+  // May still be in there until somebody looks.
+  mutable std::unique_ptr<TrialBirth> trial_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request) {
+  const auto own = own_cgroup_v2_directory();
+  if (!own) return Error{Code::kUnavailable, "no cgroup v2 is mounted here"};
+  const std::string directory = *own + "/ivy-" + request.job_id.substr(0, kJobIdDigitsInName) +
+                                "-" + std::to_string(request.host);
+  if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
+    return errno_error(Code::kUnavailable, "mkdir " + directory, errno);
+  }
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno_error(Code::kUnavailable, "open " + directory, errno);
+  std::unique_ptr<TrialBirth> trial;
+  if (request.proof == CgroupProof::kTrialBirth) trial = std::make_unique<TrialBirth>(fd);
+  if (trial && trial->error() != 0) {
+    close(fd);
+    rmdir(directory.c_str());
+    return errno_error(Code::kUnavailable, "no process can be born in " + directory,
+                       trial->error());
+  }
+  return std::unique_ptr<Containment>(std::make_unique<Cgroup>(directory, fd, std::move(trial)));
+}
+
+}  // namespace ivy

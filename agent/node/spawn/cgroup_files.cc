@@ -1,0 +1,199 @@
+#include "agent/node/spawn/cgroup_files.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = 4u << 20;
+
+std::string content_of(const std::string& path) {
+  return read_file(path, kMaxFileBytes).value_or("");
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+// mountinfo writes blank, tab, newline and backslash as three octal digits.
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const bool is_escape =
+        text[i] == '\\' && i + 3 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 4, value, 8).ptr ==
+            text.data() + i + 4;
+    out += is_escape ? static_cast<char>(value) : text[i];
+    if (is_escape) i += 3;
+  }
+  return out;
+}
+
+struct Mount {
+  std::string root;   // Which part of the hierarchy is mounted.
+  std::string point;  // Where.
+};
+
+// Mounts of one file system type whose super options hold `option` (empty: any).
+std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
+                             std::string_view option) {
+  constexpr std::size_t kRootField = 3;
+  constexpr std::size_t kPointField = 4;
+  std::vector<Mount> mounts;
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string_view::npos) continue;
+    const auto before = split(line.substr(0, dash), ' ');
+    const auto after = split(line.substr(dash + 3), ' ');  // type, source, super options
+    if (before.size() <= kPointField || after.size() < 3 || after[0] != type) continue;
+    const auto options = split(after[2], ',');
+    if (!option.empty() && std::ranges::find(options, option) == options.end()) continue;
+    mounts.push_back(Mount{unescape(before[kRootField]), unescape(before[kPointField])});
+  }
+  return mounts;
+}
+
+// The path of this process's cgroup in the hierarchy with this controller (empty: version 2).
+std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::string_view controller) {
+  for (const std::string_view line : split(cgroup, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string_view::npos || second == std::string_view::npos) continue;
+    const std::string_view names = line.substr(first + 1, second - first - 1);
+    const auto controllers = split(names, ',');
+    const bool matches = controller.empty()
+                             ? line.substr(0, first) == "0" && names.empty()
+                             : std::ranges::find(controllers, controller) != controllers.end();
+    if (matches) return std::string(line.substr(second + 1));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> visible_directory(const std::vector<Mount>& mounts,
+                                             const std::string& path) {
+  // A path with ".." lies outside this cgroup namespace: no mount of ours shows it.
+  if (path.find("/..") != std::string::npos) return std::nullopt;
+  for (const Mount& mount : mounts) {
+    if (mount.root == "/") return path == "/" ? mount.point : mount.point + path;
+    if (path == mount.root) return mount.point;
+    if (path.starts_with(mount.root + "/")) return mount.point + path.substr(mount.root.size());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo,
+                                               std::string_view cgroup) {
+  const auto path = path_in_hierarchy(cgroup, "");
+  if (!path) return std::nullopt;
+  return visible_directory(mounts_of(mountinfo, "cgroup2", ""), *path);
+}
+
+std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
+                                                      std::string_view cgroup) {
+  const auto path = path_in_hierarchy(cgroup, "memory");
+  if (!path) return std::nullopt;
+  return visible_directory(mounts_of(mountinfo, "cgroup", "memory"), *path);
+}
+
+std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key) {
+  const std::string text = content_of(file);
+  for (const std::string_view line : split(text, '\n')) {
+    const auto words = split(line, ' ');
+    if (words.size() != 2 || words[0] != key) continue;
+    long value = 0;
+    const auto parsed = std::from_chars(words[1].data(), words[1].data() + words[1].size(), value);
+    if (parsed.ec == std::errc()) return value;
+  }
+  return std::nullopt;
+}
+
+long surrounding_memory_kills() {
+  const std::string mountinfo = content_of("/proc/self/mountinfo");
+  const std::string cgroup = content_of("/proc/self/cgroup");
+  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup)) {
+    const auto kills = read_cgroup_counter(*v1 + "/memory.oom_control", "oom_kill");
+    if (kills) return *kills;
+  }
+  if (const auto v2 = cgroup_v2_directory(mountinfo, cgroup)) {
+    const auto kills = read_cgroup_counter(*v2 + "/memory.events", "oom_kill");
+    if (kills) return *kills;
+  }
+  return read_cgroup_counter("/proc/vmstat", "oom_kill").value_or(-1);
+}
+
+namespace {
+
+// One number in a file; nothing: no such file, or "max".
+std::optional<std::uint64_t> read_number(const std::string& file) {
+  const std::string text = content_of(file);
+  std::uint64_t number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::uint64_t left_in(const std::string& directory, const char* limit_file, const char* usage_file,
+                      const std::string& prefix) {
+  const auto limit = read_number(directory + limit_file);
+  const auto usage = read_number(directory + usage_file);
+  if (!limit || !usage) return ~std::uint64_t{0};
+  std::uint64_t reclaimable = 0;
+  for (const char* key : {"inactive_file", "active_file"}) {
+    const long bytes = read_cgroup_counter(directory + "/memory.stat", prefix + key).value_or(0);
+    reclaimable += static_cast<std::uint64_t>(std::max(bytes, 0L));
+  }
+  const std::uint64_t taken = *usage - std::min(*usage, reclaimable);
+  return *limit - std::min(*limit, taken);
+}
+
+}  // namespace
+
+std::uint64_t memory_left_below_limits(const std::string& directory) {
+  std::uint64_t left = ~std::uint64_t{0};
+  for (std::string at = directory; !at.empty(); at.resize(at.rfind('/'))) {
+    left = std::min(left, left_in(at, "/memory.max", "/memory.current", ""));
+    left =
+        std::min(left, left_in(at, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"));
+    if (at.find('/') == std::string::npos) break;
+  }
+  return left;
+}
+
+std::uint64_t surrounding_memory_left() {
+  const std::string mountinfo = content_of("/proc/self/mountinfo");
+  const std::string cgroup = content_of("/proc/self/cgroup");
+  std::uint64_t left = ~std::uint64_t{0};
+  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup))
+    left = std::min(left, memory_left_below_limits(*v1));
+  if (const auto v2 = cgroup_v2_directory(mountinfo, cgroup))
+    left = std::min(left, memory_left_below_limits(*v2));
+  return left;
+}
+
+std::optional<std::string> own_cgroup_v2_directory() {
+  return cgroup_v2_directory(content_of("/proc/self/mountinfo"), content_of("/proc/self/cgroup"));
+}
+
+std::vector<pid_t> pids_in_cgroup(const std::string& directory) {
+  std::vector<pid_t> pids;
+  const std::string text = content_of(directory + "/cgroup.procs");
+  for (const std::string_view line : split(text, '\n')) {
+    pid_t pid = 0;
+    std::from_chars(line.data(), line.data() + line.size(), pid);
+    pids.push_back(pid);
+  }
+  return pids;
+}
+
+}  // namespace ivy

@@ -1,0 +1,69 @@
+// Everything that a job runs on this host, however it forked, held together so that it can be ended
+// and proved to be gone. Two kinds: a cgroup v2 of its own where one is writable, else the tree of
+// processes below the warden (a subreaper) plus those that carry the job's id in their environment.
+// Thread: the supervisor's (or the warden's) only thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct JobProcess {
+  pid_t pid = 0;
+  std::string name;        // comm
+  char state = '?';        // R S D Z T...
+  std::string waiting_in;  // /proc/pid/wchan, for a process that cannot be ended.
+};
+
+class Containment {
+ public:
+  virtual ~Containment() = default;
+  // Directory descriptor for SpawnRequest::cgroup_fd, or -1.
+  virtual int cgroup_fd() const = 0;
+  // "cgroup /sys/fs/cgroup/..." or "process tree (why there is no cgroup)", for HostFacts and
+  // messages.
+  virtual std::string describe() const = 0;
+  // Living processes of the job (never the supervisor, the warden or zombies), at most 4096.
+  virtual std::vector<JobProcess> members() const = 0;
+  // Sends a signal to every member once. SIGTERM is preceded by SIGCONT.
+  virtual void signal_all(int signal) = 0;
+  // One pass of SIGKILL over everything (cgroup.kill where there is one). Call again until empty().
+  virtual void kill_all() = 0;
+  // This child of the supervisor is a keeper as it is, never a member: the job's store.
+  virtual void spare(pid_t pid) { (void)pid; }
+  // No living process of the job is left. The process tree needs two empty passes in a row.
+  virtual bool empty() = 0;
+  // Tidies up what proving it took. Whatever needs it calls it by itself; better is where nobody
+  // waits.
+  virtual void settle() {}
+  // Removes the cgroup; only when empty.
+  virtual void remove() = 0;
+  // The kernel's counter of out-of-memory kills nearest to this job: of its own cgroup, else of the
+  // memory cgroup that this process is in, else of the machine; -1 when there is none.
+  virtual long out_of_memory_kills() const = 0;
+};
+
+// Rights, controllers, thread modes and filters of system calls agree on a cgroup only when a
+// process has been born in it. The warden takes the supervisor's word: it only ever ends what is in
+// there.
+enum class CgroupProof { kTrialBirth, kNone };
+
+// Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.
+struct ContainmentRequest {
+  std::string job_id;
+  std::uint32_t host = 0;
+  pid_t supervisor = 0;  // Never a member.
+  pid_t warden = 0;      // Never a member; the root of the process tree.
+  CgroupProof proof = CgroupProof::kTrialBirth;
+  // A scheduler's step holds us, and looks for the job's processes in its own cgroup alone.
+  bool in_step = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,202 @@
+#include "agent/node/spawn/job_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <vector>
+
+#include "proto/os/descriptor.h"
+#include "proto/os/listening_socket.h"
+#include "proto/os/socket_address.h"
+#include "proto/os/user_places.h"
+
+namespace ivy {
+namespace {
+
+// A directory without a lock may be one that another warden has made and not locked yet.
+constexpr std::time_t kSettledSeconds = 10;
+// Two levels are ours; more means that this is not what we made.
+constexpr int kMaxDepth = 8;
+// An agent that looks whether a job lives, or a warden that sweeps, holds its lock for an instant.
+constexpr int kLockTries = 20;
+constexpr useconds_t kLockPauseMicroseconds = 1000;
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
+
+std::vector<std::string> parents() {
+  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
+}
+
+std::string directory_name(const std::string& job_id, std::uint32_t host) {
+  return job_id + "-" + std::to_string(host);
+}
+
+// Ours alone, a directory, no link: what another user could have put there is refused by name.
+Result<void> check_private(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) {
+    return errno_error(errno == ENOENT ? Code::kNotFound : Code::kPermissionDenied, path, errno);
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return Error{Code::kPermissionDenied, path + " is not a directory", "remove it"};
+  }
+  if (status.st_uid != geteuid()) {
+    return Error{Code::kPermissionDenied,
+                 path + " belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
+                     std::to_string(geteuid()),
+                 "have it removed"};
+  }
+  if ((status.st_mode & 077) != 0) {
+    return Error{Code::kPermissionDenied, path + " is open to other users", "chmod 700 " + path};
+  }
+  return {};
+}
+
+Result<void> make_private(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return errno_error(Code::kUnavailable, "mkdir " + path, errno);
+  }
+  return check_private(path);
+}
+
+void remove_tree_at(int parent_fd, const char* name, int depth) {
+  Descriptor opened(openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!opened || depth > kMaxDepth) return;
+  const OpenDirectory directory(fdopendir(opened.get()));
+  if (!directory) return;
+  const int fd = opened.release();  // The directory closes it.
+  while (const dirent* entry = readdir(directory.get())) {
+    if (std::strcmp(entry->d_name, ".") == 0 || std::strcmp(entry->d_name, "..") == 0) continue;
+    if (unlinkat(fd, entry->d_name, 0) == 0) continue;
+    if (errno == EISDIR || errno == EPERM) remove_tree_at(fd, entry->d_name, depth + 1);
+  }
+  unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+// Another may have removed the directory between our open and our lock.
+bool is_still_there(int fd, const std::string& path) {
+  struct stat ours {};
+  struct stat named {};
+  return fstat(fd, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+         ours.st_dev == named.st_dev;
+}
+
+// The lock's descriptor, or -1 when somebody lives there.
+int lock_directory(const std::string& path) {
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const bool is_ours =
+      fd && flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && is_still_there(fd.get(), path);
+  return is_ours ? fd.release() : -1;
+}
+
+bool looks_like_job(const std::string& name) {
+  return name.size() > kJobIdDigits + 1 && name[kJobIdDigits] == '-' &&
+         is_job_id(name.substr(0, kJobIdDigits));
+}
+
+bool is_settled(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) return false;
+  return std::time(nullptr) - status.st_mtime > kSettledSeconds;
+}
+
+void remove_dead_jobs(const std::string& parent) {
+  const OpenDirectory directory(opendir(parent.c_str()));
+  if (!directory) return;
+  std::vector<std::string> dead;
+  while (const dirent* entry = readdir(directory.get())) {
+    const std::string path = parent + "/" + entry->d_name;
+    if (looks_like_job(entry->d_name) && is_settled(path)) dead.push_back(path);
+  }
+  for (const std::string& path : dead) {
+    const Descriptor lock(lock_directory(path));
+    if (lock) remove_tree_at(AT_FDCWD, path.c_str(), 0);
+  }
+}
+
+// The job's directory in this parent, locked.
+Result<JobDirectory> make_in(const std::string& parent, const std::string& name) {
+  IVY_CHECK(make_private(parent));
+  remove_dead_jobs(parent);
+  JobDirectory job;
+  job.path = parent + "/" + name;
+  for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
+    if (tries > 0) usleep(kLockPauseMicroseconds);
+    // Each time: a sweep may have taken it for a dead job's.
+    IVY_CHECK(make_private(job.path));
+    job.lock_fd = lock_directory(job.path);
+  }
+  if (job.lock_fd < 0) {
+    return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
+  }
+  // A process that has died left its socket, which would keep us from binding ours.
+  unlink(job.command_socket().c_str());
+  return job;
+}
+
+}  // namespace
+
+std::string JobDirectory::error_file(std::uint32_t generation, std::uint32_t rank) const {
+  return path + "/error-" + std::to_string(generation) + "-" + std::to_string(rank) + ".json";
+}
+
+Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host) {
+  const std::string name = directory_name(job_id, host);
+  std::string reasons;
+  for (const std::string& parent : parents()) {
+    Result<JobDirectory> made = make_in(parent, name);
+    if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
+    reasons += (reasons.empty() ? "" : "; ") + made.error().message;
+  }
+  return Error{Code::kUnavailable, "no place for the job's directory: " + reasons,
+               "make one of these places writable, or set XDG_RUNTIME_DIR"};
+}
+
+Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host) {
+  for (const std::string& parent : parents()) {
+    JobDirectory job;
+    job.path = parent + "/" + directory_name(job_id, host);
+    if (check_private(parent).ok() && check_private(job.path).ok()) return job;
+  }
+  return Error{Code::kNotFound, "no such job on this host"};
+}
+
+void remove_job_directory(const JobDirectory& directory) {
+  // The supervisor has removed it and the same job has been started anew: that one is not ours.
+  if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
+  remove_tree_at(AT_FDCWD, directory.path.c_str(), 0);
+}
+
+Result<int> listen_on_command_socket(const JobDirectory& directory) {
+  // Carriers come one at a time, and other users cannot enter the directory.
+  constexpr int kBacklog = 64;
+  return listen_unix(directory.command_socket(), SOCK_STREAM, kBacklog);
+}
+
+Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags) {
+  const std::string path = directory.command_socket();
+  SocketAddress address = unix_address(path);
+  if (!address.is_valid())
+    return Error{Code::kInvalidArgument, "socket path is too long: " + path,
+                 "set XDG_RUNTIME_DIR to a shorter path"};
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | socket_flags, 0));
+  if (!fd) return errno_error(Code::kUnavailable, "socket", errno);
+  if (connect(fd.get(), address.get(), address.size) == 0) return fd.release();
+  const bool gone = errno == ECONNREFUSED || errno == ENOENT;
+  return errno_error(gone ? Code::kNotFound : Code::kUnavailable, "connect to " + path, errno);
+}
+
+}  // namespace ivy

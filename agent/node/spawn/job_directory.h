@@ -1,0 +1,43 @@
+// The job's own 0700 directory on a host: command socket, token, error files. Its place can be
+// found again by job id and host number alone, so that a relay reaches the supervisor after a
+// reconnect.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+// Below the job directory; the launcher tells the workers.
+inline constexpr const char* kLeafSocket = "leaf.sock";
+
+struct JobDirectory {
+  std::string path;  // .../ivyrun-UID/JOBID-HOST
+  int lock_fd = -1;  // The maker holds it: locked while the warden or the supervisor lives.
+  std::string command_socket() const { return path + "/command.sock"; }
+  std::string control_socket() const { return path + "/control.sock"; }
+  std::string leaf_socket() const { return path + "/" + kLeafSocket; }
+  std::string token_file() const { return path + "/token"; }
+  std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
+};
+
+// Makes the first of job_parents() (proto/os/user_places.h) that can be made and the job's own
+// directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused.
+// AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
+// supervisor are both dead (nobody holds their lock).
+Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
+// The existing one; NotFound when there is none.
+Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
+// Removes it with all that is in it; not one that has been made again since `directory` was locked.
+void remove_job_directory(const JobDirectory& directory);
+
+// A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.
+Result<int> listen_on_command_socket(const JobDirectory& directory);
+// A connected, close-on-exec, blocking descriptor.
+// `socket_flags` such as SOCK_NONBLOCK: a supervisor that is stopped, with a full backlog, would
+// stop the caller as well.
+Result<int> connect_to_command_socket(const JobDirectory& directory, int socket_flags = 0);
+
+}  // namespace ivy

@@ -1,0 +1,251 @@
+#include "agent/node/spawn/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+
+namespace ivy {
+namespace {
+
+// A job with more processes than this is ended in several passes.
+constexpr std::size_t kMaxMembers = 4096;
+// An environment may be 2 MiB long; our variables stand within what the supervisor put in front.
+constexpr std::size_t kMaxEnvironmentBytes = 2u << 20;
+constexpr std::size_t kMaxStatBytes = 4096;
+// Rounds of SIGSTOP before SIGKILL: each finds what was forked during the one before.
+constexpr int kMaxStopRounds = 20;
+
+std::string proc_path(pid_t pid, const char* file) {
+  return "/proc/" + std::to_string(pid) + "/" + file;
+}
+
+bool has_variable(std::string_view environment, std::string_view variable) {
+  for (std::size_t at = 0; at < environment.size();) {
+    const std::size_t end = std::min(environment.find('\0', at), environment.size());
+    if (environment.substr(at, end - at) == variable) return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+
+// The main thread has left: whatever other thread lives speaks for the process.
+void look_at_other_threads(ProcessStat& process) {
+  const std::string tasks = proc_path(process.pid, "task");
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(tasks.c_str()));
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    ProcessStat thread;
+    const std::string stat =
+        read_file(tasks + "/" + entry->d_name + "/stat", kMaxStatBytes).value_or("");
+    if (!parse_process_stat(stat, thread) || has_ended(thread)) continue;
+    process.thread = thread.pid;
+    process.state = thread.state;
+    return;
+  }
+}
+
+}  // namespace
+
+bool parse_process_stat(const std::string& text, ProcessStat& out) {
+  // The name stands between the first '(' and the last ')': it may hold either itself.
+  const std::size_t open_at = text.find('(');
+  const std::size_t close_at = text.rfind(')');
+  if (open_at == std::string::npos || close_at == std::string::npos || close_at < open_at)
+    return false;
+  out.name = text.substr(open_at + 1, close_at - open_at - 1);
+  unsigned long long start_time = 0;
+  int parent = 0;
+  // state ppid, 15 fields of no interest, num_threads (field 20 of proc(5)), another, starttime.
+  const int fields =
+      std::sscanf(text.c_str() + close_at + 1,
+                  " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %llu",
+                  &out.state, &parent, &out.threads, &start_time);
+  if (fields != 4) return false;
+  out.pid = static_cast<pid_t>(std::atoi(text.c_str()));
+  out.thread = out.pid;
+  out.parent = parent;
+  out.start_time = start_time;
+  return out.pid > 0;
+}
+
+bool has_ended(const ProcessStat& process) { return process.state == 'Z' || process.state == 'X'; }
+
+std::string living_path(const ProcessStat& process, const std::string& file) {
+  return proc_path(process.pid, "task/") + std::to_string(process.thread) + "/" + file;
+}
+
+bool read_process_stat(pid_t pid, ProcessStat& out) {
+  if (!parse_process_stat(read_file(proc_path(pid, "stat"), kMaxStatBytes).value_or(""), out))
+    return false;
+  if (has_ended(out) && out.threads > 1) look_at_other_threads(out);
+  return true;
+}
+
+std::vector<ProcessStat> read_all_processes() {
+  std::vector<ProcessStat> all;
+  const std::unique_ptr<DIR, CloseDirectory> proc(opendir("/proc"));
+  if (!proc) return all;
+  while (const dirent* entry = readdir(proc.get())) {
+    if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+    ProcessStat process;
+    if (read_process_stat(static_cast<pid_t>(std::atoi(entry->d_name)), process)) {
+      all.push_back(std::move(process));
+    }
+  }
+  return all;
+}
+
+bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
+  if (pid <= 1) return false;
+  const int pidfd = open_pidfd(pid);
+  if (pidfd < 0) return false;
+  // The descriptor is bound by now: if the pid still means the one we saw, so does the descriptor.
+  ProcessStat now;
+  const bool same = read_process_stat(pid, now) && now.start_time == start_time;
+  const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0u) == 0;
+  close(pidfd);
+  return sent;
+}
+
+ProcessTree::ProcessTree(const ContainmentRequest& request, std::string why)
+    : why_(std::move(why)),
+      job_variable_("IVY_JOB_ID=" + request.job_id),
+      host_variable_("IVY_HOST_INDEX=" + std::to_string(request.host)),
+      supervisor_(identify(request.supervisor)),
+      warden_(identify(request.warden)) {}
+
+ProcessTree::Identity ProcessTree::identify(pid_t pid) {
+  ProcessStat process;
+  if (pid <= 1 || !read_process_stat(pid, process)) return {};
+  return Identity{pid, process.start_time};
+}
+
+bool ProcessTree::is_keeper(const ProcessStat& process) const {
+  const auto matches = [&process](const Identity& keeper) {
+    return keeper.pid == process.pid && keeper.start_time == process.start_time;
+  };
+  return matches(supervisor_) || matches(warden_) ||
+         std::any_of(spared_.begin(), spared_.end(), matches);
+}
+
+// At most a handful; those that have ended match nobody.
+void ProcessTree::spare(pid_t pid) {
+  // Those that have ended are no keepers any more, and would add up.
+  std::erase_if(spared_, [](const Identity& old) {
+    ProcessStat now;
+    return !read_process_stat(old.pid, now) || now.start_time != old.start_time;
+  });
+  spared_.push_back(identify(pid));
+}
+
+std::vector<ProcessStat> ProcessTree::find() const {
+  const std::vector<ProcessStat> all = read_all_processes();
+  std::unordered_map<pid_t, std::vector<const ProcessStat*>> children;
+  for (const ProcessStat& process : all) children[process.parent].push_back(&process);
+
+  std::vector<const ProcessStat*> to_visit;
+  for (const ProcessStat& process : all) {
+    if (is_keeper(process)) to_visit.push_back(&process);
+  }
+  std::unordered_set<pid_t> seen;
+  std::vector<ProcessStat> found;
+  const auto add = [&](const ProcessStat& process) {
+    if (process.pid <= 1 || !seen.insert(process.pid).second) return;
+    to_visit.push_back(&process);
+    if (!has_ended(process) && !is_keeper(process)) found.push_back(process);
+  };
+  const auto descend = [&] {
+    while (!to_visit.empty()) {
+      const pid_t parent = to_visit.back()->pid;
+      to_visit.pop_back();
+      for (const ProcessStat* child : children[parent]) add(*child);
+    }
+  };
+  descend();
+  for (const ProcessStat& process : all) {
+    if (seen.contains(process.pid) || is_keeper(process) || has_ended(process)) continue;
+    const std::string environment =
+        read_file(living_path(process, "environ"), kMaxEnvironmentBytes).value_or("");
+    if (!has_variable(environment, job_variable_)) continue;
+    if (has_variable(environment, host_variable_)) add(process);
+  }
+  descend();
+  return found;
+}
+
+std::string ProcessTree::describe() const {
+  return why_.empty() ? "process tree" : "process tree (" + why_ + ")";
+}
+
+std::vector<JobProcess> ProcessTree::members() const {
+  std::vector<JobProcess> members;
+  for (const ProcessStat& process : find()) {
+    if (members.size() == kMaxMembers) break;
+    members.push_back(describe_process(process));
+  }
+  return members;
+}
+
+void ProcessTree::signal_all(int signal) {
+  for (const ProcessStat& process : find()) {
+    if (signal == SIGTERM) signal_process(process.pid, process.start_time, SIGCONT);
+    signal_process(process.pid, process.start_time, signal);
+  }
+}
+
+// What is stopped cannot fork, so the rounds end when one finds nothing new to stop.
+void ProcessTree::kill_all() {
+  std::vector<ProcessStat> found = find();
+  std::unordered_set<pid_t> stopped;
+  for (int round = 0; round < kMaxStopRounds && !found.empty(); ++round) {
+    bool is_new = false;
+    for (const ProcessStat& process : found) {
+      if (!stopped.insert(process.pid).second) continue;
+      is_new = true;
+      signal_process(process.pid, process.start_time, SIGSTOP);
+    }
+    if (!is_new) break;
+    found = find();
+  }
+  for (const ProcessStat& process : found) {
+    signal_process(process.pid, process.start_time, SIGKILL);
+  }
+}
+
+bool ProcessTree::empty() { return find().empty() && find().empty(); }
+
+long ProcessTree::out_of_memory_kills() const { return surrounding_memory_kills(); }
+
+JobProcess describe_process(const ProcessStat& process) {
+  constexpr std::size_t kMaxFunctionBytes = 128;
+  JobProcess member;
+  member.pid = process.pid;
+  member.name = process.name;
+  member.state = process.state;
+  if (process.state == 'D') {
+    member.waiting_in = read_file(living_path(process, "wchan"), kMaxFunctionBytes).value_or("");
+  }
+  return member;
+}
+
+}  // namespace ivy

@@ -1,0 +1,112 @@
+#include "agent/node/spawn/reserved_port.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// errno of the failure, or 0.
+int bind_wildcard_v6(int fd, std::uint16_t port) {
+  const int off = 0;
+  const int on = 1;
+  // Both families with one socket: torch binds [::] first and 0.0.0.0 where there is no IPv6.
+  if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return errno;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_any;
+  address.sin6_port = htons(port);
+  return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+}
+
+int bind_wildcard_v4(int fd, std::uint16_t port) {
+  const int on = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  return bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+}
+
+struct Bound {
+  int fd = -1;
+  int error = 0;
+  const char* address = "[::]";
+};
+
+Bound bind_port(std::uint16_t port) {
+  Bound bound;
+  bound.fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (bound.fd >= 0) {
+    bound.error = bind_wildcard_v6(bound.fd, port);
+    if (bound.error != EADDRNOTAVAIL) return bound;
+    close(bound.fd);
+  }
+  // No IPv6 on this host.
+  bound.address = "0.0.0.0";
+  bound.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bound.error = bound.fd < 0 ? errno : bind_wildcard_v4(bound.fd, port);
+  return bound;
+}
+
+std::uint16_t bound_port(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  // Both families keep the port at the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+Error bind_error(const Bound& bound, std::uint32_t port) {
+  const std::string where = std::string(bound.address) + ":" + std::to_string(port);
+  if (bound.error == EADDRINUSE)
+    return Error{Code::kAlreadyExists, "port " + where + " is in use on this host",
+                 "choose another port, or none to let the kernel choose"};
+  return Error{Code::kPermissionDenied, "bind " + where + ": " + std::strerror(bound.error)};
+}
+
+}  // namespace
+
+Result<ReservedPort> ReservedPort::reserve(std::uint32_t low, std::uint32_t high) {
+  if (low > 65535 || high > 65535 || (low != 0 && high < low))
+    return Error{Code::kInvalidArgument,
+                 "port range " + std::to_string(low) + "-" + std::to_string(high)};
+  const std::uint32_t count = low == 0 ? 1 : high - low + 1;
+  const std::uint32_t start = count > 1 ? std::random_device{}() % count : 0;
+  Bound bound;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t port = low == 0 ? 0 : low + (start + i) % count;
+    bound = bind_port(static_cast<std::uint16_t>(port));
+    if (bound.error == 0) return ReservedPort(bound.fd, bound_port(bound.fd));
+    if (bound.fd >= 0) close(bound.fd);
+    if (bound.error != EADDRINUSE && bound.error != EACCES) return bind_error(bound, port);
+  }
+  if (count == 1) return bind_error(bound, low);
+  return Error{Code::kResourceExhausted,
+               "every port of " + std::to_string(low) + "-" + std::to_string(high) +
+                   " is in use on this host",
+               "give a wider --port-range"};
+}
+
+ReservedPort::ReservedPort(ReservedPort&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
+
+ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(port_, other.port_);
+  return *this;
+}
+
+ReservedPort::~ReservedPort() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace ivy

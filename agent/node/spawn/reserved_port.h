@@ -1,0 +1,32 @@
+// A TCP port kept for the framework's own store until the job ends: bound with SO_REUSEADDR and
+// never listened on, so rank 0 can bind and serve on it while the kernel hands it to nobody else.
+// Thread: any. Lifetime: the port is ours as long as the object lives.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+class ReservedPort {
+ public:
+  // low == 0: the kernel chooses. low == high: that port, or AlreadyExists naming address and port.
+  // Else the first free one from a random place of the range on; ResourceExhausted when all are
+  // busy.
+  static Result<ReservedPort> reserve(std::uint32_t low, std::uint32_t high);
+
+  ReservedPort(ReservedPort&& other) noexcept;
+  ReservedPort& operator=(ReservedPort&& other) noexcept;
+  ~ReservedPort();
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  ReservedPort(int fd, std::uint16_t port) : fd_(fd), port_(port) {}
+
+  int fd_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace ivy

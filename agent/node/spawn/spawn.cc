@@ -1,0 +1,263 @@
+#include "agent/node/spawn/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+#include "agent/node/spawn/birth.h"
+#include "agent/node/spawn/spawn_child.h"
+#include "proto/contract/core_limit.h"
+
+namespace ivy {
+
+// What a child uses until it executes its program; kept until finish_spawn.
+struct SpawnMemory {
+  explicit SpawnMemory(const SpawnRequest& request);
+
+  Birthplace place;
+  ChildReport report{ChildStep::kCount, 0};  // Stays so when the program is executed.
+  std::string executable;
+  std::string working_directory;
+  std::string cores;  // As people write them.
+  std::vector<std::string> arguments;
+  std::vector<std::string> block;
+  std::vector<char*> argument_pointers;
+  std::vector<char*> block_pointers;
+  std::vector<unsigned long> processors;
+  std::vector<unsigned long> memory_nodes;
+  ChildPlan plan;
+};
+
+namespace {
+
+constexpr std::array<const char*, static_cast<std::size_t>(ChildStep::kCount)> kStepNames = {
+    "setpgid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (std::string& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// A bit for each number, as the kernel reads sets of processors and of memory nodes.
+std::vector<unsigned long> bits_of(const CoreList& numbers) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words;
+  for (const int number : numbers) {
+    const auto bit = static_cast<std::size_t>(number);
+    if (words.size() <= bit / kBits) words.resize(bit / kBits + 1);
+    words[bit / kBits] |= 1ul << (bit % kBits);
+  }
+  return words;
+}
+
+std::vector<std::string> environment_block(const Environment& environment) {
+  std::vector<std::string> block;
+  block.reserve(environment.size());
+  for (const EnvVariable& variable : environment) {
+    block.push_back(variable.name + "=" + variable.value);
+  }
+  return block;
+}
+
+PendingSpawn failed(std::string step, int error) {
+  PendingSpawn pending;
+  pending.failure = SpawnFailure{std::move(step), {}, error};
+  return pending;
+}
+
+std::string path_of_step(ChildStep step, const PendingSpawn& pending) {
+  if (step == ChildStep::kChdir) return pending.memory->working_directory;
+  if (step == ChildStep::kExec) return pending.memory->executable;
+  if (step == ChildStep::kCgroup) return "cgroup.procs";
+  if (step == ChildStep::kBind) return "processors " + pending.memory->cores;
+  return {};
+}
+
+// Descriptors 0..2 of this process may be closed; the report pipe must survive the dup2 onto them.
+bool make_report_pipe(std::array<int, 2>& ends) {
+  std::array<int, 2> low{};
+  if (pipe2(low.data(), O_CLOEXEC) != 0) return false;
+  for (std::size_t i = 0; i < 2; ++i) ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, 3);
+  for (const int fd : low) close(fd);
+  if (ends[0] >= 0 && ends[1] >= 0) return true;
+  for (const int fd : ends) {
+    if (fd >= 0) close(fd);
+  }
+  return false;
+}
+
+// What the child reported; it has ended, or is about to.
+SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) {
+  while (waitpid(pending.process.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  close(pending.process.pidfd);
+  return SpawnFailure{kStepNames[static_cast<std::size_t>(report.step)],
+                      path_of_step(report.step, pending), report.error};
+}
+
+// False: this way is closed here, and nothing has happened.
+bool begin_in_shared_memory(PendingSpawn& pending) {
+  SpawnMemory& memory = *pending.memory;
+  memory.plan.shared_report = &memory.report;
+  const auto child_main = [](void* plan) {
+    become_worker(*static_cast<const ChildPlan*>(plan), false);
+  };
+  const Birth birth =
+      memory.place.give_birth(memory.plan.cgroup_fd, SIGCHLD, child_main, &memory.plan);
+  if (birth.pid < 0 && !is_final(birth.error)) return false;
+  if (birth.pid < 0) {
+    pending = failed("clone", birth.error);
+    return true;
+  }
+  pending.process = SpawnedProcess{birth.pid, birth.pidfd};
+  return true;
+}
+
+// The child gets a copy of our memory and reports through a pipe; finish_spawn reads it.
+void begin_with_pipe(PendingSpawn& pending) {
+  ChildPlan& plan = pending.memory->plan;
+  std::array<int, 2> report{};
+  if (!make_report_pipe(report)) {
+    pending = failed("pipe", errno);
+    return;
+  }
+  plan.report_fd = report[1];
+  const Birth birth = give_birth(plan.cgroup_fd);
+  if (birth.pid == 0) become_worker(plan, birth.must_join_cgroup);
+  close(report[1]);
+  if (birth.pid < 0) {
+    close(report[0]);
+    pending = failed("clone", birth.error);
+    return;
+  }
+  pending.process = SpawnedProcess{birth.pid, birth.pidfd};
+  pending.report_fd = report[0];
+}
+
+// Waits for the report; true when the child has made one.
+bool read_report(const PendingSpawn& pending, ChildReport& report) {
+  if (pending.report_fd < 0) {
+    pending.memory->place.wait();
+    report = pending.memory->report;
+    return report.step != ChildStep::kCount;
+  }
+  ssize_t count = 0;
+  do {
+    count = read(pending.report_fd, &report, sizeof report);
+  } while (count < 0 && errno == EINTR);
+  close(pending.report_fd);
+  return count == static_cast<ssize_t>(sizeof report);
+}
+
+}  // namespace
+
+SpawnMemory::SpawnMemory(const SpawnRequest& request)
+    : executable(request.executable),
+      working_directory(request.working_directory),
+      cores(core_list_text(request.cores)),
+      arguments(request.arguments),
+      block(environment_block(request.environment)),
+      argument_pointers(pointers_to(arguments)),
+      block_pointers(pointers_to(block)),
+      processors(bits_of(request.cores)),
+      memory_nodes(bits_of(request.memory_node ? CoreList{*request.memory_node} : CoreList{})),
+      plan{.executable = executable.c_str(),
+           .arguments = argument_pointers.data(),
+           .environment = block_pointers.data(),
+           .working_directory = working_directory.c_str(),
+           .standard_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
+           .own_session = request.own_session,
+           .cgroup_fd = request.cgroup_fd,
+           .core_limit = users_core_limit()} {
+  if (processors.empty()) return;
+  plan.processors = processors.data();
+  plan.processors_bytes = static_cast<long>(processors.size() * sizeof(unsigned long));
+  if (memory_nodes.empty()) return;
+  plan.memory_nodes = memory_nodes.data();
+  // The kernel takes one bit less than it is told.
+  plan.memory_node_bits = static_cast<long>(memory_nodes.size() * 8 * sizeof(unsigned long)) + 1;
+}
+
+PendingSpawn begin_spawn(const SpawnRequest& request) {
+  PendingSpawn pending;
+  pending.memory = std::make_shared<SpawnMemory>(request);
+  const AllSignalsBlocked blocked;
+  if (!begin_in_shared_memory(pending)) begin_with_pipe(pending);
+  return pending;
+}
+
+SpawnResult finish_spawn(const PendingSpawn& pending) {
+  SpawnResult result;
+  result.failure = pending.failure;
+  if (pending.process.pid < 0) return result;
+  ChildReport report{};
+  if (read_report(pending, report)) {
+    result.failure = failure_of(report, pending);
+  } else {
+    result.process = pending.process;
+  }
+  return result;
+}
+
+SpawnResult spawn(const SpawnRequest& request) { return finish_spawn(begin_spawn(request)); }
+
+namespace {
+
+// 0, or why this file cannot be executed: ENOENT, EACCES, EISDIR...
+int why_not_executable(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return errno;
+  if (S_ISDIR(status.st_mode)) return EISDIR;
+  if (!S_ISREG(status.st_mode)) return EACCES;
+  return faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
+std::string joined(const std::string& directory, const std::string& name) {
+  if (name.starts_with('/') || directory.empty()) return name;
+  return directory.ends_with('/') ? directory + name : directory + "/" + name;
+}
+
+Error not_executable(const std::string& what, int error) {
+  return errno_error(
+      error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kPermissionDenied, what, error);
+}
+
+}  // namespace
+
+Result<std::string> find_executable(const std::string& name, const std::string& search_path,
+                                    const std::string& working_directory, int* errno_value) {
+  int error = ENOENT;
+  std::string found;
+  if (name.find('/') != std::string::npos) {
+    found = joined(working_directory, name);
+    error = why_not_executable(found);
+  } else if (!name.empty()) {
+    std::size_t begin = 0;
+    while (begin <= search_path.size() && error != 0) {
+      const std::size_t end = std::min(search_path.find(':', begin), search_path.size());
+      // An empty part of PATH means the working directory.
+      const std::string part = search_path.substr(begin, end - begin);
+      const std::string candidate = joined(joined(working_directory, part), name);
+      const int why = why_not_executable(candidate);
+      if (why == 0) found = candidate;
+      // What exists but cannot be run says more than that the other places have nothing.
+      if (why == 0 || (why != ENOENT && why != ENOTDIR && error == ENOENT)) error = why;
+      begin = end + 1;
+    }
+  }
+  if (errno_value != nullptr) *errno_value = error;
+  if (error != 0) return not_executable(name, error);
+  return found;
+}
+
+}  // namespace ivy

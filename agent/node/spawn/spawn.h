@@ -1,0 +1,75 @@
+// Starts one process of a worker: the only place between clone and exec. Calls only what is
+// async-signal-safe there. Thread: the supervisor's only thread. Source of the order of steps: see
+// "Spawning" in agent/README.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/core_list.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct SpawnRequest {
+  std::vector<std::string> arguments;  // argv; arguments[0] is what the program sees as its name.
+  std::string executable;              // Absolute, or relative to working_directory.
+  Environment environment;             // The whole environment of the process.
+  std::string working_directory;       // Absolute.
+  int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
+  int stdout_fd = -1;
+  int stderr_fd = -1;
+  bool own_session = false;        // Otherwise a process group of its own in our session.
+  int cgroup_fd = -1;              // Directory of a cgroup v2 to be born in; -1: none.
+  CoreList cores;                  // Processors to run on; empty: ours.
+  std::optional<int> memory_node;  // NUMA node whose memory it prefers; only with `cores`.
+};
+
+struct SpawnFailure {
+  std::string step;  // "clone", "setpgid", "chdir", "exec", "stdin"...
+  std::string path;  // What the step was about.
+  int error = 0;     // errno
+};
+
+struct SpawnedProcess {
+  pid_t pid = -1;
+  int pidfd = -1;  // Owned by the caller; readable when the process has ended.
+};
+
+// A process group of its own, clean signal state and mask, standard descriptors, everything else
+// closed on exec, limits of memlock and nofile raised to the hard limit. Returns when exec has
+// succeeded or failed, so a failure to execute is never mistaken for exit code 127. A script
+// without "#!" is a failure (ENOEXEC), not a shell script.
+struct SpawnResult {
+  SpawnedProcess process;  // pid > 0 on success.
+  SpawnFailure failure;    // step is not empty on failure.
+  bool ok() const { return process.pid > 0; }
+};
+SpawnResult spawn(const SpawnRequest& request);
+
+// The same in two halves, so that many processes can be born before the first has executed its
+// program: on several cores their starts overlap.
+struct SpawnMemory;
+struct PendingSpawn {
+  SpawnedProcess process;
+  SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
+  // What the child uses. finish_spawn must be called before it goes.
+  std::shared_ptr<SpawnMemory> memory;
+  int report_fd = -1;  // Owned; -1: the child shares our memory and reports there.
+};
+PendingSpawn begin_spawn(const SpawnRequest& request);
+// Blocks until the program is executed, or a step before it has failed.
+SpawnResult finish_spawn(const PendingSpawn& pending);
+
+// Looks a name up as execvp does. A name with '/' is taken as it is, relative to working_directory.
+// NotFound, or PermissionDenied when only a file that cannot be executed was found. `errno_value`
+// (may be null) receives ENOENT, EACCES or EISDIR.
+Result<std::string> find_executable(const std::string& name, const std::string& search_path,
+                                    const std::string& working_directory, int* errno_value);
+
+}  // namespace ivy

@@ -1,0 +1,54 @@
+// What a new process does between its birth and its program: system calls only, none through the C
+// library, because it may share its parent's memory and with it errno. See "Spawning" in
+// agent/README.md. Thread: the only thread of a process that has just been born.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "agent/node/spawn/child_calls.h"
+
+namespace ivy {
+
+// Where the child was when it failed; travels over the report pipe with an errno.
+enum class ChildStep : int {
+  kGroup,
+  kCgroup,
+  kBind,
+  kStdin,
+  kStdout,
+  kStderr,
+  kChdir,
+  kExec,
+  kCount
+};
+
+struct ChildReport {
+  ChildStep step;
+  int error;
+};
+
+// Everything that the child needs, made before the clone: nothing is allocated after it.
+struct ChildPlan {
+  const char* executable = nullptr;
+  char* const* arguments = nullptr;
+  char* const* environment = nullptr;
+  const char* working_directory = nullptr;
+  std::array<int, 3> standard_fds{-1, -1, -1};
+  bool own_session = false;
+  int cgroup_fd = -1;
+  // Bit sets as the kernel reads them. Null: no wish.
+  const unsigned long* processors = nullptr;
+  long processors_bytes = 0;
+  const unsigned long* memory_nodes = nullptr;
+  long memory_node_bits = 0;
+  std::optional<std::uint64_t> core_limit;  // Soft; nothing: as ours.
+  int report_fd = -1;                       // -1: the child shares our memory and writes into...
+  ChildReport* shared_report = nullptr;     // ...this.
+};
+
+// Becomes the worker of this plan. must_join_cgroup: it was not born in its cgroup.
+[[noreturn]] void become_worker(const ChildPlan& plan, bool must_join_cgroup);
+
+}  // namespace ivy

@@ -1,0 +1,112 @@
+#include "agent/node/spawn/user_scope.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "agent/node/spawn/cgroup_files.h"
+
+namespace ivy {
+namespace {
+
+// Tells the second start that it is one: the descriptor on which it says that it has arrived.
+constexpr char kArrivalVariable[] = "IVY_NODE_SCOPE_FD";
+// The user's manager is asked over a socket in this directory; only for the asking.
+constexpr char kRuntimeVariable[] = "XDG_RUNTIME_DIR";
+constexpr char kRuntimeAddedVariable[] = "IVY_NODE_SCOPE_RUNTIME";
+
+std::string runtime_directory() { return "/run/user/" + std::to_string(getuid()); }
+
+bool would_help() {
+  if (geteuid() == 0) return false;
+  const std::string manager = runtime_directory() + "/systemd/private";
+  if (access(manager.c_str(), W_OK) != 0) return false;
+  const std::optional<std::string> own = own_cgroup_v2_directory();
+  return own.has_value() && access(own->c_str(), W_OK) != 0;
+}
+
+// In the second start: says so, and leaves no trace in the environment that workers inherit.
+void arrive(const char* descriptor) {
+  const int fd = std::atoi(descriptor);
+  // The waiting start may have given up; then nothing reads it.
+  [[maybe_unused]] const ssize_t written = write(fd, "", 1);
+  close(fd);
+  unsetenv(kArrivalVariable);
+  if (getenv(kRuntimeAddedVariable) != nullptr) unsetenv(kRuntimeVariable);
+  unsetenv(kRuntimeAddedVariable);
+}
+
+[[noreturn]] void run_again(const std::string& unit, char** arguments, int arrival_fd) {
+  setenv(kArrivalVariable, std::to_string(arrival_fd).c_str(), 1);
+  if (getenv(kRuntimeVariable) == nullptr) {
+    setenv(kRuntimeVariable, runtime_directory().c_str(), 1);
+    setenv(kRuntimeAddedVariable, "1", 1);
+  }
+  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
+  std::vector<std::string> words = {"systemd-run",
+                                    "--user",
+                                    "--scope",
+                                    "--quiet",
+                                    "--collect",
+                                    "--unit=" + unit,
+                                    "--property=Delegate=yes",
+                                    "--",
+                                    "/proc/self/exe"};
+  // systemd-run replaces itself, so /proc/self/exe would be systemd-run there.
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) _exit(1);
+  words.back().assign(path, static_cast<std::size_t>(length));
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  for (char** argument = arguments + 1; *argument != nullptr; ++argument)
+    pointers.push_back(*argument);
+  pointers.push_back(nullptr);
+  execvp(pointers.front(), pointers.data());
+  _exit(127);
+}
+
+// True when the byte of arrive() came; false at the end of file and when time is over.
+bool has_arrived(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  int ready = 0;
+  do {
+    ready = poll(&entry, 1, kScopePatienceMs);
+  } while (ready < 0 && errno == EINTR);
+  char byte = 0;
+  return ready > 0 && read(fd, &byte, 1) == 1;
+}
+
+}  // namespace
+
+ScopeStep enter_user_scope(const std::string& unit, char** arguments) {
+  if (const char* descriptor = getenv(kArrivalVariable)) {
+    arrive(descriptor);
+    return ScopeStep::kRunHere;
+  }
+  if (!would_help()) return ScopeStep::kRunHere;
+  int ends[2];
+  if (pipe(ends) != 0) return ScopeStep::kRunHere;
+  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  const pid_t child = fork();
+  if (child == 0) run_again(unit, arguments, ends[1]);
+  close(ends[1]);
+  const bool elsewhere = child > 0 && has_arrived(ends[0]);
+  close(ends[0]);
+  if (elsewhere) return ScopeStep::kRunsElsewhere;
+  if (child > 0) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  return ScopeStep::kRunHere;
+}
+
+}  // namespace ivy

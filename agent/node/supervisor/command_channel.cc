@@ -1,0 +1,303 @@
+#include "agent/node/supervisor/command_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "proto/contract/build.h"
+#include "proto/contract/limits.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+constexpr std::size_t kWriteBytes = 256u << 10;
+// Writes per turn of the loop, so that exits are seen between them.
+constexpr int kWritesPerTurn = 4;
+
+bool is_ours(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+// A peer that only ends its direction leaves ours open; one that closes hangs up.
+CarrierLoss loss_of(int fd) {
+  pollfd poller{fd, POLLIN | POLLRDHUP, 0};
+  if (poll(&poller, 1, 0) < 0) return CarrierLoss::kHungUp;
+  return (poller.revents & (POLLHUP | POLLERR)) != 0 ? CarrierLoss::kHungUp
+                                                     : CarrierLoss::kHalfClosed;
+}
+
+}  // namespace
+
+bool equal_secrets(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
+  return difference == 0;
+}
+
+struct CommandChannel::Carrier {
+  Carrier(boost::asio::io_context& loop, int fd, CarrierKind carrier_kind)
+      : socket(loop, fd), kind(carrier_kind) {}
+
+  boost::asio::posix::stream_descriptor socket;
+  CarrierKind kind;
+  bool is_first = false;  // The one for which this supervisor was started.
+  bool is_refused = false;
+  std::uint64_t attach_by_ns = 0;
+  // Until it has attached: what came so far, and what reads it without touching the session.
+  std::string received;
+  link::FrameDecoder decoder;
+  // Since then.
+  std::string out;
+  std::size_t out_written = 0;
+  bool is_waiting_writable = false;
+  bool is_write_broken = false;  // The peer takes nothing; what it sent may still be unread.
+  bool is_closed = false;
+};
+
+CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorStart& start,
+                               Lease& lease, Handlers handlers)
+    : loop_(loop),
+      listener_(loop, start.listening_fd),
+      job_id_(start.job_id),
+      lease_(lease),
+      handlers_(std::move(handlers)),
+      session_(start.host, kInputWindowBytes),
+      buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
+  if (start.carrier_fd >= 0) {
+    add_carrier(start.carrier_fd, start.carrier, nanoseconds_of(kFirstAttachTimeout));
+    unattached_.back()->is_first = true;
+  }
+  accept();
+}
+
+CommandChannel::~CommandChannel() = default;
+
+void CommandChannel::accept() {
+  listener_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                       [this](const boost::system::error_code& error) {
+                         if (!error) accept_pending();
+                       });
+}
+
+void CommandChannel::accept_pending() {
+  for (;;) {
+    const int fd =
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (fd < 0 && errno != EAGAIN) {
+      // Out of descriptors, most likely: waiting for "readable" would spin.
+      accept_paused_ = true;
+      return;
+    }
+    if (fd < 0) return accept();
+    if (!is_ours(fd) || unattached_.size() >= kMaxUnattached) {
+      ::close(fd);
+      continue;
+    }
+    add_carrier(fd, CarrierKind::kRelay, nanoseconds_of(kAttachTimeout));
+  }
+}
+
+void CommandChannel::add_carrier(int fd, CarrierKind kind, std::uint64_t attach_timeout_ns) {
+  const int flags = fcntl(fd, F_GETFL);
+  fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const auto carrier = std::make_shared<Carrier>(loop_, fd, kind);
+  carrier->attach_by_ns = monotonic_ns() + attach_timeout_ns;
+  carrier->decoder.limit_payload(link::kMaxAttachBytes);
+  unattached_.push_back(carrier);
+  wait_readable(carrier);
+}
+
+void CommandChannel::wait_readable(const CarrierPointer& carrier) {
+  carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                             [this, carrier](const boost::system::error_code& error) {
+                               if (!error && !carrier->is_closed) read_some(carrier);
+                             });
+}
+
+void CommandChannel::read_some(const CarrierPointer& carrier) {
+  const ssize_t count = ::read(carrier->socket.native_handle(), buffer_.get(), kReadBytes);
+  if (count == 0) return lose(carrier, loss_of(carrier->socket.native_handle()));
+  if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(carrier, CarrierLoss::kHungUp);
+  if (count > 0) {
+    const std::string_view bytes(buffer_.get(), static_cast<std::size_t>(count));
+    if (carrier == attached_)
+      deliver(carrier, bytes);
+    else
+      take_unattached(carrier, bytes);
+  }
+  if (!carrier->is_closed) wait_readable(carrier);
+}
+
+void CommandChannel::tick(std::uint64_t now_ns) {
+  const std::vector<CarrierPointer> unattached = unattached_;
+  for (const CarrierPointer& carrier : unattached)
+    if (now_ns >= carrier->attach_by_ns) lose(carrier, CarrierLoss::kHungUp);
+  if (!std::exchange(accept_paused_, false)) return;
+  accept();
+}
+
+void CommandChannel::take_unattached(const CarrierPointer& carrier, std::string_view bytes) {
+  carrier->received += bytes;
+  if (!carrier->decoder.feed(bytes).ok()) return lose(carrier, CarrierLoss::kHungUp);
+  const std::optional<link::Frame> frame = carrier->decoder.next();
+  if (!frame) {
+    constexpr std::size_t kLongestAttach =
+        link::kPreamble.size() + link::kHeaderBytes + link::kMaxAttachBytes;
+    if (carrier->received.size() > kLongestAttach) lose(carrier, CarrierLoss::kHungUp);
+    return;
+  }
+  if (frame->header.type != link::FrameType::kAttach) return lose(carrier, CarrierLoss::kHungUp);
+  const Result<std::uint32_t> takeover = check_attach(*frame);
+  if (!takeover.ok()) return refuse(carrier, takeover.error().message);
+  attach(carrier, *frame, *takeover);
+}
+
+Result<std::uint32_t> CommandChannel::check_attach(const link::Frame& frame) {
+  const link::AttachRequest request = IVY_TRY(link::decode_attach(frame.payload));
+  if (request.job_id != job_id_) return Error{Code::kNotFound, "this supervisor keeps another job"};
+  if (request.build != build_name())
+    return Error{Code::kFailedPrecondition, "the launcher is build " + request.build +
+                                                ", the supervisor is build " +
+                                                std::string(build_name())};
+  if (request.token.empty()) return Error{Code::kUnauthenticated, "the token is missing"};
+  if (token_.empty()) token_ = request.token;
+  if (!equal_secrets(token_, request.token))
+    return Error{Code::kUnauthenticated, "the token is not this job's"};
+  if (request.takeover < takeover_)
+    return Error{Code::kFailedPrecondition, "another launcher has taken this job over"};
+  if (request.takeover > takeover_ && !allows_takeover_)
+    return Error{Code::kFailedPrecondition, "this job does not outlive its launcher"};
+  return request.takeover;
+}
+
+void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& frame,
+                            std::uint32_t takeover) {
+  // A launcher that redials knows that its old carrier is dead; we may not know it yet.
+  if (attached_) close(attached_);
+  std::erase(unattached_, carrier);
+  attached_ = carrier;
+  lease_.carrier_attached(carrier->kind);
+  if (takeover != std::exchange(takeover_, takeover)) handlers_.taken_over(session_.take_over());
+  session_.carrier_up();
+  session_.send_handshake(link::FrameType::kAttached, {});
+  const std::string received = std::exchange(carrier->received, {});
+  // The Attach comes out alone; what stands behind it waits in the session for attached().
+  const Result<std::vector<link::Frame>> again = session_.receive(received);
+  if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
+    return lose(carrier, CarrierLoss::kHungUp);
+  deliver(carrier, {});
+  flush();
+}
+
+void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& text) {
+  link::FrameHeader header;
+  header.length = static_cast<std::uint32_t>(text.size());
+  header.type = link::FrameType::kAttached;
+  header.sent_at_ns = monotonic_ns();
+  const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
+  // A fresh socket takes these few bytes at once; if it does not, the close says enough.
+  [[maybe_unused]] const ssize_t written =
+      ::write(carrier->socket.native_handle(), bytes.data(), bytes.size());
+  carrier->is_refused = true;
+  // Its end is as good as in order: nothing of ours was cut off.
+  lose(carrier, CarrierLoss::kHalfClosed);
+}
+
+void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view bytes) {
+  lease_.heard();
+  Result<std::vector<link::Frame>> frames = session_.receive(bytes);
+  if (!frames.ok()) return lose(carrier, CarrierLoss::kHungUp);
+  for (link::Frame& frame : *frames) {
+    const bool expected = frame.header.type == link::FrameType::kCommand ||
+                          frame.header.type == link::FrameType::kInput;
+    if (!expected || !handlers_.frame(frame).ok()) return lose(carrier, CarrierLoss::kHungUp);
+    if (carrier->is_closed) return;
+  }
+  handlers_.received();
+  flush();
+}
+
+void CommandChannel::lose(const CarrierPointer& carrier, CarrierLoss loss) {
+  if (carrier->is_closed) return;
+  const bool was_attached = carrier == attached_;
+  // The launcher on this host may die before it has attached; nobody else can stand in for it. Nor
+  // for one elsewhere whose first words will not do. Any other may have taken another way to us.
+  const bool is_hopeless = carrier->kind == CarrierKind::kLocal || carrier->is_refused;
+  const bool was_awaited = carrier->is_first && is_hopeless && token_.empty();
+  if (was_awaited) lease_.carrier_attached(carrier->kind);
+  close(carrier);
+  if (!was_attached && !was_awaited) return;
+  if (was_attached) session_.carrier_down();
+  lease_.carrier_lost(loss);
+  handlers_.lost();
+}
+
+void CommandChannel::close(const CarrierPointer& carrier) {
+  carrier->is_closed = true;
+  boost::system::error_code ignored;
+  carrier->socket.close(ignored);
+  std::erase(unattached_, carrier);
+  if (attached_ == carrier) attached_.reset();
+}
+
+void CommandChannel::flush() {
+  if (flush_posted_ || !attached_ || attached_->is_waiting_writable) return;
+  flush_posted_ = true;
+  boost::asio::post(loop_, [this] {
+    flush_posted_ = false;
+    write_some();
+  });
+}
+
+bool CommandChannel::flush_now() {
+  write_some();
+  return attached_ && !attached_->is_write_broken &&
+         attached_->out_written == attached_->out.size() && !session_.has_bytes();
+}
+
+void CommandChannel::write_some() {
+  const CarrierPointer carrier = attached_;
+  if (!carrier || carrier->is_waiting_writable || carrier->is_write_broken) return;
+  for (int writes = 0; writes < kWritesPerTurn; ++writes) {
+    if (carrier->out_written == carrier->out.size()) {
+      if (!session_.has_bytes()) return;
+      carrier->out = session_.take_bytes(monotonic_ns(), kWriteBytes);
+      carrier->out_written = 0;
+    }
+    const ssize_t count =
+        ::write(carrier->socket.native_handle(), carrier->out.data() + carrier->out_written,
+                carrier->out.size() - carrier->out_written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) {
+      carrier->is_waiting_writable = true;
+      carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                                 [this, carrier](const boost::system::error_code& error) {
+                                   carrier->is_waiting_writable = false;
+                                   if (!error && carrier == attached_) write_some();
+                                 });
+      return;
+    }
+    if (count < 0) {
+      carrier->is_write_broken = true;
+      return;
+    }
+    carrier->out_written += static_cast<std::size_t>(count);
+  }
+  flush();
+}
+
+}  // namespace ivy

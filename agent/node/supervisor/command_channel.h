@@ -1,0 +1,98 @@
+// The supervisor's side of the session with the launcher: takes carriers in on the command socket,
+// lets one in that proves itself with Attach, and moves frames over the newest. See "Carriers" in
+// agent/README.md.
+//
+//   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
+//
+// Bytes that are not ours close that carrier and touch nothing else.
+// Thread: the loop's. Lifetime: outlives every handler; lease outlives it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/workers/lease.h"
+#include "proto/contract/status.h"
+#include "proto/wire/link.h"
+
+namespace ivy {
+
+// Equal, in a time that depends on the lengths only.
+bool equal_secrets(std::string_view a, std::string_view b);
+
+class CommandChannel {
+ public:
+  // Standard input that may be under way to us.
+  static constexpr std::uint64_t kInputWindowBytes = 64u << 10;
+  static constexpr std::size_t kMaxUnattached = 8;
+
+  struct Handlers {
+    // Command or Input, new and in order. An error closes the carrier it came on.
+    std::function<Result<void>(link::Frame&)> frame;
+    // A batch was received: credit, acknowledgements or the lease may have changed.
+    std::function<void()> received;
+    // The attached carrier is gone.
+    std::function<void()> lost;
+    // Another launcher has taken the job over and knows nothing yet; this output goes to it.
+    std::function<void(const std::vector<link::OutputChunk>& waiting)> taken_over;
+  };
+
+  CommandChannel(boost::asio::io_context& loop, const SupervisorStart& start, Lease& lease,
+                 Handlers handlers);
+  ~CommandChannel();
+
+  link::Session& session() { return session_; }
+  // The token of the first Attach; empty before.
+  const std::string& token() const { return token_; }
+  // From now on a launcher may take the job over from a dead one.
+  void allow_takeover() { allows_takeover_ = true; }
+  // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
+  void flush();
+  // Writes what is due now, as far as the carrier takes it at once: the last word before an exit.
+  // False when something is left.
+  bool flush_now();
+  // Closes carriers that have not attached in time. Call it a few times per second.
+  void tick(std::uint64_t now_ns);
+
+ private:
+  struct Carrier;
+  using CarrierPointer = std::shared_ptr<Carrier>;
+
+  void accept();
+  void accept_pending();
+  void add_carrier(int fd, CarrierKind kind, std::uint64_t attach_timeout_ns);
+  void wait_readable(const CarrierPointer& carrier);
+  void read_some(const CarrierPointer& carrier);
+  void take_unattached(const CarrierPointer& carrier, std::string_view bytes);
+  Result<std::uint32_t> check_attach(const link::Frame& frame);
+  void attach(const CarrierPointer& carrier, const link::Frame& frame, std::uint32_t takeover);
+  void refuse(const CarrierPointer& carrier, const std::string& text);
+  void deliver(const CarrierPointer& carrier, std::string_view bytes);
+  void lose(const CarrierPointer& carrier, CarrierLoss loss);
+  void close(const CarrierPointer& carrier);
+  void write_some();
+
+  boost::asio::io_context& loop_;
+  boost::asio::posix::stream_descriptor listener_;
+  const std::string job_id_;
+  Lease& lease_;
+  Handlers handlers_;
+  link::Session session_;
+  std::string token_;
+  std::uint32_t takeover_ = 0;  // Which launcher of the job is heard.
+  bool allows_takeover_ = false;
+  std::vector<CarrierPointer> unattached_;
+  CarrierPointer attached_;
+  std::unique_ptr<char[]> buffer_;
+  bool flush_posted_ = false;
+  bool accept_paused_ = false;  // No descriptor was left; tried again at the next tick.
+};
+
+}  // namespace ivy

@@ -1,0 +1,96 @@
+#include "agent/node/supervisor/hello.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "agent/node/facts/host_facts.h"
+#include "agent/node/facts/program_facts.h"
+
+namespace ivy {
+namespace {
+
+void add_program(const Hello& hello, HostFacts& facts) {
+  ProgramRequest request;
+  request.program = hello.program();
+  request.form = hello.program_form();
+  request.interpreters.assign(hello.interpreters().begin(), hello.interpreters().end());
+  request.search_path = hello.search_path();
+  request.working_directory = hello.working_directory();
+  const ProgramFacts program = check_program(request);
+  facts.set_working_directory_error(program.working_directory_error);
+  facts.set_program_path(program.path);
+  facts.set_program_error(program.error);
+  facts.set_program_errno(program.error_number);
+  facts.set_program_library(program.library);
+  facts.set_program_sha256(program.sha256);
+  facts.set_program_is_script(program.is_script);
+  facts.set_interpreter(program.interpreter);
+  facts.set_interpreter_version(program.interpreter_version);
+  facts.set_interpreter_error(program.interpreter_error);
+  facts.set_search_path(program.search_path);
+}
+
+// False when there is none, which is said in the facts.
+bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort>& port,
+               HostFacts& facts) {
+  if (port) return true;
+  Result<ReservedPort> reserved = ReservedPort::reserve(low, high);
+  if (!reserved.ok()) {
+    facts.set_reserved_port_error(reserved.error().message);
+    return false;
+  }
+  port.emplace(std::move(reserved).value());
+  return true;
+}
+
+void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
+  if (!keep_port(hello.port_low(), hello.port_high(), ports.master, facts)) return;
+  // A single port that was asked for is the master's; the others are then any.
+  const bool is_single = hello.port_low() == hello.port_high();
+  const std::uint32_t low = is_single ? 0 : hello.port_low();
+  const std::uint32_t high = is_single ? 0 : hello.port_high();
+  if (!keep_port(low, high, ports.coordinator, facts)) return;
+  if (!keep_port(low, high, ports.store, facts)) return;
+  facts.set_reserved_port(ports.master->port());
+  facts.set_coordinator_port(ports.coordinator->port());
+  facts.set_store_port(ports.store->port());
+}
+
+void add_leaf_port(const Hello& hello, JobPorts& ports, HostFacts& facts) {
+  const bool is_single = hello.port_low() == hello.port_high();
+  const std::uint32_t low = is_single ? 0 : hello.port_low();
+  const std::uint32_t high = is_single ? 0 : hello.port_high();
+  if (keep_port(low, high, ports.leaf, facts)) facts.set_leaf_port(ports.leaf->port());
+}
+
+}  // namespace
+
+Result<void> write_token_file(const std::string& path, const std::string& token) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
+  if (fd < 0 && errno == EEXIST) return {};
+  if (fd < 0) return errno_error(Code::kUnavailable, "token file " + path, errno);
+  const ssize_t written = write(fd, token.data(), token.size());
+  const int error = written < 0 ? errno : ENOSPC;
+  close(fd);
+  if (written == static_cast<ssize_t>(token.size())) return {};
+  unlink(path.c_str());
+  return errno_error(Code::kResourceExhausted, "token file " + path, error);
+}
+
+HelloOk answer_hello(const Hello& hello, const Containment& containment,
+                     const JobDirectory& directory, JobPorts& ports) {
+  HelloOk answer;
+  HostFacts& facts = *answer.mutable_facts();
+  facts = collect_host_facts();
+  add_program(hello, facts);
+  if (hello.reserve_port()) add_ports(hello, ports, facts);
+  if (hello.reserve_leaf_port()) add_leaf_port(hello, ports, facts);
+  facts.set_containment(containment.describe());
+  facts.set_job_directory(directory.path);
+  return answer;
+}
+
+}  // namespace ivy

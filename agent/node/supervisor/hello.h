@@ -1,0 +1,33 @@
+// The supervisor's answer to Hello: what this host is, whether the program is here, which port is
+// kept. Thread: the supervisor's only thread. Takes well under a millisecond beside hashing the
+// script.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/node/spawn/containment.h"
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/spawn/reserved_port.h"
+#include "proto/contract/status.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
+Result<void> write_token_file(const std::string& path, const std::string& token);
+
+// Kept by host 0 until the job ends. `master` is MASTER_PORT: the store's torch dialect, or rank
+// 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+struct JobPorts {
+  std::optional<ReservedPort> master;
+  std::optional<ReservedPort> coordinator;
+  std::optional<ReservedPort> store;
+  std::optional<ReservedPort> leaf;  // On every host, with --store-proxy: the leaf's torch dialect.
+};
+
+// `ports` keeps the ports that were asked for; those that it already holds are answered again.
+HelloOk answer_hello(const Hello& hello, const Containment& containment,
+                     const JobDirectory& directory, JobPorts& ports);
+
+}  // namespace ivy

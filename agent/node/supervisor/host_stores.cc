@@ -1,0 +1,102 @@
+#include "agent/node/supervisor/host_stores.h"
+
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// One for each TCPStore of a rank, two in torch up to 2.0, and what a script makes for itself; some
+// more for whoever knocks.
+std::uint32_t torch_connections_for(std::uint32_t ranks) { return 4 * ranks + 64; }
+
+}  // namespace
+
+StoreProcess::Handlers HostStores::handlers() const {
+  const auto note = [send = send_](const std::string& text, bool is_stall) {
+    Event event;
+    event.mutable_note()->set_warning(is_stall);
+    event.mutable_note()->set_text("store: " + text);
+    send(event);
+  };
+  const auto lost = [send = send_](const std::string& why) {
+    Event event;
+    event.mutable_store_lost()->set_why(why);
+    send(event);
+  };
+  return {spare_, note, lost};
+}
+
+void HostStores::open_store(const OpenStore& request, const std::string& job_id,
+                            const JobDirectory& directory, std::uint16_t port,
+                            std::uint16_t torch_port) {
+  StoreRequest store;
+  store.job_id = job_id;
+  store.token_file = directory.token_file();
+  store.generation = request.generation();
+  store.addresses.assign(request.addresses().begin(), request.addresses().end());
+  store.port = port;
+  store.torch_port = torch_port;
+  store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
+  store.torch_connections = torch_connections_for(request.world_size());
+  store.stall_seconds = request.stall_seconds();
+  store.wal_directory = request.wal_directory();
+  store.in_step = in_step_;
+  Result<std::unique_ptr<StoreProcess>> opened =
+      StoreProcess::listen(loop_, std::move(store), handlers());
+  Event event;
+  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
+  if (opened.ok()) store_ = std::move(*opened);
+  send_(event);
+}
+
+void HostStores::begin_generation(std::uint32_t generation) {
+  const auto begun = [send = send_, generation] {
+    Event event;
+    event.mutable_generation_begun()->set_generation(generation);
+    send(event);
+  };
+  if (!store_) return begun();
+  store_->begin_generation(generation, begun);
+}
+
+void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
+                           const JobDirectory& directory, std::uint16_t torch_port) {
+  // Where the first host was lost, the store behind it is another one.
+  if (plan.leaf_root() != leaf_root_) leaf_.reset();
+  leaf_root_ = plan.leaf_root();
+  if (leaf_root_.empty()) return;
+  if (leaf_) return leaf_->begin_generation(plan.generation(), [] {});
+  StoreRequest leaf;
+  leaf.job_id = job_id;
+  leaf.token_file = directory.token_file();
+  leaf.generation = plan.generation();
+  leaf.root = leaf_root_;
+  leaf.unix_path = directory.leaf_socket();
+  leaf.in_step = in_step_;
+  leaf.torch_connections = torch_connections_for(plan.world_size());
+  if (plan.leaf_serves_torch() && torch_port != 0) {
+    leaf.addresses = {"127.0.0.1"};
+    leaf.torch_port = torch_port;
+  }
+  Result<std::unique_ptr<StoreProcess>> opened =
+      StoreProcess::listen(loop_, std::move(leaf), handlers());
+  if (!opened.ok()) return handlers().lost(opened.error().message);
+  leaf_ = std::move(*opened);
+}
+
+void HostStores::reaped(pid_t pid, int wait_status) {
+  for (const auto* process : {&store_, &leaf_})
+    if (*process && pid == (*process)->pid()) (*process)->ended(wait_status);
+}
+
+void HostStores::spare_from(const std::function<void(pid_t)>& containment) const {
+  for (const auto* process : {&store_, &leaf_})
+    if (*process && (*process)->pid() != 0) containment((*process)->pid());
+}
+
+void HostStores::end() {
+  leaf_.reset();
+  store_.reset();
+}
+
+}  // namespace ivy

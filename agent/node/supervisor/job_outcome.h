@@ -1,0 +1,41 @@
+// What a host's part of a job says of itself at its end: the supervisor's exit code, and what a
+// launcher that takes over is told of the output. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "agent/node/workers/output_pump.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
+
+namespace ivy {
+
+// Exit codes with SupervisorStart.tells_outcome; without it 0 stands for all but the second.
+inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
+inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
+inline constexpr int kSupervisorWorkerFailed = 10;
+inline constexpr int kSupervisorStopped = 11;       // Before all workers had ended by themselves.
+inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
+inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
+
+// The fate of this generation's workers, from the events that tell of them.
+class JobOutcome {
+ public:
+  void note(const Event& event);
+  void forget() { *this = JobOutcome(); }
+  // Of a host without leftovers: one of the codes above.
+  int exit_code(bool has_workers, bool launcher_lost) const;
+
+ private:
+  bool worker_failed_ = false;     // By itself, before any stop.
+  bool worker_was_ended_ = false;  // After one.
+};
+
+// How far each stream of `generation` has been given to a launcher. `waiting` are the chunks that
+// the session still holds: they will be sent to the new one.
+TakenOver streams_taken_over(const std::vector<OutputPump::Progress>& progress,
+                             const std::vector<link::OutputChunk>& waiting,
+                             std::uint32_t generation);
+
+}  // namespace ivy

@@ -1,0 +1,233 @@
+#include "agent/node/supervisor/job_status.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "agent/node/segments/shared_memory.h"
+
+namespace ivy {
+namespace {
+
+using comm_status::OperationRecord;
+using comm_status::Outcome;
+using comm_status::PageReport;
+using comm_status::PageShape;
+using comm_status::RankState;
+using comm_status::RankStatus;
+using comm_status::SlotView;
+using comm_status::StatusPage;
+
+// Operations that are told of one rank at a time: who waits in more has told enough.
+constexpr int kMaxRunningTold = 8;
+// Stalls that are remembered; a job that has more says them again.
+constexpr std::size_t kMaxStalls = 4096;
+
+bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
+
+void describe(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
+              OperationState& out) {
+  const std::string name = slot.communicator_name(record.communicator);
+  // The row may have another owner by now.
+  const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
+  out.set_communicator(is_its ? name : "");
+  out.set_sequence(record.sequence);
+  out.set_operation(static_cast<std::uint32_t>(record.operation));
+  out.set_dtype(static_cast<std::uint32_t>(record.dtype));
+  out.set_reduction(static_cast<std::uint32_t>(record.reduction));
+  out.set_count(record.count);
+  out.set_peer(record.peer);
+  out.set_failed(record.outcome == Outcome::kFailed);
+  const std::uint64_t since =
+      record.outcome == Outcome::kRunning ? record.entered_ns : record.ended_ns;
+  out.set_age_ms(now_ns > since ? (now_ns - since) / 1'000'000 : 0);
+}
+
+}  // namespace
+
+RankLayout layout_of(const HostPlan& plan) {
+  RankLayout layout;
+  layout.generation = plan.generation();
+  layout.world_size = plan.world_size();
+  for (const WorkerSpec& spec : plan.workers()) {
+    layout.local.push_back(spec.rank());
+    layout.world_size = std::max(layout.world_size, spec.rank() + 1);
+  }
+  std::uint32_t shared = 0;
+  for (const HostShare& share : plan.hosts()) {
+    if (share.ranks() == 0 || share.ranks() > layout.world_size - shared) continue;
+    layout.shares.push_back({share.name(), share.ranks()});
+    shared += share.ranks();
+  }
+  if (shared < layout.world_size) layout.shares.push_back({"", layout.world_size - shared});
+  return layout;
+}
+
+JobStatus::~JobStatus() { drop_page(); }
+
+void JobStatus::drop_page() {
+  if (memory_ != nullptr) munmap(memory_, bytes_);
+  if (fd_ >= 0) close(fd_);
+  page_.reset();
+  memory_ = nullptr;
+  fd_ = -1;
+  bytes_ = 0;
+}
+
+void JobStatus::begin(RankLayout layout) {
+  drop_page();
+  layout_ = std::move(layout);
+  statuses_.clear();
+  reports_.clear();
+  stalls_.clear();
+  has_news_ = false;
+}
+
+Result<int> JobStatus::page_descriptor() {
+  if (!page_) IVY_CHECK(make_page());
+  return fd_;
+}
+
+Result<void> JobStatus::make_page() {
+  const PageShape shape{layout_.world_size, static_cast<std::uint32_t>(layout_.local.size()),
+                        static_cast<std::uint32_t>(layout_.shares.size()), layout_.generation};
+  bytes_ = IVY_TRY(StatusPage::bytes_of(shape));
+  fd_ = IVY_TRY(make_shared_memory("ivy-status", bytes_));
+  const int reserved = reserve_shared_memory(fd_, 0, bytes_);
+  void* const memory = reserved != 0 && reserved != EOPNOTSUPP
+                           ? MAP_FAILED
+                           : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (memory == MAP_FAILED) {
+    const Error error =
+        errno_error(Code::kResourceExhausted, "status page of " + std::to_string(bytes_) + " bytes",
+                    reserved != 0 ? reserved : errno);
+    drop_page();
+    return error;
+  }
+  memory_ = memory;
+  page_ = StatusPage::format(memory_, shape);
+  std::uint32_t rank = 0;
+  for (std::uint32_t host = 0; host < layout_.shares.size(); ++host) {
+    page_->name_host(host, layout_.shares[host].host);
+    for (std::uint32_t i = 0; i < layout_.shares[host].ranks; ++i, ++rank) {
+      RankStatus known = status(rank);
+      known.host = host;
+      page_->set_rank(rank, known);
+    }
+  }
+  for (const PageReport& report : reports_) page_->add_report(report);
+  return {};
+}
+
+RankStatus JobStatus::status(std::uint32_t rank) const {
+  const auto known = statuses_.find(rank);
+  return known != statuses_.end() ? known->second : RankStatus{};
+}
+
+void JobStatus::write_rank(std::uint32_t rank, const RankStatus& status) {
+  statuses_[rank] = status;
+  has_news_ = true;
+  if (!page_) return;
+  RankStatus written = status;
+  written.host = page_->rank(rank).host;
+  page_->set_rank(rank, written);
+}
+
+bool JobStatus::set(std::uint32_t rank, RankStatus status) {
+  if (rank >= layout_.world_size) return false;
+  const RankStatus before = this->status(rank);
+  if (status.state == before.state || status.state == RankState::kAlive) return false;
+  if (before.state == RankState::kLeft) return false;
+  const bool is_better =
+      before.state == RankState::kDied &&
+      (status.state == RankState::kExited || status.state == RankState::kSignalled);
+  if (is_ended(before.state) && !is_better) return false;
+  if (is_better) status.when_ns = before.when_ns;
+  if (status.pid == 0) status.pid = before.pid;
+  write_rank(rank, status);
+  return true;
+}
+
+void JobStatus::revive(std::uint32_t rank, std::int32_t pid) {
+  if (rank >= layout_.world_size) return;
+  RankStatus alive;
+  alive.pid = pid;
+  write_rank(rank, alive);
+}
+
+bool JobStatus::is_reported(const std::string& communicator) const {
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [&](const PageReport& known) { return known.communicator == communicator; });
+}
+
+bool JobStatus::add(const PageReport& report) {
+  if (is_reported(report.communicator)) return false;
+  reports_.push_back(report);
+  if (reports_.size() > comm_status::kReports) reports_.pop_front();
+  if (page_) page_->add_report(report);
+  has_news_ = true;
+  return true;
+}
+
+void JobStatus::publish() {
+  if (!has_news_ || !page_) return;
+  has_news_ = false;
+  page_->bump();
+  wake_futex(&page_->news());
+}
+
+std::optional<std::uint32_t> JobStatus::slot_of(std::uint32_t rank) const {
+  const auto found = std::find(layout_.local.begin(), layout_.local.end(), rank);
+  if (found == layout_.local.end()) return std::nullopt;
+  return static_cast<std::uint32_t>(found - layout_.local.begin());
+}
+
+Operations JobStatus::operations(std::uint64_t now_ns) const {
+  Operations all;
+  all.set_generation(layout_.generation);
+  for (std::uint32_t index = 0; page_ && index < layout_.local.size(); ++index) {
+    const SlotView slot = page_->slot(index);
+    if (slot.rank() != layout_.local[index]) continue;
+    RankOperations& rank = *all.add_ranks();
+    const RankStatus known = status(layout_.local[index]);
+    rank.set_rank(layout_.local[index]);
+    rank.set_pid(slot.pid());
+    rank.set_state(static_cast<std::uint32_t>(known.state));
+    rank.set_code(known.code);
+    for (std::uint32_t row = 0; row < comm_status::kCommunicators; ++row) {
+      const std::optional<OperationRecord> current = slot.current(row);
+      if (!current || current->outcome != Outcome::kRunning) continue;
+      if (rank.running_size() >= kMaxRunningTold) break;
+      OperationState& state = *rank.add_running();
+      describe(*current, slot, now_ns, state);
+      state.set_phase(static_cast<std::uint32_t>(slot.phase(row)));
+      state.set_tag_above(slot.tag_above(row));
+    }
+    const std::vector<OperationRecord> finished = slot.finished(1);
+    if (!finished.empty()) describe(finished.front(), slot, now_ns, *rank.mutable_last());
+  }
+  return all;
+}
+
+std::optional<std::uint32_t> JobStatus::find_stall(std::uint64_t now_ns, std::uint64_t limit_ns) {
+  for (std::uint32_t index = 0; page_ && index < layout_.local.size(); ++index) {
+    if (is_ended(status(layout_.local[index]).state)) continue;
+    const SlotView slot = page_->slot(index);
+    if (slot.rank() != layout_.local[index]) continue;
+    for (std::uint32_t row = 0; row < comm_status::kCommunicators; ++row) {
+      const std::optional<OperationRecord> current = slot.current(row);
+      const bool is_stalled = current && current->outcome == Outcome::kRunning &&
+                              now_ns > current->entered_ns &&
+                              now_ns - current->entered_ns >= limit_ns;
+      if (!is_stalled) continue;
+      if (stalls_.size() >= kMaxStalls) stalls_.clear();
+      const std::uint32_t place = index * comm_status::kCommunicators + row;
+      if (stalls_.emplace(place, current->sequence).second) return layout_.local[index];
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ivy

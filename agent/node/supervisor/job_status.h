@@ -1,0 +1,85 @@
+// What this supervisor knows of all ranks of a generation, and the status page
+// (proto/wire/status_page.h) in which it tells its workers. The page is made when the first worker
+// asks for it: a job that does not use libivycomm has none. Thread: the loop's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy {
+
+// The ranks of one generation.
+struct RankLayout {
+  struct Share {
+    std::string host;
+    std::uint32_t ranks = 0;
+  };
+  std::uint32_t generation = 0;
+  std::uint32_t world_size = 0;
+  std::vector<Share> shares;         // In rank order; together the world.
+  std::vector<std::uint32_t> local;  // Rank of each slot.
+};
+RankLayout layout_of(const HostPlan& plan);
+
+class JobStatus {
+ public:
+  JobStatus() = default;
+  ~JobStatus();
+  JobStatus(const JobStatus&) = delete;
+  JobStatus& operator=(const JobStatus&) = delete;
+
+  // Forgets what was; the next page is another one.
+  void begin(RankLayout layout);
+
+  // Descriptor of the page, made at the first call; it stays ours.
+  Result<int> page_descriptor();
+  std::uint64_t page_bytes() const { return bytes_; }
+
+  // True: that is news. A rank that has died stays so; how it died may become known later.
+  bool set(std::uint32_t rank, comm_status::RankStatus status);
+  // A process of this rank has attached where another has left.
+  void revive(std::uint32_t rank, std::int32_t pid);
+  comm_status::RankStatus status(std::uint32_t rank) const;
+  // False: why this communicator is broken has been said before.
+  bool add(const comm_status::PageReport& report);
+  bool is_reported(const std::string& communicator) const;
+  // Wakes the workers when anything has changed since the last call.
+  void publish();
+
+  const RankLayout& layout() const { return layout_; }
+  std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
+
+  // Every local rank that has a slot in use, the dead included.
+  Operations operations(std::uint64_t now_ns) const;
+  // A rank whose operation has run for so long and that has not been named for it before.
+  std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
+
+ private:
+  Result<void> make_page();
+  void drop_page();
+  void write_rank(std::uint32_t rank, const comm_status::RankStatus& status);
+
+  RankLayout layout_;
+  std::map<std::uint32_t, comm_status::RankStatus>
+      statuses_;                                 // The ranks that are not plainly alive.
+  std::deque<comm_status::PageReport> reports_;  // The last kReports.
+  std::set<std::pair<std::uint32_t, std::uint64_t>> stalls_;  // Slot and row, sequence.
+  std::optional<comm_status::StatusPage> page_;
+  void* memory_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  int fd_ = -1;
+  bool has_news_ = false;
+};
+
+}  // namespace ivy

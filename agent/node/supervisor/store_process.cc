@@ -1,0 +1,339 @@
+#include "agent/node/supervisor/store_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "proto/contract/exit_code.h"
+#include "proto/os/listening_socket.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+constexpr std::size_t kControlBytes = 64u << 10;
+// A store that is killed more often than this is not started any more.
+constexpr std::size_t kMostRestarts = 5;
+constexpr std::chrono::seconds kRestartsWithin{60};
+// What a worker sees of it; ivyrun's own clients see nothing.
+constexpr const char* kAfterRestart =
+    "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
+    "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
+    "unless it makes another one";
+// More than the kernel lets wait at a socket (net.core.somaxconn), usually.
+constexpr int kMaxRefused = 16'384;
+
+Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
+  const Result<int> fd = listen_tcp(address, port);
+  return fd.ok() ? fd : fd.error().context("store");
+}
+
+// The job's directory is ours: what stands in the place is a dead leaf's.
+Result<int> listen_at_path(const std::string& path) {
+  unlink(path.c_str());
+  const Result<int> fd = listen_unix(path, SOCK_STREAM, SOMAXCONN);
+  return fd.ok() ? fd : fd.error().context("leaf");
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
+  return text;
+}
+
+// No rank of the job is left that could go on dialling, and unknown peers do not keep us here.
+void refuse_backlog(int listening_fd) {
+  for (int count = 0; count < kMaxRefused; ++count) {
+    const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    close(fd);
+  }
+}
+
+void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
+
+// Said before the workers start, not when the first of them needs the store.
+Result<void> check_wal_directory(const std::string& path) {
+  if (path.empty()) return {};
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kUnavailable, "the store's log: make directory " + path, errno);
+  if (access((path + "/.").c_str(), W_OK | X_OK) != 0)
+    return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
+                       errno);
+  return {};
+}
+
+std::string end_of(const std::string& name, int wait_status) {
+  if (!WIFSIGNALED(wait_status))
+    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+}
+
+// In the child of a process that may have a thread which writes log files: nothing here allocates.
+[[noreturn]] void become_store(char* const* arguments, pid_t parent, bool in_step) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kExitInternal);
+  for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (in_step)
+    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+  execv("/proc/self/exe", arguments);
+  _exit(kExitInternal);
+}
+
+}  // namespace
+
+class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Core> {
+ public:
+  Core(boost::asio::io_context& loop, StoreRequest request, Handlers handlers)
+      : loop_(loop),
+        request_(std::move(request)),
+        handlers_(std::move(handlers)),
+        generation_(request_.generation),
+        control_(loop) {}
+
+  Result<void> listen() {
+    IVY_CHECK(check_wal_directory(request_.wal_directory));
+    if (!request_.unix_path.empty())
+      add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
+    for (const std::string& address : request_.addresses) {
+      if (request_.port != 0)
+        add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
+      if (request_.torch_port != 0)
+        add_listener(IVY_TRY(listen_for_store(address, request_.torch_port)), true);
+    }
+    return {};
+  }
+
+  void wait_for_a_client() {
+    for (Listener& listener : listeners_) {
+      listener.socket.async_wait(
+          stream_descriptor::wait_read,
+          [self = shared_from_this()](const boost::system::error_code& error) {
+            if (!error) self->spawn();
+          });
+    }
+  }
+
+  void begin_generation(std::uint32_t generation, std::function<void()> begun) {
+    generation_ = generation;
+    // Before its birth nobody is accepted: who knocked belongs to the last generation.
+    if (pid_ == 0) {
+      for (Listener& listener : listeners_) refuse_backlog(listener.socket.native_handle());
+      return begun();
+    }
+    begun_ = std::move(begun);
+    const std::string line = "generation " + std::to_string(generation) + "\n";
+    send(control_.native_handle(), line.data(), line.size(), MSG_NOSIGNAL);
+  }
+
+  pid_t pid() const { return pid_; }
+
+  void ended(int wait_status) {
+    pid_ = 0;
+    if (over_) return;
+    while (control_.is_open() && receive_lines() > 0) {
+      // Its last words may be here already.
+    }
+    const std::string how =
+        end_of(request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
+    if (WIFSIGNALED(wait_status) && may_start_again()) {
+      spawn();
+      if (pid_ != 0) handlers_.note(how + kAfterRestart, false);
+      return;
+    }
+    over_ = true;
+    handlers_.lost(last_words_.empty() ? how : how + ": " + last_words_);
+  }
+
+  void end() {
+    over_ = true;
+    boost::system::error_code ignored;
+    for (Listener& listener : listeners_) listener.socket.close(ignored);
+    if (control_.is_open()) control_.close(ignored);
+    // It holds nothing that would be missed, and no other job reads its log.
+    if (pid_ != 0) kill(pid_, SIGKILL);
+    if (request_.wal_directory.empty()) return;
+    const std::string log = request_.wal_directory + "/" + request_.job_id + ".wal";
+    for (const std::string& path : {log, log + ".new"}) unlink(path.c_str());
+  }
+
+ private:
+  struct Listener {
+    stream_descriptor socket;
+    bool torch;
+  };
+
+  void add_listener(int fd, bool torch) {
+    listeners_.push_back(Listener{stream_descriptor(loop_, fd), torch});
+  }
+
+  std::vector<std::string> arguments(int control_fd) {
+    std::vector<std::string> words = {"ivy-rendezvous",  request_.root.empty() ? "serve" : "leaf",
+                                      "--job",           request_.job_id,
+                                      "--token-file",    request_.token_file,
+                                      "--generation",    std::to_string(generation_),
+                                      "--control-fd",    std::to_string(control_fd),
+                                      "--stall-seconds", std::to_string(request_.stall_seconds)};
+    for (Listener& listener : listeners_) {
+      words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
+      words.push_back(std::to_string(listener.socket.native_handle()));
+    }
+    if (request_.torch_connections != 0)
+      words.insert(words.end(),
+                   {"--torch-connections", std::to_string(request_.torch_connections)});
+    if (!request_.root.empty()) {
+      words.insert(words.end(), {"--root", request_.root});
+      return words;
+    }
+    // Without a list nobody but this host's loopback would be let in.
+    std::vector<std::string> peers = request_.torch_peers;
+    peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
+    if (!request_.wal_directory.empty())
+      words.insert(words.end(), {"--wal", request_.wal_directory});
+    words.push_back("--torch-peers");
+    words.push_back(joined(peers));
+    return words;
+  }
+
+  void spawn() {
+    if (over_ || pid_ != 0) return;
+    std::array<int, 2> ends{};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return fail();
+    std::vector<std::string> words = arguments(ends[1]);
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    if (child == 0) {
+      for (Listener& listener : listeners_) keep_over_exec(listener.socket.native_handle());
+      keep_over_exec(ends[1]);
+      become_store(pointers.data(), parent, request_.in_step);
+    }
+    const int error = errno;
+    close(ends[1]);
+    if (child < 0) {
+      close(ends[0]);
+      errno = error;
+      return fail();
+    }
+    pid_ = child;
+    handlers_.born(child);
+    if (control_.is_open()) control_.close();
+    lines_.clear();
+    control_.assign(ends[0]);
+    wait_for_lines();
+    // The sockets are the store's now; ours would only keep them open after its death. With a log
+    // they are to stay open.
+    if (!request_.wal_directory.empty()) return;
+    boost::system::error_code ignored;
+    for (Listener& listener : listeners_) listener.socket.close(ignored);
+  }
+
+  bool may_start_again() {
+    if (request_.wal_directory.empty()) return false;
+    const auto now = std::chrono::steady_clock::now();
+    while (!restarts_.empty() && now - restarts_.front() > kRestartsWithin) restarts_.pop_front();
+    if (restarts_.size() >= kMostRestarts) {
+      last_words_ = "and that " + std::to_string(kMostRestarts + 1) + " times within " +
+                    std::to_string(kRestartsWithin.count()) + " s";
+      return false;
+    }
+    restarts_.push_back(now);
+    return true;
+  }
+
+  void fail() {
+    over_ = true;
+    handlers_.lost(errno_error(Code::kUnavailable, "start the store", errno).message);
+  }
+
+  void wait_for_lines() {
+    control_.async_wait(stream_descriptor::wait_read,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                          if (!error && self->read_lines()) self->wait_for_lines();
+                        });
+  }
+
+  bool read_lines() {
+    const ssize_t count = receive_lines();
+    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+
+  ssize_t receive_lines() {
+    std::array<char, 4096> bytes{};
+    const ssize_t count = recv(control_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count <= 0) return count;
+    lines_.append(bytes.data(), static_cast<std::size_t>(count));
+    for (std::size_t end = lines_.find('\n'); end != std::string::npos; end = lines_.find('\n')) {
+      take_line(lines_.substr(0, end));
+      lines_.erase(0, end + 1);
+    }
+    if (lines_.size() > kControlBytes) lines_.clear();
+    return count;
+  }
+
+  void take_line(std::string line) {
+    for (char& c : line) {
+      if (c == '\v') c = '\n';
+    }
+    constexpr std::string_view kLog = "log ";
+    constexpr std::string_view kStall = "stall ";
+    constexpr std::string_view kEnd = "end ";
+    if (line.starts_with(kEnd)) last_words_ = line.substr(kEnd.size());
+    if (line == "generation " + std::to_string(generation_) && begun_)
+      return std::exchange(begun_, nullptr)();
+    if (line.starts_with(kLog)) handlers_.note(line.substr(kLog.size()), false);
+    if (line.starts_with(kStall)) handlers_.note(line.substr(kStall.size()), true);
+  }
+
+  boost::asio::io_context& loop_;
+  const StoreRequest request_;
+  const Handlers handlers_;
+  std::uint32_t generation_;
+  std::function<void()> begun_;
+  std::vector<Listener> listeners_;
+  stream_descriptor control_;
+  std::string lines_;
+  std::string last_words_;  // Why it ended by itself.
+  std::deque<std::chrono::steady_clock::time_point> restarts_;
+  pid_t pid_ = 0;
+  bool over_ = false;
+};
+
+Result<std::unique_ptr<StoreProcess>> StoreProcess::listen(boost::asio::io_context& loop,
+                                                           StoreRequest request,
+                                                           Handlers handlers) {
+  auto core = std::make_shared<Core>(loop, std::move(request), std::move(handlers));
+  const Result<void> listening = core->listen();
+  if (!listening.ok()) return listening.error();
+  core->wait_for_a_client();
+  return std::unique_ptr<StoreProcess>(new StoreProcess(std::move(core)));
+}
+
+StoreProcess::StoreProcess(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+StoreProcess::~StoreProcess() { core_->end(); }
+void StoreProcess::begin_generation(std::uint32_t generation, std::function<void()> begun) {
+  core_->begin_generation(generation, std::move(begun));
+}
+pid_t StoreProcess::pid() const { return core_->pid(); }
+void StoreProcess::ended(int wait_status) { core_->ended(wait_status); }
+
+}  // namespace ivy

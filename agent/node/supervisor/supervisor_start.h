@@ -1,0 +1,31 @@
+// What a supervisor begins with.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/workers/lease.h"
+
+namespace ivy {
+
+// What the warden hands over. All descriptors belong to the supervisor and are close-on-exec.
+struct SupervisorStart {
+  std::string job_id;  // 32 hexadecimal digits.
+  std::uint32_t host = 0;
+  JobDirectory directory;  // Exists; the warden removes it after the supervisor's end.
+  int listening_fd = -1;   // The command socket: listening, non-blocking.
+  int carrier_fd = -1;     // The first carrier: a connected stream socket, blocking mode.
+  CarrierKind carrier = CarrierKind::kLocal;
+  int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
+  pid_t warden_pid = 0;
+  // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only
+  // where they reach every process below it, and it tells the launcher of them (dial.h): here they
+  // mean nothing. When it dies the scheduler may have lost sight of us: end the job.
+  pid_t step_task = 0;
+  bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
+};
+
+}  // namespace ivy

@@ -1,0 +1,97 @@
+#include "agent/node/workers/ending.h"
+
+#include <algorithm>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+void Ending::workers_started() {
+  if (phase_ == EndingPhase::kIdle) phase_ = EndingPhase::kRunning;
+}
+
+void Ending::begin_again() {
+  IVY_ASSERT(phase_ == EndingPhase::kReported);
+  *this = Ending();
+}
+
+void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns) {
+  if (phase_ == EndingPhase::kReported || phase_ == EndingPhase::kKilling) return;
+  const bool first = !stopping();
+  if (first) phase_ = EndingPhase::kOrdered;
+  // Who is to be killed at once is not warned.
+  if (grace_ns == 0) warning_ns = 0;
+  keep_times(first, now_ns + warning_ns, now_ns + warning_ns + grace_ns);
+}
+
+void Ending::order_interrupt(std::uint64_t grace_ns, std::uint64_t now_ns) {
+  const bool first = phase_ == EndingPhase::kRunning;
+  if (!first || grace_ns == 0) return order_stop(grace_ns, now_ns);
+  phase_ = EndingPhase::kOrdered;
+  begins_with_interrupt_ = true;
+  keep_times(true, now_ns + std::min(kInterruptNs, grace_ns / 2), now_ns + grace_ns);
+}
+
+void Ending::keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns) {
+  terminate_at_ns_ = first ? terminate_at_ns : std::min(terminate_at_ns_, terminate_at_ns);
+  kill_at_ns_ = first ? kill_at_ns : std::min(kill_at_ns_, kill_at_ns);
+}
+
+EndingStep Ending::enter_killing(std::uint64_t now_ns) {
+  phase_ = EndingPhase::kKilling;
+  kill_since_ns_ = std::max<std::uint64_t>(now_ns, 1);
+  next_kill_ns_ = now_ns + kKillPauseNs;
+  return {EndingAction::kKill, 0};
+}
+
+EndingStep Ending::keep_killing(std::uint64_t now_ns) {
+  if (now_ns - kill_since_ns_ >= kUnkillableNs) {
+    phase_ = EndingPhase::kReported;
+    return {EndingAction::kReportLeftovers, std::nullopt};
+  }
+  if (now_ns < next_kill_ns_) return {EndingAction::kNothing, next_kill_ns_ - now_ns};
+  next_kill_ns_ = now_ns + kKillPauseNs;
+  return {EndingAction::kKill, 0};
+}
+
+EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
+  if (phase_ == EndingPhase::kIdle || phase_ == EndingPhase::kReported) return {};
+  if (facts.workers_ended && facts.empty) {
+    if (!facts.output_queued) return {};
+    phase_ = EndingPhase::kReported;
+    return {EndingAction::kReportClean, std::nullopt};
+  }
+  switch (phase_) {
+    case EndingPhase::kRunning:
+      if (!facts.workers_ended) return {};
+      phase_ = EndingPhase::kTerminating;
+      kill_at_ns_ = now_ns + kLeftoverGraceNs;
+      return {EndingAction::kTerminate, 0};
+    case EndingPhase::kOrdered:
+      if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
+      if (now_ns < terminate_at_ns_ && !facts.workers_ended) {
+        phase_ = EndingPhase::kWarned;
+        return {begins_with_interrupt_ ? EndingAction::kInterrupt : EndingAction::kTerminateUntold,
+                0};
+      }
+      phase_ = EndingPhase::kTerminating;
+      return {EndingAction::kTerminate, 0};
+    case EndingPhase::kWarned:
+      if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
+      if (now_ns < terminate_at_ns_ && !facts.workers_ended)
+        return {EndingAction::kNothing, terminate_at_ns_ - now_ns};
+      phase_ = EndingPhase::kTerminating;
+      return {EndingAction::kTerminate, 0};
+    case EndingPhase::kTerminating:
+      if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
+      return {EndingAction::kNothing, kill_at_ns_ - now_ns};
+    case EndingPhase::kKilling:
+      return keep_killing(now_ns);
+    case EndingPhase::kIdle:
+    case EndingPhase::kReported:
+      break;
+  }
+  return {};
+}
+
+}  // namespace ivy

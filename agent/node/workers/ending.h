@@ -1,0 +1,87 @@
+// How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending"
+// in agent/README.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "proto/contract/limits.h"
+
+namespace ivy {
+
+enum class EndingPhase {
+  kIdle,  // Nothing was started.
+  kRunning,
+  kOrdered,      // A stop was ordered and TERM has not been sent yet.
+  kWarned,       // INT has been sent, or who could be told in another way has been; TERM follows.
+  kTerminating,  // TERM was sent, the grace runs.
+  kKilling,
+  kReported,
+};
+
+struct EndingFacts {
+  bool workers_ended = false;  // No worker's own process lives.
+  bool empty = false;          // The containment is proved to be empty.
+  bool output_queued = false;  // Every byte of output and every end of a stream is on its way.
+};
+
+enum class EndingAction {
+  kNothing,
+  kTerminate,        // CONT and TERM to everything.
+  kTerminateUntold,  // The same to those who have not been told in another way.
+  kInterrupt,        // CONT and INT to every worker's process group.
+  kKill,             // One pass of KILL over everything.
+  kReportClean,
+  kReportLeftovers,  // KILL did not end everything.
+};
+
+struct EndingStep {
+  EndingAction action = EndingAction::kNothing;
+  // Ask again after this long at the latest; nothing: when a fact changes.
+  std::optional<std::uint64_t> again_ns;
+};
+
+class Ending {
+ public:
+  // From TERM to KILL for what outlives the last worker.
+  static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
+  static constexpr std::uint64_t kKillPauseNs = 50'000'000;
+  // From the abort epoch to TERM for workers on the control socket (design, section 7).
+  static constexpr std::uint64_t kWarningNs = 1'000'000'000;
+  // From INT to TERM after Ctrl-C; with a grace of less than two seconds, half of it.
+  static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);
+  // After so long under KILL a process sits in uninterruptible sleep: it is named, not waited for.
+  static constexpr std::uint64_t kUnkillableNs = nanoseconds_of(kUnkillableAfter);
+
+  void workers_started();
+  // Another generation is about to start. Only after kReported.
+  void begin_again();
+  // The first order begins the grace; a later one may only shorten it. 0: KILL at once. warning_ns:
+  // so much later who has been told otherwise gets TERM; the grace begins then.
+  void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns = 0);
+  // The same for Ctrl-C: INT first, TERM kInterruptNs later, KILL when the grace, which begins now,
+  // is over.
+  void order_interrupt(std::uint64_t grace_ns, std::uint64_t now_ns);
+  // The next thing to do. Repeat until it says kNothing.
+  EndingStep advance(const EndingFacts& facts, std::uint64_t now_ns);
+
+  EndingPhase phase() const { return phase_; }
+  bool stopping() const { return phase_ >= EndingPhase::kOrdered; }
+  bool has_killed() const { return kill_since_ns_ != 0; }
+  bool reported() const { return phase_ == EndingPhase::kReported; }
+
+ private:
+  EndingStep enter_killing(std::uint64_t now_ns);
+  EndingStep keep_killing(std::uint64_t now_ns);
+
+  void keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns);
+
+  EndingPhase phase_ = EndingPhase::kIdle;
+  bool begins_with_interrupt_ = false;
+  std::uint64_t kill_at_ns_ = 0;
+  std::uint64_t terminate_at_ns_ = 0;
+  std::uint64_t kill_since_ns_ = 0;
+  std::uint64_t next_kill_ns_ = 0;
+};
+
+}  // namespace ivy

@@ -1,0 +1,56 @@
+#include "agent/node/workers/event_budget.h"
+
+#include <utility>
+
+namespace ivy {
+namespace {
+
+std::uint64_t words_bytes(const Event& event) {
+  return event.exited().error_file().size() + event.start_failed().path().size();
+}
+
+// The event without them: an exit that is told without its reason is better than none.
+std::string bare_event(Event event) {
+  if (event.has_exited()) event.mutable_exited()->clear_error_file();
+  if (event.has_start_failed()) event.mutable_start_failed()->clear_path();
+  return event.SerializeAsString();
+}
+
+}  // namespace
+
+bool EventBudget::is_essential(const Event& event) {
+  return event.has_started() || event.has_start_failed() || event.has_exited() ||
+         event.has_report() || event.has_store_lost();
+}
+
+std::optional<std::string> EventBudget::admit(const Event& event, std::uint64_t waiting_bytes) {
+  std::string bytes = event.SerializeAsString();
+  if (event.has_news()) {
+    const std::uint64_t bound = event.news().reports_size() > 0 ? kMaxWordsBytes : kMaxNewsBytes;
+    if (waiting_bytes + bytes.size() <= bound) return bytes;
+    holds_news_ = true;
+    return std::nullopt;
+  }
+  if (keeps_ && is_essential(event)) keep(event, bytes);
+  if (words_bytes(event) > 0 && waiting_bytes + bytes.size() > kMaxWordsBytes)
+    return bare_event(event);
+  return bytes;
+}
+
+bool EventBudget::take_held_news(std::uint64_t waiting_bytes) {
+  if (waiting_bytes > kMaxNewsBytes / 2) return false;
+  return std::exchange(holds_news_, false);
+}
+
+void EventBudget::keep(const Event& event, std::string bytes) {
+  const bool has_room = kept_words_bytes_ + words_bytes(event) <= kMaxWordsBytes;
+  if (has_room) kept_words_bytes_ += words_bytes(event);
+  kept_.push_back(has_room ? std::move(bytes) : bare_event(event));
+}
+
+void EventBudget::forget_kept() {
+  kept_.clear();
+  kept_words_bytes_ = 0;
+}
+
+}  // namespace ivy

@@ -1,0 +1,69 @@
+#include "agent/node/workers/lease.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ivy {
+
+void Lease::enter(LeaseState state) {
+  state_ = state;
+  elapsed_ns_ = 0;
+  reason_.clear();
+}
+
+void Lease::end(std::string reason) {
+  state_ = LeaseState::kEnded;
+  reason_ = std::move(reason);
+}
+
+void Lease::carrier_attached(CarrierKind kind) {
+  kind_ = kind;
+  enter(LeaseState::kAttached);
+}
+
+void Lease::heard() {
+  if (state_ == LeaseState::kAttached || state_ == LeaseState::kPaused)
+    enter(LeaseState::kAttached);
+}
+
+void Lease::paused() {
+  if (state_ == LeaseState::kAttached) enter(LeaseState::kPaused);
+}
+
+void Lease::carrier_lost(CarrierLoss loss) {
+  if (state_ == LeaseState::kEnded) return;
+  if (outlives_launcher_) return enter(LeaseState::kHungUp);
+  // On this host nothing can lose a carrier but the launcher's own end.
+  if (kind_ == CarrierKind::kLocal) return end("the launcher is gone");
+  enter(loss == CarrierLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
+}
+
+void Lease::advance(std::uint64_t elapsed_ns) {
+  elapsed_ns_ += std::min(elapsed_ns, limits_.longest_step_ns);
+  const auto seconds = [](std::uint64_t ns) { return std::to_string(ns / kNanosPerSecond) + " s"; };
+  const std::uint64_t absence_ns = outlives_launcher_ ? limits_.silence_ns : limits_.absence_ns;
+  switch (state_) {
+    case LeaseState::kAttached:
+      if (kind_ == CarrierKind::kRelay && elapsed_ns_ >= limits_.silence_ns)
+        end("lease: nothing heard from the launcher for " + seconds(limits_.silence_ns));
+      return;
+    case LeaseState::kHalfClosed:
+      if (elapsed_ns_ >= limits_.half_closed_ns) end("the launcher ended its connection");
+      return;
+    case LeaseState::kHungUp:
+      if (elapsed_ns_ >= absence_ns)
+        end("lease: no connection from the launcher for " + seconds(absence_ns));
+      return;
+    case LeaseState::kPaused: {
+      const std::uint64_t pause_ns = std::max(limits_.pause_ns, limits_.silence_ns);
+      if (kind_ == CarrierKind::kRelay && elapsed_ns_ >= pause_ns)
+        end("lease: the launcher has been suspended for " + seconds(pause_ns));
+      return;
+    }
+    case LeaseState::kWaiting:
+    case LeaseState::kEnded:
+      return;
+  }
+}
+
+}  // namespace ivy

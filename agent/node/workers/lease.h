@@ -1,0 +1,86 @@
+// How long the workers of this host live without hearing from the launcher. See "Lease" in
+// agent/README.md. Pure: the owner reports what the carrier does and how much time has passed.
+// Thread: any, one at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/contract/limits.h"
+
+namespace ivy {
+
+inline constexpr std::uint64_t kNanosPerMilli = 1'000'000;
+inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
+
+// What the end of a carrier means.
+enum class CarrierKind {
+  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop
+           // now.
+  kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
+};
+
+// Which end went away when a carrier ended.
+enum class CarrierLoss {
+  kHalfClosed,  // The launcher's side ended the carrier in order: it is ending, or redials at once.
+  kHungUp,      // The carrier itself died: a new one may come.
+};
+
+enum class LeaseState {
+  kWaiting,  // No carrier has attached yet.
+  kAttached,
+  kPaused,  // Attached, and the launcher has said that it is being suspended.
+  kHalfClosed,
+  kHungUp,
+  kEnded,  // The launcher is taken for gone. A new carrier begins the lease again.
+};
+
+struct LeaseLimits {
+  std::uint64_t silence_ns = nanoseconds_of(kLeaseAttended);
+  std::uint64_t half_closed_ns = nanoseconds_of(kHalfClosedLease);
+  std::uint64_t absence_ns = nanoseconds_of(kAbsenceLease);
+  // How long an announced pause may last where a carrier may fail to say that the launcher is gone;
+  // a longer lease gives it as long.
+  std::uint64_t pause_ns = nanoseconds_of(kPauseLimit);
+  // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
+  // has not listened for a minute, so it must not conclude that nobody spoke.
+  std::uint64_t longest_step_ns = kNanosPerSecond / 2;
+};
+
+class Lease {
+ public:
+  explicit Lease(const LeaseLimits& limits) : limits_(limits) {}
+
+  void set_silence(std::uint64_t silence_ns) { limits_.silence_ns = silence_ns; }
+  // The job may outlive its launcher: however a carrier ends, workers live on as long as silence
+  // may last, and another launcher may come.
+  void set_outlives_launcher(bool outlives) { outlives_launcher_ = outlives; }
+  void carrier_attached(CarrierKind kind);
+  // Bytes came from the attached launcher.
+  void heard();
+  // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
+  void paused();
+  void carrier_lost(CarrierLoss loss);
+  // Time has passed. Call it at least twice per longest_step_ns.
+  void advance(std::uint64_t elapsed_ns);
+
+  LeaseState state() const { return state_; }
+  // True when the workers must be stopped, or, once they are gone, when nobody will come for the
+  // report.
+  bool ended() const { return state_ == LeaseState::kEnded; }
+  // Why it ended, for Report.reason; empty while it has not.
+  const std::string& reason() const { return reason_; }
+
+ private:
+  void enter(LeaseState state);
+  void end(std::string reason);
+
+  LeaseLimits limits_;
+  bool outlives_launcher_ = false;
+  CarrierKind kind_ = CarrierKind::kRelay;
+  LeaseState state_ = LeaseState::kWaiting;
+  std::uint64_t elapsed_ns_ = 0;  // Since the state was entered or something was heard.
+  std::string reason_;
+};
+
+}  // namespace ivy

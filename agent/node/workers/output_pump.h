@@ -1,0 +1,100 @@
+// Moves what workers print from their pipes into the session, within the launcher's credit, and
+// into their log files, which a thread writes: a pipe is read only when there is room in both, so a
+// launcher that does not read, or a file system that does not answer, slows the workers down,
+// nothing piles up here, and the loop goes on. Streams that have something take turns, one chunk
+// each. Thread: the loop's. Lifetime: outlived by the session; streams live as long as the pump.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/node/workers/rank_log.h"
+#include "proto/os/file_writer.h"
+#include "proto/wire/link.h"
+
+namespace ivy {
+
+class OutputPump {
+ public:
+  // Largest piece read at once: a whole pipe of Linux's default size.
+  static constexpr std::size_t kChunkBytes = 64u << 10;
+  // With less credit than this no pipe is read: tiny frames would cost more than they carry.
+  static constexpr std::size_t kLeastRoomBytes = 4096;
+  // What may wait for the file system, of all log files together.
+  static constexpr std::size_t kLogRoomBytes = 4u << 20;
+
+  struct Handlers {
+    std::function<void()> queued;                        // The session has new frames.
+    std::function<void(const std::string&)> log_failed;  // A rank's log file is given up.
+  };
+
+  struct StreamName {
+    std::uint32_t generation = 0;
+    std::uint32_t rank = 0;
+    std::uint8_t stream = 1;
+  };
+
+  // What was given to the session so far.
+  struct Progress {
+    StreamName name;
+    std::uint64_t bytes = 0;
+    bool ended = false;
+  };
+
+  using StreamId = std::size_t;
+
+  OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers);
+  ~OutputPump();
+
+  // Takes over a non-blocking descriptor. `ended` is called once, when the end of the stream has
+  // been queued and its log file, if it has one, is complete; never from inside add().
+  StreamId add(int fd, const StreamName& name, const std::optional<RankLog::Name>& log,
+               std::function<void()> ended);
+  // Credit may have come: reads what it allows.
+  void pump();
+  // The worker of this stream has ended and its drain time is over: what the pipe holds now is
+  // still read, then the stream ends, whoever else holds it open.
+  void cut(StreamId id);
+  // Time goes by. Once the file system has taken nothing for as long as the patience, the log files
+  // of streams that were cut are given up: a job ends though a disk never answers.
+  void tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns);
+  std::vector<Progress> progress() const;
+  // Nobody will take output any more: read it and throw it away, so that no worker blocks on it.
+  void discard();
+
+ private:
+  struct Stream;
+  void wait(Stream& stream);
+  bool has_room() const;
+  void read_once(Stream& stream);
+  void forward(Stream& stream, std::string_view bytes);
+  void end(Stream& stream);
+  void open_log(Stream& stream, const RankLog::Name& name);
+  void logs_moved();
+  void give_up_log(Stream& stream, std::uint64_t patience_ns);
+
+  boost::asio::io_context& loop_;
+  link::Session& session_;
+  Handlers handlers_;
+  std::unique_ptr<FileWriter> writer_;  // Since the first log file.
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::deque<Stream*> ready_;                 // Each stream at most once, here or in held_.
+  std::deque<Stream*> held_;                  // Ready, but the log files have no room.
+  std::map<FileWriter::File, Stream*> logs_;  // Those whose file is not closed yet.
+  bool logs_have_moved_ = false;              // Since the last tick.
+  std::uint64_t logs_stalled_ns_ = 0;
+  std::unique_ptr<char[]> buffer_;
+  bool discarding_ = false;
+  bool again_posted_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Of what is posted.
+};
+
+}  // namespace ivy

@@ -1,0 +1,307 @@
+#include "agent/node/workers/python_hook.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+
+#include "agent/node/facts/own_package.h"
+#include "proto/contract/unserved_worlds.h"
+
+namespace ivy {
+namespace {
+
+// Collectives that the recorder keeps. torch's own default is 2000; a dump of 1000 with the stacks
+// of where they were called stays below a MiB.
+constexpr const char* kFlightEntries = "1000";
+
+constexpr std::string_view kHookHead =
+    R"(# Written by ivyrun: lets `ivyctl stack` ask a worker where it is, lets torch's rank 0 serve on a
+# MASTER_PORT that the script has set itself, and ends a worker that would be alone in its world.
+# ivyrun --no-python-hook leaves it out.
+)";
+
+// _register: the descriptor goes above 100, since programs like to find the low ones free. A
+// process that a worker starts shall not register as well: only the worker's own is asked.
+// _watch: whatever a worker starts is watched too. It costs one look-up in a table per import.
+constexpr std::string_view kHook =
+    R"(def _register():
+    import os
+    path = os.environ.pop("IVY_STACK_FILE", None)
+    if not path:
+        return
+    import faulthandler
+    import fcntl
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    low = os.open(path + "." + str(os.getpid()), flags, 0o600)
+    try:
+        file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 100)
+    finally:
+        os.close(low)
+    faulthandler.register(45, file=file)
+    faulthandler.register(46, file=file, all_threads=False)
+
+
+def _spec_behind(own, name, path, target):
+    import sys
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # Finders of old have none.
+        spec = find(name, path, target) if find is not None and finder is not own else None
+        if spec is not None:
+            return spec
+    return None
+
+
+# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
+# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
+# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
+class _Rendezvous:
+    name = "torch.distributed.rendezvous"
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        spec = _spec_behind(self, name, path, target)
+        if spec is not None:
+            self.wrap(spec.loader)
+        return spec
+
+    def wrap(self, loader):
+        try:
+            run = loader.exec_module
+
+            def exec_module(module):
+                del loader.exec_module
+                run(module)
+                try:
+                    self.change(module)
+                except Exception:
+                    pass
+            loader.exec_module = exec_module
+        except Exception:
+            pass
+
+    def change(self, module):
+        import functools
+        import os
+        import sys
+        create = module._create_c10d_store
+
+        @functools.wraps(create)
+        def _create_c10d_store(hostname, port, *rest, **named):
+            get = os.environ.get
+            is_ours = (str(port) == get("IVY_MASTER_PORT")
+                       or get("TORCHELASTIC_RUN_ID") != get("IVY_JOB_ID"))
+            flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+            if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
+                sys.stderr.write(
+                    f"ivyrun: note: MASTER_PORT is {port} here, and the job's is "
+                    f"{get('IVY_MASTER_PORT')}: rank 0 serves there, and all must look there\n")
+            try:
+                return create(hostname, port, *rest, **named)
+            finally:
+                if flag is not None:
+                    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+        module._create_c10d_store = _create_c10d_store
+
+
+def _arm():
+    import os
+    import sys
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "IVY_MASTER_PORT" in os.environ:
+        sys.meta_path.insert(0, _Rendezvous())
+
+
+def _next():
+    import os
+    import sys
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+    here = os.path.dirname(__file__)
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _watch():
+    import os
+    import sys
+    if os.environ.get("IVY_WORLD_SIZE", "1") == "1" or "IVY_ALLOW_SINGLETONS" in os.environ:
+        return
+
+    class _Watch:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name not in _WORLDS or any(word in os.environ for word in _RANK_VARIABLES):
+                return None
+            spec = _spec_behind(_Watch, name, path, target)
+            if spec is not None:
+                spec.loader = _Refusal(spec.loader)
+            return spec
+
+    class _Refusal:
+        def __init__(self, loader):
+            self._loader = loader
+
+        def __getattr__(self, name):
+            return getattr(self._loader, name)
+
+        # Not find_spec: a library may only ask whether the module is there.
+        def create_module(self, spec):
+            _refuse(spec.name)
+
+        def exec_module(self, module):
+            self._loader.exec_module(module)
+
+    sys.meta_path.insert(0, _Watch)
+
+
+def _refuse(name):
+    import os
+    import sys
+    import time
+    world, instead = _WORLDS[name]
+    text = ("ivyrun: error[IVY-P024]: %s was imported, and ivyrun does not serve %s yet: "
+            "each of the %s workers would be a world of one\n"
+            "  fix:   %s\n"
+            "         --allow-singletons, if each worker is meant to be alone\n"
+            % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
+    said = os.path.join(os.path.dirname(__file__), "refused-" + os.environ.get("IVY_GENERATION", "0"))
+    try:
+        os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # Another worker of this host is saying it, and its exit ends the job.
+        time.sleep(30)
+    except OSError:
+        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os.write(2, text.encode())
+    os._exit(122)
+
+
+for _step in (_register, _arm, _watch):
+    try:
+        _step()
+    except Exception:
+        pass
+_next()
+)";
+
+bool is_set(const Environment& environment, const char* name) {
+  return find_variable(environment, name) != nullptr;
+}
+
+Result<void> write_file(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_error(Code::kUnavailable, path, errno);
+  const ssize_t written = write(fd, text.data(), text.size());
+  const int error = written < 0 ? errno : ENOSPC;
+  close(fd);
+  if (written == static_cast<ssize_t>(text.size())) return {};
+  // Half a file would be a syntax error in every worker.
+  unlink(path.c_str());
+  return errno_error(Code::kUnavailable, path, error);
+}
+
+void add_flight_variables(Environment& environment, const JobDirectory& directory,
+                          std::uint32_t generation) {
+  // torch appends the rank, to the pipe's name ".pipe" too.
+  const std::string stem = directory.path + "/flight-" + std::to_string(generation) + "-";
+  if (!is_set(environment, "TORCH_FR_BUFFER_SIZE") &&
+      !is_set(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    set_variable(environment, "TORCH_FR_BUFFER_SIZE", kFlightEntries);
+  if (!is_set(environment, "TORCH_FR_DUMP_ON_TIMEOUT") &&
+      !is_set(environment, "TORCH_NCCL_DUMP_ON_TIMEOUT"))
+    set_variable(environment, "TORCH_FR_DUMP_ON_TIMEOUT", "1");
+  if (!is_set(environment, "TORCH_FR_DUMP_TEMP_FILE") &&
+      !is_set(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")) {
+    set_variable(environment, "TORCH_FR_DUMP_TEMP_FILE", stem);
+    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", stem);
+  }
+  if (!is_set(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"))
+    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", stem);
+}
+
+void add_nccl_variables(Environment& environment, const JobDirectory& directory,
+                        std::uint32_t generation) {
+  if (is_set(environment, "NCCL_DEBUG") || is_set(environment, "NCCL_DEBUG_FILE")) return;
+  set_variable(environment, "NCCL_DEBUG", "WARN");
+  set_variable(environment, "NCCL_DEBUG_FILE",
+               directory.path + "/nccl-" + std::to_string(generation) + "-%p");
+}
+
+}  // namespace
+
+// The words of proto/contract/unserved_worlds.h as Python's.
+std::string python_hook_text() {
+  const auto quoted = [](std::string_view text) { return "\"" + std::string(text) + "\""; };
+  std::string worlds;
+  for (const UnservedWorld& world : unserved_worlds()) {
+    std::string_view rest = world.modules;
+    while (!rest.empty()) {
+      const std::string_view module = rest.substr(0, rest.find(' '));
+      worlds += "    " + quoted(module) + ": (" + quoted(world.name) + ", " +
+                quoted(world.instead) + "),\n";
+      rest.remove_prefix(std::min(module.size() + 1, rest.size()));
+    }
+  }
+  return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
+         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
+}
+
+bool add_python_hook(Environment& environment, const std::string& installed,
+                     const JobDirectory& directory) {
+  if (!installed.empty()) {
+    append_package(environment, installed);
+    return true;
+  }
+  const std::string folder = directory.path + "/python";
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
+  if (!write_file(folder + "/sitecustomize.py", python_hook_text()).ok()) return false;
+  append_package(environment, folder);
+  return true;
+}
+
+std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
+                       std::uint32_t rank) {
+  return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
+}
+
+void add_evidence_variables(Environment& environment, const JobDirectory& directory,
+                            std::uint32_t generation) {
+  add_flight_variables(environment, directory, generation);
+  add_nccl_variables(environment, directory, generation);
+}
+
+std::string last_nccl_warning(const Environment& environment, pid_t pid) {
+  constexpr off_t kTail = 16 << 10;
+  constexpr std::size_t kLongest = 300;
+  constexpr std::string_view kMark = "NCCL WARN ";
+  constexpr std::string_view kPid = "%p";
+  const std::string* pattern = find_variable(environment, "NCCL_DEBUG_FILE");
+  if (pattern == nullptr || !pattern->ends_with(kPid)) return "";
+  const std::string path = pattern->substr(0, pattern->size() - kPid.size()) + std::to_string(pid);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return "";
+  const off_t size = lseek(fd, 0, SEEK_END);
+  std::string text(static_cast<std::size_t>(std::clamp<off_t>(size, 0, kTail)), '\0');
+  const ssize_t count = pread(fd, text.data(), text.size(), std::max<off_t>(size - kTail, 0));
+  close(fd);
+  text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  const std::size_t at = text.rfind(kMark);
+  if (at == std::string::npos) return "";
+  text.erase(0, at + kMark.size());
+  return text.substr(0, std::min(text.find('\n'), kLongest));
+}
+
+}  // namespace ivy

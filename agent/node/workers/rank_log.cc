@@ -1,0 +1,35 @@
+#include "agent/node/workers/rank_log.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+namespace ivy {
+namespace {
+
+std::string path_of(const RankLog::Name& name) {
+  char file[32];
+  std::snprintf(file, sizeof file, "rank%05u.%s", name.rank, name.stream == 1 ? "out" : "err");
+  return name.directory + "/" + name.job_id + "/" + std::to_string(name.generation) + "/" + file;
+}
+
+int open_with_directories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (error) return -error.value();
+  // A link that somebody has planted in a shared folder is not followed.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  return fd < 0 ? -errno : fd;
+}
+
+}  // namespace
+
+RankLog::RankLog(FileWriter& writer, const Name& name)
+    : writer_(&writer),
+      path_(path_of(name)),
+      file_(writer.open([path = path_] { return open_with_directories(path); })) {}
+
+}  // namespace ivy

@@ -1,0 +1,272 @@
+#include "agent/node/workers/worker.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "agent/node/workers/python_hook.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+// waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
+constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
+
+// What a shell searches when nobody has set PATH.
+constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
+Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
+  Environment environment;
+  for (const Variable& variable : variables)
+    environment.push_back({variable.name(), variable.value()});
+  return environment;
+}
+
+// Our end of a pipe must never block; the worker's end is an ordinary blocking one.
+int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
+  reader.reset(ends[0]);
+  writer.reset(ends[1]);
+  const int ours = reader_is_ours ? ends[0] : ends[1];
+  return fcntl(ours, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+}
+
+// errno of what keeps the path from being entered, or 0.
+int directory_error(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return errno;
+  return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+}
+
+}  // namespace
+
+Environment inherited_environment(char* const* environment_block,
+                                  const std::vector<std::string>& unset) {
+  Environment environment = environment_of(environment_block);
+  std::erase_if(environment, [&](const EnvVariable& variable) {
+    const EnvRule rule = env_rule(variable.name);
+    return rule == EnvRule::kScrub || rule == EnvRule::kSet ||
+           std::find(unset.begin(), unset.end(), variable.name) != unset.end();
+  });
+  return environment;
+}
+
+struct Worker::Pipes {
+  Descriptor stdin_reader, stdin_writer;
+  Descriptor stdout_reader, stdout_writer;
+  Descriptor stderr_reader, stderr_writer;
+
+  int make(bool with_input) {
+    int error = make_pipe(stdout_reader, stdout_writer, true);
+    if (error == 0) error = make_pipe(stderr_reader, stderr_writer, true);
+    if (error == 0 && with_input) error = make_pipe(stdin_reader, stdin_writer, false);
+    return error;
+  }
+};
+
+Worker::Worker(WorkerContext& context, std::uint32_t rank)
+    : context_(context), rank_(rank), pidfd_(context.loop) {}
+
+Worker::~Worker() = default;
+
+Environment Worker::environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const {
+  Environment environment = group.environment;
+  for (EnvVariable& variable : from_plan(spec.environment()))
+    set_variable(environment, std::move(variable.name), std::move(variable.value));
+  // The containment knows what it holds by these two where there is no cgroup.
+  set_variable(environment, "IVY_JOB_ID", context_.job_id);
+  set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
+  set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
+  if (!context_.control_socket.empty())
+    set_variable(environment, "IVY_CONTROL", context_.control_socket);
+  set_variable(environment, "TORCHELASTIC_ERROR_FILE",
+               context_.directory.error_file(group.generation, rank_));
+  if (group.python_hook)
+    set_variable(environment, "IVY_STACK_FILE",
+                 stack_file(context_.directory, group.generation, rank_));
+  return environment;
+}
+
+void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
+  generation_ = group.generation;
+  pipes_ = std::make_unique<Pipes>();
+  has_input_ = spec.standard_input();
+  const int pipe_error = pipes_->make(has_input_);
+  if (pipe_error != 0) {
+    pending_.failure = {"pipe", "", pipe_error};
+    return;
+  }
+  pending_ = begin_process(group, spec);
+  // Only the worker may hold its ends from here on: their closing is the end of its streams.
+  pipes_->stdin_reader.reset(-1);
+  pipes_->stdout_writer.reset(-1);
+  pipes_->stderr_writer.reset(-1);
+}
+
+void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended) {
+  const std::unique_ptr<Pipes> pipes = std::move(pipes_);
+  const SpawnResult result = finish_spawn(std::exchange(pending_, {}));
+  if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
+  pid_ = result.process.pid;
+  pidfd_.assign(result.process.pidfd);
+  enter(WorkerEvent::kSpawned);
+  Event event;
+  event.mutable_started()->set_generation(generation_);
+  event.mutable_started()->set_rank(rank_);
+  event.mutable_started()->set_pid(pid_);
+  event.mutable_started()->set_at_ns(monotonic_ns());
+  context_.send(event);
+  if (has_input_) context_.input.open(pipes->stdin_writer.release());
+  add_streams(group, *pipes);
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [this, ended = std::move(ended)](const boost::system::error_code& error) {
+                      if (!error) ended(*this);
+                    });
+}
+
+PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& spec) const {
+  PendingSpawn result;
+  const int directory = directory_error(group.working_directory);
+  if (directory != 0) {
+    result.failure = {"chdir", group.working_directory, directory};
+    return result;
+  }
+  SpawnRequest request;
+  request.arguments = group.arguments;
+  request.environment = environment_of_worker(group, spec);
+  request.working_directory = group.working_directory;
+  const std::string* path = find_variable(request.environment, "PATH");
+  int find_error = ENOENT;
+  const Result<std::string> found =
+      find_executable(group.arguments.front(), path != nullptr ? *path : kDefaultSearchPath,
+                      group.working_directory, &find_error);
+  if (!found.ok()) {
+    result.failure = {"exec", group.arguments.front(), find_error};
+    return result;
+  }
+  request.executable = *found;
+  request.stdin_fd = pipes_->stdin_reader.get();
+  request.stdout_fd = pipes_->stdout_writer.get();
+  request.stderr_fd = pipes_->stderr_writer.get();
+  request.own_session = group.own_sessions;
+  request.cgroup_fd = context_.containment.cgroup_fd();
+  request.cores = parse_core_list(spec.cores());
+  if (spec.has_memory_node()) request.memory_node = static_cast<int>(spec.memory_node());
+  return begin_spawn(request);
+}
+
+void Worker::fail(const std::string& step, const std::string& path, int error) {
+  enter(WorkerEvent::kSpawnFailed);
+  Event event;
+  StartFailed* failed = event.mutable_start_failed();
+  failed->set_generation(generation_);
+  failed->set_rank(rank_);
+  failed->set_error(error);
+  failed->set_step(step);
+  failed->set_path(path);
+  failed->set_at_ns(monotonic_ns());
+  context_.send(event);
+}
+
+void Worker::add_streams(const WorkerGroup& group, Pipes& pipes) {
+  open_streams_ = 2;
+  add_stream(group, pipes.stdout_reader.release(), 1);
+  add_stream(group, pipes.stderr_reader.release(), 2);
+}
+
+void Worker::add_stream(const WorkerGroup& group, int fd, std::uint8_t stream) {
+  std::optional<RankLog::Name> log;
+  if (!group.log_directory.empty())
+    log = {group.log_directory, context_.job_id, generation_, rank_, stream};
+  streams_.push_back(
+      context_.output.add(fd, {generation_, rank_, stream}, log, [this] { output_ended(); }));
+}
+
+void Worker::enter(WorkerEvent event) {
+  const std::optional<WorkerState> next = next_state(state_, event);
+  IVY_ASSERT(next.has_value());
+  state_ = *next;
+}
+
+void Worker::output_ended() {
+  if (--open_streams_ > 0) return;
+  enter(WorkerEvent::kOutputEnded);
+  context_.changed();
+}
+
+bool Worker::has_ended() {
+  if (!is_alive(state_)) return true;
+  pollfd waiting{pidfd_.native_handle(), POLLIN, 0};
+  return poll(&waiting, 1, 0) == 1;
+}
+
+bool Worker::collect(const ExitCircumstances& circumstances) {
+  if (!is_alive(state_)) return true;
+  siginfo_t info{};
+  int result = 0;
+  do {
+    result =
+        waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info, WEXITED | WNOHANG);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0 || info.si_pid != pid_) return false;
+  if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
+  boost::system::error_code ignored;
+  pidfd_.close(ignored);
+  if (has_input_) context_.input.close();
+  enter(WorkerEvent::kExited);
+  report_exit(info, circumstances);
+  context_.changed();
+  return true;
+}
+
+void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
+  const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  exit_status_ = status;
+  ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
+                         !was_killed_by_us_ && circumstances.out_of_memory_rose();
+  Event event;
+  Exited* exited = event.mutable_exited();
+  exited->set_generation(generation_);
+  exited->set_rank(rank_);
+  exited->set_pid(pid_);
+  exited->set_code(status.code);
+  exited->set_signal(status.signal);
+  exited->set_core_dumped(info.si_code == CLD_DUMPED);
+  exited->set_after_stop(circumstances.stopping);
+  exited->set_at_ns(ended_at_ns_);
+  exited->set_out_of_memory(ended_out_of_memory_);
+  exited->set_error_file(read_error_file());
+  context_.send(event);
+}
+
+std::string Worker::read_error_file() const {
+  const std::string path = context_.directory.error_file(generation_, rank_);
+  return read_file(path, kMaxErrorFileBytes, O_NOFOLLOW | O_NONBLOCK).value_or("");
+}
+
+void Worker::send_signal(int signal) {
+  if (!is_alive(state_)) return;
+  if (signal == SIGKILL) was_killed_by_us_ = true;
+  // Through the pidfd, so that the number can never have become somebody else's.
+  syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signal, nullptr, 0);
+}
+
+void Worker::tick(std::uint64_t now_ns) {
+  if (state_ != WorkerState::kDraining || now_ns - ended_at_ns_ < kDrainNs) return;
+  for (const OutputPump::StreamId stream : streams_) context_.output.cut(stream);
+}
+
+}  // namespace ivy

@@ -1,0 +1,132 @@
+// One worker: starts its process, knows when it has ended, and says both to the launcher. Its
+// output goes through OutputPump. Thread: the loop's. Lifetime: outlived by everything that
+// WorkerContext names.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "agent/node/spawn/containment.h"
+#include "agent/node/spawn/job_directory.h"
+#include "agent/node/spawn/spawn.h"
+#include "agent/node/workers/input_pipe.h"
+#include "agent/node/workers/output_pump.h"
+#include "agent/node/workers/worker_state.h"
+#include "proto/contract/env.h"
+#include "proto/contract/exit_code.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// What a worker inherits of the supervisor's environment: neither an outer job's ranks nor what we
+// set ourselves (a variable that this plan does not set, JAX_LOCAL_DEVICE_IDS, say, must not come
+// from outside), nor the names in `unset`. env_rule() knows the former.
+Environment inherited_environment(char* const* environment_block,
+                                  const std::vector<std::string>& unset);
+
+// What all workers of a host share.
+struct WorkerContext {
+  boost::asio::io_context& loop;
+  const Containment& containment;
+  const JobDirectory& directory;
+  std::string job_id;
+  std::uint32_t host = 0;
+  OutputPump& output;
+  InputPipe& input;
+  std::string control_socket;  // Empty: there is none.
+  std::function<void(const Event&)> send;
+  std::function<void()> changed;  // A worker's process has ended, or its output has.
+};
+
+// What all workers of one Start share.
+struct WorkerGroup {
+  std::uint32_t generation = 0;
+  std::vector<std::string> arguments;
+  std::string working_directory;
+  Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
+  std::string log_directory;  // Empty: none.
+  bool python_hook = false;   // On PYTHONPATH.
+  bool own_sessions = false;  // Of each worker.
+};
+
+// How the ending has got on, which decides what an exit means.
+struct ExitCircumstances {
+  bool stopping = false;      // The stop had begun.
+  bool killed_by_us = false;  // A SIGKILL may be ours.
+  // Whether the kernel killed something that nobody has accounted for. Asked only where it matters:
+  // the answer costs several files.
+  std::function<bool()> out_of_memory_rose;
+};
+
+class Worker {
+ public:
+  // What is still read of a pipe that outlives its worker comes within this time.
+  static constexpr std::uint64_t kDrainNs = 2'000'000'000;
+  static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
+
+  Worker(WorkerContext& context, std::uint32_t rank);
+  ~Worker();
+
+  // Gives birth to the process and returns at once; finish_start must follow. In two halves, so
+  // that all workers of a host are on their way before the first is waited for.
+  void begin(const WorkerGroup& group, const WorkerSpec& spec);
+  // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
+  // the process has ended: the owner then calls collect().
+  void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
+  // Its process has ended, and may not have been collected yet.
+  bool has_ended();
+  // When it ended, as far as somebody knows better than the time of collect().
+  void stamp_end(std::uint64_t at_ns) { ended_at_ns_ = at_ns; }
+  // For ExitOrder; -1 when no process of it is watched.
+  int pidfd() { return pidfd_.is_open() ? pidfd_.native_handle() : -1; }
+  // Takes the exit status of a process that has ended and sends Exited. False when it still runs.
+  bool collect(const ExitCircumstances& circumstances);
+  // Sends a signal to the worker's own process, once.
+  void send_signal(int signal);
+  // Closes pipes that others hold open longer than kDrainNs after the worker's end.
+  void tick(std::uint64_t now_ns);
+
+  WorkerState state() const { return state_; }
+  pid_t pid() const { return pid_; }
+  std::uint32_t rank() const { return rank_; }
+  const ExitStatus& exit_status() const { return exit_status_; }  // Since it was collected.
+  // The exit was put down to the kernel's out-of-memory killer.
+  bool ended_out_of_memory() const { return ended_out_of_memory_; }
+
+ private:
+  struct Pipes;
+  Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
+  PendingSpawn begin_process(const WorkerGroup& group, const WorkerSpec& spec) const;
+  void fail(const std::string& step, const std::string& path, int error);
+  void add_streams(const WorkerGroup& group, Pipes& pipes);
+  void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
+  void enter(WorkerEvent event);
+  void output_ended();
+  void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances);
+  std::string read_error_file() const;
+
+  WorkerContext& context_;
+  std::uint32_t generation_ = 0;
+  std::uint32_t rank_;
+  WorkerState state_ = WorkerState::kPlanned;
+  std::unique_ptr<Pipes> pipes_;  // Between begin and finish_start.
+  PendingSpawn pending_;
+  pid_t pid_ = -1;
+  boost::asio::posix::stream_descriptor pidfd_;
+  std::vector<OutputPump::StreamId> streams_;
+  int open_streams_ = 0;
+  bool has_input_ = false;
+  bool was_killed_by_us_ = false;
+  bool ended_out_of_memory_ = false;
+  std::uint64_t ended_at_ns_ = 0;
+  ExitStatus exit_status_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,146 @@
+#include "comm/api/c_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "comm/nccl/library.h"
+
+namespace ivy::comm::c_interface {
+namespace {
+
+// A caller that was built before the field was there has not set it.
+bool has_device_fields(const ivy_call* call) {
+  return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
+}
+
+std::string name_of(const void* buffer, const std::optional<nccl::DeviceMemory>& memory) {
+  char text[64];
+  if (memory) {
+    std::snprintf(text, sizeof text, "%p is memory of device %d", buffer, memory->device);
+  } else {
+    std::snprintf(text, sizeof text, "%p is host memory", buffer);
+  }
+  return text;
+}
+
+int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*> buffers,
+                   bool is_told, Placed& placed) {
+  const void* first = nullptr;
+  std::optional<nccl::DeviceMemory> first_memory;
+  for (const void* const buffer : buffers) {
+    if (buffer == nullptr) continue;
+    const std::optional<nccl::DeviceMemory> memory = driver.device_memory(buffer);
+    if (first == nullptr) {
+      first = buffer;
+      first_memory = memory;
+    } else if (memory.has_value() != first_memory.has_value() ||
+               (memory && memory->device != first_memory->device)) {
+      return invalid("the buffers of one call must be in one place: " +
+                     name_of(first, first_memory) + ", " + name_of(buffer, memory));
+    }
+  }
+  if (is_told && first != nullptr && !first_memory) {
+    return invalid("IVY_DEVICE_MEMORY is set, but " + name_of(first, first_memory));
+  }
+  placed.is_device = first_memory.has_value() || is_told;
+  placed.device = first_memory ? first_memory->device : driver.current_device();
+  return IVY_OK;
+}
+
+// Where the kernel's heap of this process begins, which malloc takes small memory from.
+std::uintptr_t heap_begin() {
+  // The 47th value of the line; the second, the program's name, is in brackets and may hold blanks.
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  std::istringstream values(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  std::string value;
+  for (int field = 3; field <= 47 && values >> value; ++field) {
+  }
+  const std::uintptr_t begin = values ? std::strtoull(value.c_str(), nullptr, 10) : 0;
+  return begin == 0 ? UINTPTR_MAX : begin;
+}
+
+// No device's memory is in the heap. For what is, nobody has to be asked: to find out whether there
+// is a driver by now takes longer than a small message is under way.
+bool are_in_heap(std::initializer_list<const void*> buffers) {
+  static const std::uintptr_t begin = heap_begin();
+  const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
+  for (const void* const buffer : buffers) {
+    const auto address = reinterpret_cast<std::uintptr_t>(buffer);
+    if (buffer != nullptr && buffer != IVY_IN_PLACE && (address < begin || address >= end)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
+  const bool is_told = has_device_fields(call) && (call->flags & IVY_DEVICE_MEMORY) != 0;
+  if (!is_told && are_in_heap(buffers)) return IVY_OK;
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver != nullptr) return find_by_driver(*driver, buffers, is_told, placed);
+  if (!is_told) return IVY_OK;
+  const Result<const nccl::Driver*> loaded = nccl::Driver::load();
+  if (!loaded.ok()) return fail(loaded.error());
+  return find_by_driver(**loaded, buffers, is_told, placed);
+}
+
+int expect_host(const char* operation, std::initializer_list<const void*> buffers) {
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver == nullptr) return IVY_OK;
+  for (const void* const buffer : buffers) {
+    const std::optional<nccl::DeviceMemory> memory = driver->device_memory(buffer);
+    if (!memory) continue;
+    return invalid(std::string(operation) + ": " + name_of(buffer, memory) +
+                   "; messages go through host memory only: copy it, or use broadcast or "
+                   "all_to_all");
+  }
+  return IVY_OK;
+}
+
+nccl::DeviceOperation Placed::operation(const OperationShape& shape, const ivy_call* call) const {
+  nccl::DeviceOperation operation;
+  operation.shape = shape;
+  operation.device = device;
+  if (has_device_fields(call)) {
+    operation.stream = call->stream;
+    operation.is_enqueued = (call->flags & IVY_ENQUEUE) != 0;
+  }
+  return operation;
+}
+
+}  // namespace ivy::comm::c_interface
+
+using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm::c_interface;  // NOLINT
+
+extern "C" int ivy_set_package_folders(const char* folders) {
+  return guarded([&] {
+    nccl::set_package_folders(folders != nullptr ? folders : "");
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    if (device < 0) {
+      // Where none is in use this thread has chosen no device.
+      const nccl::Driver* const driver = nccl::Driver::in_use();
+      device = driver != nullptr ? driver->current_device() : 0;
+    }
+    return finish(comm, call, comm->communicator->prepare_device(device, options_of(call)));
+  });
+}

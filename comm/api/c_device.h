@@ -1,0 +1,26 @@
+// Device memory in the C interface: where the buffers of a call are, and what a collective on a
+// device needs to know of it. Thread: any.
+#pragma once
+
+#include <initializer_list>
+
+#include "comm/api/c_interface.h"
+
+namespace ivy::comm::c_interface {
+
+// Where a call's buffers are. Nothing in it matters but is_device, where that is false.
+struct Placed {
+  bool is_device = false;
+  int device = 0;
+
+  // Begins the values of an operation on the device.
+  nccl::DeviceOperation operation(const OperationShape& shape, const ivy_call* call) const;
+};
+
+// Asks the driver, if the program uses one. Null buffers are nowhere. InvalidArgument: some are on
+// a device and some are not.
+int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
+// For operations that know no device memory.
+int expect_host(const char* operation, std::initializer_list<const void*> buffers);
+
+}  // namespace ivy::comm::c_interface

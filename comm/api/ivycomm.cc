@@ -1,0 +1,407 @@
+// The life of communicators, errors, work and the job's store in the C interface; collectives and
+// messages have files of their own (c_operations.cc, c_messages.cc).
+#include "comm/contract/ivycomm.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "comm/api/c_interface.h"
+#include "comm/api/struct_growth.h"
+#include "comm/group/world.h"
+#include "comm/join/identity.h"
+#include "comm/transports/registered_memory.h"
+
+using ivy::Result;
+using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
+using namespace ivy::comm::c_interface;  // NOLINT
+
+namespace {
+
+constexpr std::int64_t kDefaultTimeoutMs = 600'000;
+
+// As they were in the first version: they never change.
+constexpr std::size_t kFirstFailureBytes =
+    offsetof(ivy_failure, operation) + sizeof(ivy_failure::operation);
+constexpr std::size_t kFirstOptionsBytes =
+    offsetof(ivy_options, timeout_ms) + sizeof(ivy_options::timeout_ms);
+
+}  // namespace
+
+extern "C" {
+
+const char* ivy_last_error(void) { return last_text().c_str(); }
+
+int ivy_last_failure(ivy_failure* failure) {
+  if (failure == nullptr) return IVY_INVALID_ARGUMENT;
+  ivy_failure own = {};
+  own.kind = static_cast<std::int32_t>(last_failure().kind);
+  own.rank = last_failure().rank;
+  own.pid = last_failure().pid;
+  own.signal = last_failure().signal;
+  own.exit_code = last_failure().exit_code;
+  own.sequence = last_failure().sequence;
+  std::memcpy(own.host, last_failure().host, sizeof own.host);
+  std::memcpy(own.operation, last_failure().operation, sizeof own.operation);
+  return give_fields(own, kFirstFailureBytes, *failure) ? IVY_OK : IVY_INVALID_ARGUMENT;
+}
+
+const char* ivy_code_name(int code) {
+  switch (code) {
+    case IVY_OK:
+      return "OK";
+    case IVY_CANCELLED:
+      return "Cancelled";
+    case IVY_INVALID_ARGUMENT:
+      return "InvalidArgument";
+    case IVY_DEADLINE_EXCEEDED:
+      return "DeadlineExceeded";
+    case IVY_RESOURCE_EXHAUSTED:
+      return "ResourceExhausted";
+    case IVY_FAILED_PRECONDITION:
+      return "FailedPrecondition";
+    case IVY_ABORTED:
+      return "Aborted";
+    case IVY_INTERNAL:
+      return "Internal";
+    case IVY_UNAVAILABLE:
+      return "Unavailable";
+    case IVY_UNAUTHENTICATED:
+      return "Unauthenticated";
+    default:
+      return "Unknown";
+  }
+}
+
+const char* ivy_version(void) { return IVY_VERSION_TEXT; }
+int ivy_abi_version(void) { return IVY_ABI_VERSION; }
+
+int ivy_init(const ivy_options* options, ivy_comm** world) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (world == nullptr) return invalid("world is NULL");
+    ivy_options own = {};
+    own.rank = own.world_size = -1;
+    if (options != nullptr && !take_fields(*options, kFirstOptionsBytes, own)) {
+      return invalid("ivy_options.struct_bytes is not set to sizeof(ivy_options)");
+    }
+    watch_forks();
+    IdentityRequest request;
+    std::int64_t timeout_ms = kDefaultTimeoutMs;
+    if (own.init_method != nullptr) request.init_method = own.init_method;
+    if (own.rank >= 0) request.rank = static_cast<std::uint32_t>(own.rank);
+    if (own.world_size >= 0) request.world_size = static_cast<std::uint32_t>(own.world_size);
+    if (own.timeout_ms != 0) timeout_ms = own.timeout_ms;
+    Result<Identity> identity = identify(request, [](std::string_view name) {
+      const char* const value = std::getenv(std::string(name).c_str());
+      return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+    });
+    if (!identity.ok()) return fail(identity.error());
+    const auto timeout =
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
+    Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
+    if (!job.ok()) return fail(job.error());
+    Result<std::unique_ptr<Communicator>> communicator = make_world(**job);
+    if (!communicator.ok()) {
+      const std::optional<Failure>& death = (*job)->init_failure();
+      return death ? fail(*death) : fail(communicator.error());
+    }
+    Handle made = make_handle();
+    note_world_begins();
+    made->job = std::move(job).value();
+    made->communicator = std::move(communicator).value();
+    made->world = made.get();
+    *world = made.release();
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+namespace {
+
+// Of all threads one ends a communicator. That one may read the handle; the others get an error.
+int begin_end(ivy_comm* comm, bool is_world) {
+  IVY_CHECKED(check_process());
+  if (comm == nullptr) return invalid("the communicator is NULL");
+  if (comm->is_ending.exchange(true)) return gone();
+  if ((comm->world == comm) == is_world) return IVY_OK;
+  comm->is_ending.store(false);
+  return invalid(is_world ? "ivy_finalize wants the world; use ivy_comm_free"
+                          : "this is the world; use ivy_finalize");
+}
+
+}  // namespace
+
+int ivy_finalize(ivy_comm* world) {
+  return guarded([&] {
+    IVY_CHECKED(begin_end(world, true));
+    const Handle ending(world);
+    Outcome parted;
+    // What NCCL has split from the world's ends before that.
+    for (const ivy_comm* group : world->groups) {
+      const Outcome settled = group->communicator->settle_device();
+      if (parted.code == IVY_OK) parted = settled;
+    }
+    const Outcome own = world->communicator->part();
+    if (parted.code == IVY_OK) parted = own;
+    while (!world->groups.empty()) {
+      const Handle group(world->groups.front());
+      world->groups.erase(world->groups.begin());
+      const Outcome left = group->communicator->leave();
+      if (parted.code == IVY_OK) parted = left;
+    }
+    return parted.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(parted.failure());
+  });
+}
+
+}  // extern "C"
+
+namespace {
+
+template <class Question>
+int ask(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? static_cast<int>(question(*communicator)) : -1;
+}
+
+template <class Question>
+const char* ask_text(const ivy_comm* comm, const Question& question) {
+  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
+  return communicator != nullptr ? question(*communicator).c_str() : "";
+}
+
+}  // namespace
+
+extern "C" {
+
+int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::rank)); }
+int ivy_comm_size(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::size)); }
+int ivy_comm_local_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_rank));
+}
+int ivy_comm_local_size(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::local_size));
+}
+int ivy_comm_node_rank(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_rank));
+}
+int ivy_comm_node_count(const ivy_comm* comm) {
+  return ask(comm, std::mem_fn(&Communicator::node_count));
+}
+int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
+  return ask(comm, [rank](const Communicator& each) { return each.world_rank(rank); });
+}
+const char* ivy_comm_source(const ivy_comm* comm) {
+  return ask_text(
+      comm, [](const Communicator& each) -> const std::string& { return each.job().source(); });
+}
+const char* ivy_comm_name(const ivy_comm* comm) {
+  return ask_text(comm, std::mem_fn(&Communicator::name));
+}
+
+namespace {
+
+int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
+  if (!made.ok()) {
+    const std::optional<Failure> failure = comm->communicator->failure();
+    return failure ? fail(*failure) : fail(made.error());
+  }
+  *group = nullptr;
+  if (*made == nullptr) return IVY_OK;
+  Handle seat = make_handle();
+  seat->communicator = std::move(made).value();
+  seat->world = comm->world;
+  const std::lock_guard lock(comm->world->mutex);
+  comm->world->groups.push_back(seat.get());
+  *group = seat.release();
+  return IVY_OK;
+}
+
+}  // namespace
+
+int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy_comm** group) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    if (group == nullptr || (ranks == nullptr && rank_count != 0) || rank_count < 0) {
+      return invalid("group or ranks is NULL");
+    }
+    std::vector<bool> seen(static_cast<std::size_t>(comm->communicator->size()), false);
+    for (std::int32_t i = 0; i < rank_count; ++i) {
+      if (ranks[i] < 0 || ranks[i] >= comm->communicator->size() ||
+          seen[static_cast<std::size_t>(ranks[i])]) {
+        return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(ranks[i]) +
+                       " is no rank of communicator " + comm->communicator->name() +
+                       ", or stands there twice");
+      }
+      seen[static_cast<std::size_t>(ranks[i])] = true;
+    }
+    return add_group(
+        comm, comm->communicator->make_group({ranks, static_cast<std::size_t>(rank_count)}), group);
+  });
+}
+
+int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    if (group == nullptr) return invalid("group is NULL");
+    return add_group(comm, comm->communicator->split(color, key), group);
+  });
+}
+
+int ivy_comm_free(ivy_comm* group) {
+  return guarded([&] {
+    IVY_CHECKED(begin_end(group, false));
+    const Handle ending(group);
+    {
+      const std::lock_guard lock(group->world->mutex);
+      std::erase(group->world->groups, group);
+    }
+    const Outcome left = group->communicator->leave();
+    return left.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(left.failure());
+  });
+}
+
+int ivy_comm_abort(ivy_comm* comm, const char* reason) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    comm->communicator->abort(reason != nullptr ? reason : "");
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    if (memory == nullptr) return invalid("memory is NULL");
+    const Result<void*> allocated = registered_memory::allocate(bytes, comm->world);
+    if (!allocated.ok()) return fail(allocated.error());
+    *memory = *allocated;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_mem_free(void* memory) {
+  return guarded([&] {
+    // A child's freeing would empty the memory file under its parent.
+    IVY_CHECKED(check_process());
+    if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
+    return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");
+  });
+}
+
+int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr) return invalid("work is NULL");
+    const std::optional<Outcome> outcome = work->work->wait(std::chrono::milliseconds(timeout_ms));
+    if (!outcome) return fail(IVY_DEADLINE_EXCEEDED, "the operation still runs");
+    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
+  });
+}
+
+int ivy_work_test(ivy_work* work, int* done) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr || done == nullptr) return invalid("work or done is NULL");
+    const std::optional<Outcome> outcome = work->work->test();
+    *done = outcome ? 1 : 0;
+    if (!outcome || outcome->code == IVY_OK) return static_cast<int>(IVY_OK);
+    return fail(outcome->failure());
+  });
+}
+
+int ivy_work_abort(ivy_work* work) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr) return invalid("work is NULL");
+    if (!work->work->test()) work->communicator->abort("an operation was aborted");
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_work_timing(ivy_work* work, double* queued, double* ran) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr || queued == nullptr || ran == nullptr) return invalid("a pointer is NULL");
+    const WorkTiming timing = work->work->timing();
+    *queued = timing.queued.count();
+    *ran = timing.ran.count();
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_work_free(ivy_work* work) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr) return static_cast<int>(IVY_OK);
+    work->work->wait(std::chrono::milliseconds(-1));
+    delete work;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+namespace {
+
+int check_store(const ivy_comm* comm) {
+  IVY_CHECKED(check_comm(comm));
+  if (comm->communicator->job().store() != nullptr) return IVY_OK;
+  return fail(IVY_FAILED_PRECONDITION, "a world of one has no store");
+}
+
+}  // namespace
+
+int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes) {
+  return guarded([&] {
+    IVY_CHECKED(check_store(comm));
+    if (key == nullptr || (value == nullptr && value_bytes != 0))
+      return invalid("key or value is NULL");
+    const Result<void> done = comm->communicator->job().store()->set(
+        key, std::string_view(static_cast<const char*>(value), value_bytes));
+    return done.ok() ? static_cast<int>(IVY_OK) : fail(done.error());
+  });
+}
+
+int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
+                  size_t* value_bytes) {
+  return guarded([&] {
+    IVY_CHECKED(check_store(comm));
+    if (key == nullptr || value == nullptr || value_bytes == nullptr)
+      return invalid("a pointer is NULL");
+    const auto timeout =
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
+    const Result<std::string> found = comm->communicator->job().store()->wait_get(key, timeout);
+    if (!found.ok()) return fail(found.error());
+    *value = std::malloc(std::max<std::size_t>(1, found->size()));
+    if (*value == nullptr) throw std::bad_alloc();
+    std::memcpy(*value, found->data(), found->size());
+    *value_bytes = found->size();
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value) {
+  return guarded([&] {
+    IVY_CHECKED(check_store(comm));
+    if (key == nullptr || value == nullptr) return invalid("a pointer is NULL");
+    const Result<std::int64_t> sum = comm->communicator->job().store()->add(key, delta);
+    if (!sum.ok()) return fail(sum.error());
+    *value = *sum;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
+  return guarded([&] {
+    IVY_CHECKED(check_store(comm));
+    if (key == nullptr) return invalid("key is NULL");
+    const Result<bool> removed = comm->communicator->job().store()->remove(key);
+    if (!removed.ok()) return fail(removed.error());
+    if (existed != nullptr) *existed = *removed ? 1 : 0;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+void ivy_bytes_free(void* value) { std::free(value); }
+
+}  // extern "C"

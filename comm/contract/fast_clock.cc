@@ -1,0 +1,63 @@
+#include "comm/contract/fast_clock.h"
+
+#include <time.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+namespace ivy::comm {
+namespace {
+
+// How long the rate is measured before it is believed, and how long a setting holds.
+constexpr std::uint64_t kMeasuredNs = 2'000'000;
+constexpr double kHoldsNs = 1e9;
+
+std::uint64_t clock_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// The counter, where it runs at one rate through every state of the processor; else 0.
+std::uint64_t ticks() {
+#if defined(__x86_64__)
+  static const bool is_steady = [] {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(0x80000007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0;
+  }();
+  return is_steady ? __rdtsc() : 0;
+#else
+  return 0;
+#endif
+}
+
+}  // namespace
+
+FastClock::FastClock() : set_ticks_(ticks()), set_ns_(clock_ns()) {}
+
+std::uint64_t FastClock::set() {
+  const std::uint64_t ns = clock_ns();
+  const std::uint64_t now = ticks();
+  if (now == 0) return ns;
+  if (ns - set_ns_ >= kMeasuredNs && now > set_ticks_) {
+    ns_per_tick_ = static_cast<double>(ns - set_ns_) / static_cast<double>(now - set_ticks_);
+    set_ticks_ = now;
+    set_ns_ = ns;
+  }
+  return ns;
+}
+
+std::uint64_t FastClock::now_ns() {
+  if (ns_per_tick_ == 0) return set();
+  // A counter that jumps back (another machine after a migration) makes a huge number here.
+  const double since = static_cast<double>(ticks() - set_ticks_) * ns_per_tick_;
+  if (since > kHoldsNs) return set();
+  return set_ns_ + static_cast<std::uint64_t>(since);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,268 @@
+#include "comm/contract/processors.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace ivy::comm {
+namespace {
+
+constexpr std::uint32_t kProcessorsMax = 8192;  // What Linux may be built for.
+
+std::optional<std::uint32_t> number_from(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number < kProcessorsMax ? std::optional(number) : std::nullopt;
+}
+
+// An assignment of processors to ranks that grows by augmenting paths (Kuhn's algorithm).
+class Assignment {
+ public:
+  explicit Assignment(const std::vector<Processors>& ranks)
+      : ranks_(ranks), holder_(kProcessorsMax, kNobody), tried_(kProcessorsMax, kNobody) {}
+
+  bool place(std::size_t rank) {
+    round_ = rank;
+    return place_again(rank);
+  }
+
+ private:
+  bool place_again(std::size_t rank) {
+    // First what is free: nobody has to move then.
+    for (const std::uint32_t processor : ranks_[rank]) {
+      if (holder_[processor] != kNobody) continue;
+      holder_[processor] = rank;
+      return true;
+    }
+    for (const std::uint32_t processor : ranks_[rank]) {
+      if (std::exchange(tried_[processor], round_) == round_) continue;
+      if (!place_again(holder_[processor])) continue;
+      holder_[processor] = rank;
+      return true;
+    }
+    return false;
+  }
+
+  static constexpr std::size_t kNobody = ~std::size_t{0};
+  const std::vector<Processors>& ranks_;
+  std::vector<std::size_t> holder_;  // By processor: the rank that has it.
+  std::vector<std::size_t> tried_;   // By processor: the round in which it was asked for last.
+  std::size_t round_ = kNobody;
+};
+
+// Where a hierarchy of cgroups that knows of processor time is mounted.
+struct Mount {
+  std::string root;  // What of the hierarchy is there: in a container mostly its own part.
+  std::string path;
+  bool is_second = false;  // Of version 2.
+};
+
+// "36 25 0:31 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
+std::optional<Mount> mount_from(const std::string& line) {
+  std::istringstream words(line);
+  std::string word;
+  Mount mount;
+  words >> word >> word >> word >> mount.root >> mount.path;
+  while (words >> word && word != "-") {
+  }
+  std::string type;
+  std::string options;
+  words >> type >> word >> options;
+  mount.is_second = type == "cgroup2";
+  const bool is_first =
+      type == "cgroup" && ("," + options + ",").find(",cpu,") != std::string::npos;
+  return mount.is_second || is_first ? std::optional(mount) : std::nullopt;
+}
+
+// This process's place: "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1.
+std::string own_group(const std::string& root, bool is_second) {
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool is_it =
+        is_second ? line.starts_with("0::") : controllers.find(",cpu,") != std::string::npos;
+    if (is_it) return line.substr(second + 1);
+  }
+  return "/";
+}
+
+// "30000 100000", "max 100000".
+std::optional<double> quota_from(std::istream& words) {
+  double quota = 0;
+  double period = 0;
+  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
+  return quota / period;
+}
+
+std::optional<double> quota_at(const std::string& directory, bool is_second) {
+  std::ifstream quota(directory + (is_second ? "/cpu.max" : "/cpu.cfs_quota_us"));
+  if (is_second) return quota_from(quota);
+  std::ifstream period(directory + "/cpu.cfs_period_us");
+  std::stringstream both;
+  both << quota.rdbuf() << ' ' << period.rdbuf();
+  return quota_from(both);
+}
+
+void add_quotas(const std::string& root, const Mount& mount, Quotas& quotas) {
+  std::string below = own_group(root, mount.is_second);
+  if (mount.root != "/") {
+    // A part of the tree that we are not in says nothing about us.
+    const std::size_t size = mount.root.size();
+    const bool is_above =
+        below.starts_with(mount.root) && (below.size() == size || below[size] == '/');
+    if (is_above)
+      below.erase(0, size);
+    else if (below != "/")
+      return;
+  }
+  while (true) {
+    while (!below.empty() && below.back() == '/') below.pop_back();
+    const std::string directory = root + mount.path + below;
+    struct stat status = {};
+    const std::optional<double> quota = quota_at(directory, mount.is_second);
+    if (quota && stat(directory.c_str(), &status) == 0) {
+      const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+      // The same tree may be mounted in several places.
+      const auto is_known = [&](const Quota& known) { return known.group == group; };
+      if (std::none_of(quotas.begin(), quotas.end(), is_known)) quotas.push_back({group, *quota});
+    }
+    if (below.empty()) return;
+    below.resize(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));
+  }
+}
+
+// Is there a group with more ranks than that many for each processor's time?
+bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
+  std::map<std::string, std::pair<std::size_t, double>> groups;  // How many ranks, what quota.
+  for (const Quotas& quotas : ranks) {
+    for (const Quota& quota : quotas) {
+      auto& [count, processors] = groups[quota.group];
+      processors = quota.processors;
+      ++count;
+    }
+  }
+  return std::any_of(groups.begin(), groups.end(), [&](const auto& group) {
+    const auto& [count, processors] = group.second;
+    return static_cast<double>(count) > ranks_each * processors;
+  });
+}
+
+constexpr std::size_t kCrowdEach = 2;
+
+}  // namespace
+
+Processors own_processors() {
+  std::vector<unsigned long> words(kProcessorsMax / (8 * sizeof(unsigned long)));
+  const std::size_t bytes = words.size() * sizeof(unsigned long);
+  auto* const set = reinterpret_cast<cpu_set_t*>(words.data());
+  Processors processors;
+  if (sched_getaffinity(0, bytes, set) != 0) return processors;
+  for (std::uint32_t processor = 0; processor < kProcessorsMax; ++processor) {
+    if (CPU_ISSET_S(processor, bytes, set)) processors.push_back(processor);
+  }
+  return processors;
+}
+
+std::string processors_text(const Processors& processors) {
+  std::string text;
+  for (std::size_t i = 0; i < processors.size();) {
+    std::size_t last = i;
+    while (last + 1 < processors.size() && processors[last + 1] == processors[last] + 1) ++last;
+    text += (i == 0 ? "" : ",") + std::to_string(processors[i]);
+    if (last > i) text += "-" + std::to_string(processors[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+Processors processors_from(const std::string& text) {
+  Processors processors;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    const std::size_t dash = part.find('-');
+    const std::optional<std::uint32_t> first = number_from(part.substr(0, dash));
+    const std::optional<std::uint32_t> last =
+        dash == std::string_view::npos ? first : number_from(part.substr(dash + 1));
+    if (!first || !last) return {};
+    for (std::uint32_t processor = *first; processor <= *last; ++processor) {
+      processors.push_back(processor);
+    }
+  }
+  return processors;
+}
+
+bool have_processor_each(const std::vector<Processors>& ranks) {
+  Assignment assignment(ranks);
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!assignment.place(rank)) return false;
+  }
+  return true;
+}
+
+std::size_t count_processors(const std::vector<Processors>& ranks) {
+  std::vector<bool> is_used(kProcessorsMax, false);
+  for (const Processors& processors : ranks) {
+    for (const std::uint32_t processor : processors) is_used[processor] = true;
+  }
+  return static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
+}
+
+bool are_crowded(const std::vector<Processors>& ranks) {
+  const std::size_t used = count_processors(ranks);
+  return used > 0 && ranks.size() > kCrowdEach * used;
+}
+
+Quotas own_quotas(const std::string& root) {
+  Quotas quotas;
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    if (const std::optional<Mount> mount = mount_from(line)) add_quotas(root, *mount, quotas);
+  }
+  return quotas;
+}
+
+std::string quotas_text(const Quotas& quotas) {
+  std::string text;
+  for (const Quota& quota : quotas) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.3f", quota.processors);
+    text += (text.empty() ? "" : ",") + quota.group + "=" + number;
+  }
+  return text;
+}
+
+Quotas quotas_from(const std::string& text) {
+  Quotas quotas;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0) return {};
+    char* end = nullptr;
+    const double processors = std::strtod(part.c_str() + equals + 1, &end);
+    if (*end != '\0' || !(processors > 0)) return {};
+    quotas.push_back({part.substr(0, equals), processors});
+  }
+  return quotas;
+}
+
+bool have_quota_each(const std::vector<Quotas>& ranks) { return !has_more_than(ranks, 1); }
+
+bool are_crowded(const std::vector<Quotas>& ranks) { return has_more_than(ranks, kCrowdEach); }
+
+}  // namespace ivy::comm

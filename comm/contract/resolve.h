@@ -1,0 +1,29 @@
+// Names and numbers of hosts for the first meeting. Thread: any; resolve() may ask the network.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy::comm {
+
+// Numeric addresses of a host, in the system's order; a numeric host is its own. Unavailable: the
+// name is not known (yet).
+Result<std::vector<std::string>> resolve(const std::string& host);
+
+bool is_numeric(const std::string& host);
+bool is_loopback(const std::string& address);  // Numeric.
+
+// "10.0.0.1:4123", "[fd00::1]:4123"
+std::string address_with_port(const std::string& address, std::uint16_t port);
+
+// Numeric addresses of this host by which others may reach it, the most likely first; without
+// loopback and link-local ones. May be empty.
+std::vector<std::string> own_addresses();
+
+// Of a bound socket.
+std::uint16_t port_of(int socket);
+
+}  // namespace ivy::comm

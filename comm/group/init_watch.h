@@ -1,0 +1,47 @@
+// Watches the supervisor's page while the world forms: a rank that dies meanwhile ends the waiting
+// for it at once, and is named.
+//
+// Thread: one of its own, from construction to destruction. The page and the store outlive it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "comm/contract/failure.h"
+#include "comm/contract/seat.h"
+#include "proto/wire/status_page.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+// What became of a rank before the world was there. status.state is not kAlive.
+Failure death_in_init(const Seat& seat, const comm_status::RankStatus& status);
+
+class InitWatch {
+ public:
+  // A death cancels the store's client for good: without that rank there will be no world.
+  InitWatch(const comm_status::StatusPage& page, std::uint32_t own_rank, store::Client& store);
+  ~InitWatch();
+  InitWatch(const InitWatch&) = delete;
+  InitWatch& operator=(const InitWatch&) = delete;
+
+  // The rank that died first; nothing: all are alive, or not there yet.
+  std::optional<Failure> death();
+
+ private:
+  void run();
+  std::optional<Failure> look() const;
+
+  const comm_status::StatusPage page_;
+  const std::uint32_t own_rank_;
+  store::Client& store_;
+  std::mutex mutex_;
+  std::optional<Failure> death_;          // Guarded by mutex_.
+  std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
+  std::thread thread_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,49 @@
+// Hands news of the job on to threads that wait at sockets: of the supervisor's page, whose futex
+// they cannot wait for too, or without one of the store. One thread per process, which sleeps until
+// there are news.
+//
+// Thread: any. Lifetime: where news come from outlives it; a bell is removed before its descriptor
+// is closed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "proto/wire/status_page.h"
+
+namespace ivy::comm {
+
+class JobBell {
+ public:
+  explicit JobBell(const comm_status::StatusPage& page);
+  // `await` returns when there have been so many news and one more; false: there will be none, or
+  // `stop` was called.
+  JobBell(std::function<bool(std::uint64_t number)> await, std::function<void()> stop);
+  ~JobBell();
+  JobBell(const JobBell&) = delete;
+  JobBell& operator=(const JobBell&) = delete;
+
+  // An eventfd that is written to with all news.
+  void add(int eventfd);
+  void remove(int eventfd);
+  // How many news there have been.
+  std::uint64_t heard() const { return heard_.load(std::memory_order_acquire); }
+
+ private:
+  bool await_change(const comm_status::StatusPage& page, std::uint32_t& seen);
+  void run();
+
+  std::function<bool(std::uint64_t)> await_;
+  std::function<void()> stop_;
+  std::atomic<std::uint64_t> heard_{0};
+  std::mutex mutex_;
+  std::vector<int> bells_;                // Guarded by mutex_.
+  std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
+  std::thread thread_;
+};
+
+}  // namespace ivy::comm

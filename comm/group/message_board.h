@@ -1,0 +1,40 @@
+// Shows in the status page which message of a communicator has waited longest, in a row of its own
+// beside the collectives'. Only what waits is shown: a message that goes through costs nothing.
+//
+// Thread: one at a time. Lifetime: the page and the row outlive it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "comm/contract/fingerprint.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy::comm {
+
+struct WaitingMessage {
+  std::uint64_t number = 0;  // Of this communicator's sends and receives here, from 1.
+  bool is_send = false;
+  std::int32_t peer = -1;  // Rank in the job; -1: any.
+  std::int32_t tag = -1;   // -1: any.
+  Dtype dtype = Dtype::kU8;
+  std::uint64_t count = 0;
+};
+
+class MessageBoard {
+ public:
+  MessageBoard(comm_status::SlotView slot, std::uint32_t row, const std::string& communicator);
+
+  bool shows(std::uint64_t number) const { return record_.sequence == number && is_shown_; }
+  void show(const WaitingMessage& message);
+  // What is shown has ended.
+  void clear(bool is_well);
+
+ private:
+  comm_status::SlotView slot_;
+  const std::uint32_t row_;
+  comm_status::OperationRecord record_;
+  bool is_shown_ = false;
+};
+
+}  // namespace ivy::comm

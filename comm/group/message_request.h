@@ -1,0 +1,41 @@
+// One send or receive between two ranks, and what became of it. Values; point_to_point.h moves
+// them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "comm/contract/fingerprint.h"
+#include "comm/group/work.h"
+
+namespace ivy::comm {
+
+inline constexpr std::int32_t kAnySource = -1;
+inline constexpr std::int32_t kAnyTag = -1;
+
+struct MessageStatus {
+  std::int32_t source = -1;
+  std::int32_t tag = 0;
+  std::uint64_t bytes = 0;
+};
+
+// One send or receive. Who made it waits for `work`; `status` is valid once that is done.
+struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
+  bool is_send = false;
+  std::int32_t peer = 0;  // kAnySource: from whom the first comes.
+  std::int32_t tag = 0;
+  Dtype dtype = Dtype::kU8;
+  void* data = nullptr;  // Only read by a send.
+  std::size_t bytes = 0;
+  MessageStatus status;
+  std::shared_ptr<Work> work = std::make_shared<Work>();
+  std::chrono::nanoseconds timeout{0};  // With its end, both set when it enters.
+  std::chrono::steady_clock::time_point until;
+  std::size_t moved = 0;     // Of header and data.
+  std::uint64_t number = 0;  // Of this communicator's messages here.
+  bool is_done = false;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,69 @@
+#include <bit>
+#include <cstddef>
+
+#include "comm/collectives/selector.h"
+#include "comm/contract/entered_operations.h"
+#include "comm/contract/failure.h"
+#include "comm/contract/fingerprint.h"
+#include "comm/contract/protocol.h"
+#include "comm/group/point_to_point_peer.h"
+#include "comm/join/roll_call.h"
+#include "comm/reduce/reduce.h"
+#include "comm/transports/peer_listener.h"
+#include "comm/transports/shared_layout.h"
+#include "proto/wire/handshake.h"
+
+namespace ivy::comm {
+namespace {
+
+// A change that shows in nothing below, such as another meaning of the same bytes, counts one of
+// the versions up: kSegmentVersion, kPeerWireVersion, or kHandshakeVersion for greetings and for
+// what clients and the store say.
+const std::uint64_t kParts[] = {
+    kSegmentVersion,
+    sizeof(SegmentHeader),
+    offsetof(SegmentHeader, sleepers),
+    offsetof(SegmentHeader, failure_state),
+    offsetof(SegmentHeader, rings_made),
+    sizeof(MemberBlock),
+    sizeof(EntryLine),
+    sizeof(ProgressLine),
+    sizeof(SleepLine),
+    sizeof(RingEntry),
+    sizeof(RingMemory),
+    sizeof(BufferPlace),
+    kMembersMax,
+    kInlineBytes,
+    kEagerBytes,
+    kSlotBytes,
+    kSlots,
+    kRingBytes,
+    kRingsMax,
+    kPeerWireVersion,
+    kHandshakeVersion,
+    kMessageMagic,
+    sizeof(MessageHeader),
+    sizeof(Failure),
+    sizeof(Fingerprint),
+    sizeof(EnteredOperations),
+    sizeof(WaitRecord),
+    kDtypeCount,
+    kReduceOpCount,
+    static_cast<std::uint64_t>(std::endian::native),
+};
+
+}  // namespace
+
+std::uint64_t protocol_identity() {
+  static const std::uint64_t identity = [] {
+    std::uint64_t hash = built_in_fingerprint();
+    for (const std::uint64_t part : kParts) {
+      hash = (hash ^ part) * 0x9e3779b97f4a7c15U;
+      hash ^= hash >> 29;
+    }
+    return hash | 1;
+  }();
+  return identity;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,105 @@
+#include "comm/group/work.h"
+
+#include <utility>
+
+#include "comm/contract/background_thread.h"
+#include "comm/contract/ivycomm.h"
+
+namespace ivy::comm {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+// The clock's end is not reached by adding more to it.
+constexpr std::chrono::hours kForever{24 * 365};
+
+}  // namespace
+
+std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return outcome_.has_value(); };
+  if (at_most.count() < 0 || at_most > kForever) {
+    is_done_.wait(lock, is_done);
+  } else {
+    is_done_.wait_for(lock, at_most, is_done);
+  }
+  return outcome_;
+}
+
+std::optional<Outcome> Work::test() {
+  const std::lock_guard lock(mutex_);
+  return outcome_;
+}
+
+WorkTiming Work::timing() {
+  const std::lock_guard lock(mutex_);
+  if (!outcome_) return {};
+  return {started_ - called_, ended_ - started_};
+}
+
+void Work::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = steady_clock::now();
+}
+
+void Work::finish(const Outcome& outcome) {
+  const std::lock_guard lock(mutex_);
+  ended_ = steady_clock::now();
+  if (started_ == steady_clock::time_point{}) started_ = ended_;
+  outcome_ = outcome;
+  is_done_.notify_all();
+}
+
+WorkQueue::~WorkQueue() {
+  std::deque<Task> abandoned;
+  std::thread thread;
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    abandoned.swap(tasks_);
+    thread.swap(thread_);
+    has_news_.notify_all();
+  }
+  for (Task& task : abandoned) {
+    const Failure failure =
+        make_failure(FailureKind::kAborted, "the communicator was ended before its turn came");
+    task.work->finish(Outcome(failure));
+  }
+  if (thread.joinable()) thread.join();
+}
+
+bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) {
+  const std::lock_guard lock(mutex_);
+  if (tasks_.size() >= kPendingMax) return false;
+  // First: where there is no thread, nothing may stay queued for a later one.
+  if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
+  tasks_.push_back({std::move(work), std::move(body)});
+  pending_.fetch_add(1, std::memory_order_acq_rel);
+  has_news_.notify_all();
+  return true;
+}
+
+void WorkQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_news_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
+    if (is_ending_) return;
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    task.work->start();
+    Outcome outcome = no_memory_;
+    try {
+      outcome = task.body();
+    } catch (const std::exception&) {
+      // What an operation throws is its outcome; this is for telling that, without memory.
+    }
+    // First the count, then the word to the one who waits: its next call finds the queue idle.
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    task.work->finish(outcome);
+    lock.lock();
+  }
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,98 @@
+// Operations that run behind the caller's back: one thread per communicator carries them out in the
+// order in which they were called, started by the first asynchronous call.
+//
+// Thread: any, for everything here.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+
+#include "comm/contract/failure.h"
+
+namespace ivy::comm {
+
+// How an operation ended. Small where it ended well, which is what costs.
+class Outcome {
+ public:
+  Outcome() = default;  // Well.
+  explicit Outcome(const Failure& failure)
+      : code(failure.code), failure_(std::make_shared<const Failure>(failure)) {}
+
+  std::int32_t code = 0;
+  // Only where code is not 0.
+  const Failure& failure() const { return *failure_; }
+
+ private:
+  std::shared_ptr<const Failure> failure_;
+};
+
+struct WorkTiming {
+  std::chrono::duration<double> queued{0};
+  std::chrono::duration<double> ran{0};
+};
+
+class Work {
+ public:
+  Work() : called_(std::chrono::steady_clock::now()) {}
+
+  // Nothing: not done within that time; negative: without limit.
+  std::optional<Outcome> wait(std::chrono::milliseconds at_most);
+  std::optional<Outcome> test();
+  WorkTiming timing();
+
+  // By the thread that carries it out.
+  void start();
+  void finish(const Outcome& outcome);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable is_done_;
+  std::optional<Outcome> outcome_;
+  const std::chrono::steady_clock::time_point called_;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point ended_;
+};
+
+class WorkQueue {
+ public:
+  // Calls waiting at once, so that a program which never waits finds its mistake.
+  static constexpr std::size_t kPendingMax = 65'536;
+
+  WorkQueue() = default;
+  // Carries out nothing more: what still waits is finished with `abandoned`. An operation that runs
+  // is waited for; who destroys makes sure that it ends.
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  // False: kPendingMax.
+  bool push(std::shared_ptr<Work> work, std::function<Outcome()> body);
+  // Is anything waiting or running? A call that must stay in order asks this first.
+  bool is_busy() const { return pending_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  struct Task {
+    std::shared_ptr<Work> work;
+    std::function<Outcome()> body;
+  };
+  void run();
+
+  const Outcome no_memory_{failure_of(std::bad_alloc())};
+  std::mutex mutex_;
+  std::condition_variable has_news_;
+  std::deque<Task> tasks_;  // Guarded by mutex_.
+  bool is_ending_ = false;  // Guarded by mutex_.
+  std::thread thread_;      // Guarded by mutex_.
+  std::atomic<std::size_t> pending_{0};
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,368 @@
+#include "comm/join/identity.h"
+
+#include <limits>
+#include <utility>
+
+namespace ivy::comm {
+namespace {
+
+constexpr std::string_view kTcp = "tcp://";
+constexpr std::string_view kFile = "file://";
+
+Result<std::uint32_t> number_of(std::string_view name, const std::string& text) {
+  const std::optional<std::uint32_t> value = whole_number(text);
+  if (value) return *value;
+  return Error{Code::kFailedPrecondition,
+               std::string(name) + " is \"" + text + "\" where a number belongs",
+               "start the program with ivyrun, or unset the variable"};
+}
+
+Result<std::string> text_of(const EnvironmentLookup& environment, std::string_view name) {
+  std::optional<std::string> text = environment(name);
+  if (!text || text->empty()) {
+    return Error{Code::kFailedPrecondition, "IVY_RANK is set but " + std::string(name) + " is not",
+                 "start the program with ivyrun, or unset IVY_RANK"};
+  }
+  return *text;
+}
+
+Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::string_view name) {
+  return number_of(name, IVY_TRY(text_of(environment, name)));
+}
+
+std::string with_port(const std::string& address) {
+  return (address.find(':') != std::string::npos ? "[" + address + "]" : address) + ":1";
+}
+
+// What a source is asked for: where the ranks meet may have been said otherwise.
+enum class Asked : std::uint8_t { kAll, kOnlyWho };
+
+Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {
+  Identity identity;
+  identity.source = "ivyrun";
+  identity.rank = IVY_TRY(number_of(environment, "IVY_RANK"));
+  identity.world_size = IVY_TRY(number_of(environment, "IVY_WORLD_SIZE"));
+  identity.said = "IVY_RANK=" + std::to_string(identity.rank) +
+                  ", IVY_WORLD_SIZE=" + std::to_string(identity.world_size);
+  if (identity.world_size == 0 || identity.rank >= identity.world_size) {
+    return Error{Code::kFailedPrecondition, "IVY_RANK is " + std::to_string(identity.rank) +
+                                                " in a world of " +
+                                                std::to_string(identity.world_size)};
+  }
+  if (asked == Asked::kOnlyWho) return identity;
+  identity.host_key = environment("IVY_NODE_RANK").value_or("");
+  identity.spans_hosts = environment("IVY_NUM_NODES").value_or("1") != "1";
+  identity.control_path = environment("IVY_CONTROL").value_or("");
+  if (identity.world_size == 1) return identity;
+  identity.meeting = Meeting::kStore;
+  const std::optional<std::string> store = environment("IVY_STORE");
+  if (!store) {
+    return Error{Code::kFailedPrecondition, "this job has no store (IVY_STORE is not set)",
+                 "start ivyrun without --no-store"};
+  }
+  identity.store_address = *store;
+  // The store may be spoken to through this host's leaf, which says nothing of the way to others.
+  const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
+  identity.first_host_address = first_host ? with_port(*first_host) : *store;
+  identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
+  identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
+  identity.generation =
+      IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
+  return identity;
+}
+
+std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
+  return environment(name).value_or("");
+}
+
+Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
+  const std::optional<std::uint32_t> port = whole_number(text);
+  if (port && *port > 0 && *port <= std::numeric_limits<std::uint16_t>::max()) {
+    return static_cast<std::uint16_t>(*port);
+  }
+  return Error{Code::kInvalidArgument,
+               std::string(name) + ": \"" + std::string(text) + "\" is no port",
+               "ports are 1 to 65535"};
+}
+
+// Rank 0 is on MASTER_ADDR. MASTER_PORT itself is left to torch: only the number is taken from it.
+Result<void> meet_at_master(const EnvironmentLookup& environment, Identity& identity) {
+  const std::string port = value_of(environment, "MASTER_PORT");
+  IVY_CHECK(port_of("MASTER_PORT", port));
+  identity.meeting = Meeting::kAddress;
+  identity.meeting_host = value_of(environment, "MASTER_ADDR");
+  identity.meeting_port = port_by(identity.meeting_key + " at " + port);
+  return {};
+}
+
+bool has_master(const EnvironmentLookup& environment) {
+  return !value_of(environment, "MASTER_ADDR").empty() &&
+         !value_of(environment, "MASTER_PORT").empty();
+}
+
+Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_one_host,
+                                 Identity& identity) {
+  identity.meeting_key = "torchrun " + value_of(environment, "TORCHELASTIC_RUN_ID") + " " +
+                         value_of(environment, "TORCHELASTIC_RESTART_COUNT");
+  if (is_one_host) {
+    identity.meeting = Meeting::kHostFile;
+    identity.meeting_key += " " + value_of(environment, "MASTER_PORT");
+    return {};
+  }
+  if (value_of(environment, "TORCHELASTIC_USE_AGENT_STORE") != "True") {
+    return meet_at_master(environment, identity);
+  }
+  identity.meeting = Meeting::kTorchStore;
+  identity.meeting_host = value_of(environment, "MASTER_ADDR");
+  identity.meeting_port = IVY_TRY(port_of("MASTER_PORT", value_of(environment, "MASTER_PORT")));
+  // torchrun sets the one or the other for its workers; the name changed with the dialect.
+  identity.is_new_torch = environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").has_value() &&
+                          !environment("NCCL_ASYNC_ERROR_HANDLING").has_value();
+  return {};
+}
+
+Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup& environment,
+                            bool is_one_host, Identity& identity) {
+  if (!is_one_host) {
+    identity.meeting_key = claim.key;
+    if (has_master(environment)) return meet_at_master(environment, identity);
+    const std::string give = claim.key == "openmpi"
+                                 ? "-x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500"
+                                 : "-genv MASTER_ADDR HOST_OF_RANK_0 -genv MASTER_PORT 29500";
+    return Error{Code::kFailedPrecondition,
+                 claim.text() + " does not say on which host rank 0 is, and not all ranks are here",
+                 "start with " + give + ", or set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
+  }
+  identity.meeting = Meeting::kHostFile;
+  if (claim.key == "mpich") {
+    identity.meeting_key = claim.key;
+    identity.launcher_process = "hydra_pmi_proxy";
+    return {};
+  }
+  const std::string job = value_of(environment, "PMIX_NAMESPACE");
+  identity.meeting_key =
+      claim.key + " " + job + " " + value_of(environment, "OMPI_MCA_orte_hnp_uri");
+  if (!job.empty()) return {};
+  return Error{Code::kFailedPrecondition,
+               claim.text() + " does not name its job: PMIX_NAMESPACE is not set",
+               "start the program with mpirun itself, or set IVY_INIT_METHOD=tcp://HOST:PORT"};
+}
+
+Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_host,
+                              Identity& identity) {
+  identity.meeting_key = "slurm " + value_of(environment, "SLURM_JOB_ID") + "." +
+                         value_of(environment, "SLURM_STEP_ID") + " " +
+                         value_of(environment, "SLURM_RESTART_COUNT");
+  if (is_one_host) {
+    identity.meeting = Meeting::kHostFile;
+    return {};
+  }
+  if (has_master(environment)) return meet_at_master(environment, identity);
+  identity.meeting = Meeting::kAddress;
+  identity.meeting_host = first_host(value_of(environment, "SLURM_STEP_NODELIST"));
+  identity.meeting_port = port_by(identity.meeting_key);
+  if (!identity.meeting_host.empty()) return {};
+  return Error{Code::kFailedPrecondition,
+               "SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not, so that nobody says on which "
+               "host rank 0 is",
+               "set MASTER_ADDR and MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
+}
+
+Result<Identity> from_launcher(const LauncherClaim& claim, const EnvironmentLookup& environment,
+                               Asked asked) {
+  Identity identity;
+  identity.source = claim.name;
+  identity.said = claim.said;
+  identity.rank = claim.rank;
+  identity.world_size = claim.world_size;
+  if (claim.world_size == 1 || asked == Asked::kOnlyWho) return identity;
+  identity.spans_hosts = true;  // Local sizes count processes, not who may share memory.
+  identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
+  const bool is_one_host = claim.local_size == claim.world_size;
+  if (claim.key == "torchrun") {
+    IVY_CHECK(meet_under_torchrun(environment, is_one_host, identity));
+  } else if (claim.key == "slurm") {
+    IVY_CHECK(meet_under_slurm(environment, is_one_host, identity));
+  } else {
+    IVY_CHECK(meet_under_mpi(claim, environment, is_one_host, identity));
+  }
+  return identity;
+}
+
+Error contradiction(const LauncherClaim& first, const LauncherClaim& second) {
+  return Error{Code::kFailedPrecondition,
+               "two launchers disagree: " + first.text() + " and " + second.text(),
+               "say which one is meant with IVY_LAUNCHER=" + first.key +
+                   " or IVY_LAUNCHER=" + second.key + ", or unset the other one's variables"};
+}
+
+Result<void> check_agreement(const LauncherClaim& chosen,
+                             const std::vector<LauncherClaim>& others) {
+  for (const LauncherClaim& other : others) {
+    if (other.key != chosen.key && !may_both_hold(chosen, other)) {
+      return contradiction(chosen, other);
+    }
+  }
+  return {};
+}
+
+Result<Identity> from_other_launchers(const EnvironmentLookup& environment,
+                                      const std::string& wanted, Asked asked) {
+  const LauncherClaims claims = read_launchers(environment, wanted);
+  if (claims.complete.empty()) {
+    if (!claims.incomplete.empty()) return claims.incomplete.front();
+    if (wanted.empty()) return Identity();
+    return Error{Code::kFailedPrecondition,
+                 "IVY_LAUNCHER is " + wanted + ", and none of its variables is set",
+                 "unset IVY_LAUNCHER"};
+  }
+  const LauncherClaim* chosen = &claims.complete.front();
+  IVY_CHECK(check_agreement(*chosen, claims.complete));
+  // srun --mpi=pmi2 speaks as MPICH does; Slurm itself knows more of its step.
+  for (const LauncherClaim& other : claims.complete) {
+    const bool is_same = other.rank == chosen->rank && other.world_size == chosen->world_size;
+    if (chosen->key == "mpich" && other.key == "slurm" && is_same) chosen = &other;
+  }
+  return from_launcher(*chosen, environment, asked);
+}
+
+Result<Identity> from_environment(const EnvironmentLookup& environment, Asked asked) {
+  const std::string wanted = value_of(environment, "IVY_LAUNCHER");
+  if (!wanted.empty() && !is_launcher_key(wanted)) {
+    return Error{Code::kFailedPrecondition, "IVY_LAUNCHER is \"" + wanted + "\"",
+                 "it may be ivyrun, torchrun, openmpi, mpich, slurm or none"};
+  }
+  if (wanted == "none") return Identity();
+  const bool is_ours = wanted == "ivyrun" || (wanted.empty() && environment("IVY_RANK"));
+  if (!is_ours) return from_other_launchers(environment, wanted, asked);
+  Identity identity = IVY_TRY(from_ivyrun(environment, asked));
+  if (wanted.empty()) {
+    LauncherClaim own;
+    own.key = own.name = identity.source;
+    own.said = identity.said;
+    own.rank = identity.rank;
+    own.world_size = identity.world_size;
+    IVY_CHECK(check_agreement(own, read_launchers(environment, "").complete));
+  }
+  return identity;
+}
+
+Result<void> agree(std::string_view what, const std::optional<std::uint32_t>& said,
+                   std::uint32_t found, const Identity& identity) {
+  if (!said || *said == found) return {};
+  const std::string variables = identity.said.empty() ? "" : " (" + identity.said + ")";
+  return Error{Code::kFailedPrecondition,
+               "the program says " + std::string(what) + " " + std::to_string(*said) + ", " +
+                   identity.source + " says " + std::to_string(found) + variables,
+               "leave it out of the program, or give tcp://HOST:PORT with both"};
+}
+
+Error unknown_method(const std::string& method) {
+  return Error{Code::kInvalidArgument, "init method \"" + method + "\" is not known",
+               "use env:// (the default), tcp://HOST:PORT, file:///PATH or self://"};
+}
+
+// "10.0.0.1:4123", "[fd00::1]:4123", "node1:4123"
+Result<void> take_address(std::string_view text, const std::string& method, Identity& identity) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return Error{Code::kInvalidArgument, method + " lacks the host or the port of rank 0",
+                 "tcp://HOST:PORT"};
+  }
+  identity.meeting_port = IVY_TRY(port_of(method, text.substr(colon + 1)));
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  identity.meeting_host = host;
+  identity.meeting = Meeting::kAddress;
+  return {};
+}
+
+Result<void> take_method(const std::string& method, Identity& identity) {
+  const std::string_view text = method;
+  if (text.starts_with(kTcp)) return take_address(text.substr(kTcp.size()), method, identity);
+  if (!text.starts_with(kFile)) return unknown_method(method);
+  identity.meeting_path = text.substr(kFile.size());
+  identity.meeting = Meeting::kFile;
+  if (identity.meeting_path.starts_with('/')) return {};
+  return Error{Code::kInvalidArgument, method + " is no absolute path", "file:///home/me/meet"};
+}
+
+// tcp:// and file:// say where; who this is comes from the caller, else from the environment.
+Result<Identity> from_method(const IdentityRequest& request, const std::string& method,
+                             const EnvironmentLookup& environment) {
+  Identity identity;
+  if (request.rank && request.world_size) {
+    identity.source = "the program";
+    identity.said = "rank=" + std::to_string(*request.rank) +
+                    ", world_size=" + std::to_string(*request.world_size);
+    identity.rank = *request.rank;
+    identity.world_size = *request.world_size;
+    if (identity.rank >= identity.world_size) {
+      return Error{Code::kInvalidArgument,
+                   "rank " + std::to_string(identity.rank) + " in a world of " +
+                       std::to_string(identity.world_size),
+                   "ranks are counted from 0"};
+    }
+  } else {
+    const Identity found = IVY_TRY(from_environment(environment, Asked::kOnlyWho));
+    if (found.said.empty()) {
+      return Error{Code::kFailedPrecondition,
+                   method + " needs rank and world size, and no launcher gives them",
+                   "give rank= and world_size= beside it"};
+    }
+    IVY_CHECK(agree("rank", request.rank, found.rank, found));
+    IVY_CHECK(agree("world size", request.world_size, found.world_size, found));
+    identity.source = found.source;
+    identity.said = found.said;
+    identity.rank = found.rank;
+    identity.world_size = found.world_size;
+  }
+  identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
+  identity.spans_hosts = true;
+  IVY_CHECK(take_method(method, identity));
+  if (identity.world_size == 1) identity.meeting = Meeting::kAlone;
+  return identity;
+}
+
+Result<Identity> identify_rank(const IdentityRequest& request,
+                               const EnvironmentLookup& environment) {
+  std::string method = request.init_method;
+  if (method.empty()) method = value_of(environment, "IVY_INIT_METHOD");
+  const bool wants_environment = method.empty() || method == "env://";
+  if (!wants_environment && method != "self://") {
+    return from_method(request, method, environment);
+  }
+  Identity identity;
+  if (wants_environment) identity = IVY_TRY(from_environment(environment, Asked::kAll));
+  if (wants_environment && identity.said.empty() && request.world_size.value_or(1) > 1) {
+    return Error{Code::kFailedPrecondition,
+                 "the program says world size " + std::to_string(*request.world_size) +
+                     ", and nothing says where the other ranks are",
+                 "give tcp://HOST:PORT or file:///PATH beside it, or start it with a launcher"};
+  }
+  IVY_CHECK(agree("rank", request.rank, identity.rank, identity));
+  IVY_CHECK(agree("world size", request.world_size, identity.world_size, identity));
+  return identity;
+}
+
+}  // namespace
+
+Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment) {
+  Identity identity = IVY_TRY(identify_rank(request, environment));
+  identity.tuning_file = value_of(environment, "IVY_TUNING_FILE");
+  return identity;
+}
+
+std::string source_text(const Identity& identity) {
+  return identity.said.empty() ? identity.source : identity.source + " (" + identity.said + ")";
+}
+
+std::uint16_t port_by(std::string_view key) {
+  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are, unless somebody has moved
+  // those, nor most services'.
+  std::uint32_t hash = 2166136261U;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return static_cast<std::uint16_t>(20000 + hash % 12000);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,76 @@
+// Which rank this process is, who says so, and how the ranks will find each other. Pure: takes the
+// environment and the caller's own words, returns a value. Thread: any.
+//
+// Sources, the most specific first: what the caller of ivy_init said, ivyrun's IVY_*, the launchers
+// of launchers.h; nothing at all is a world of one. Two that contradict each other are an error;
+// IVY_LAUNCHER=KEY says which of the environment's is meant.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "comm/join/launchers.h"
+#include "proto/contract/status.h"
+
+namespace ivy::comm {
+
+// How the ranks find each other.
+enum class Meeting : std::uint8_t {
+  kAlone,       // A world of one.
+  kStore,       // The job's store, which ivyrun serves: address, job and token file are known.
+  kAddress,     // Rank 0 serves a store at meeting_host:meeting_port.
+  kFile,        // Rank 0 serves one anywhere, and writes where into the file meeting_path.
+  kHostFile,    // The same with a private file of this host, whose name comes of meeting_key.
+  kTorchStore,  // The same through torchrun's own TCPStore at meeting_host:meeting_port.
+};
+
+struct Identity {
+  std::string source = "a world of one";  // "ivyrun", "torchrun", ...: in messages.
+  std::string said;                       // "RANK=1, WORLD_SIZE=4"; empty: nobody said anything.
+  Meeting meeting = Meeting::kAlone;
+  std::uint32_t rank = 0;
+  std::uint32_t world_size = 1;
+  // May there be ranks on other hosts? Where not, nothing listens for them.
+  bool spans_hosts = false;
+
+  // kStore.
+  std::string host_key;  // Equal for ranks that may share memory.
+  std::string store_address;
+  std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
+  std::string job_id;
+  std::string token_file;  // Of kAddress too; empty: there is no secret.
+  std::uint32_t generation = 0;
+  std::string control_path;  // Of the supervisor's control socket; empty: none.
+
+  // The other meetings.
+  std::string meeting_host;
+  std::uint16_t meeting_port = 0;
+  std::string meeting_path;
+  std::string meeting_key;
+  // The job has no name in the environment: it is the process of this name above us that makes
+  // meeting_key unique.
+  std::string launcher_process;
+  bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
+
+  std::string tuning_file;  // Of the table of algorithms; empty: the built-in one.
+};
+
+// What the caller of ivy_init said.
+struct IdentityRequest {
+  std::string init_method;  // Empty: IVY_INIT_METHOD, else "env://".
+  std::optional<std::uint32_t> rank;
+  std::optional<std::uint32_t> world_size;
+};
+
+// FailedPrecondition: two sources disagree (names both), or one is incomplete (names the variable).
+// InvalidArgument: what the caller said makes no sense.
+Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment);
+
+// "torchrun (RANK=1, WORLD_SIZE=4)"
+std::string source_text(const Identity& identity);
+
+// A port below those that the kernel gives away, by a text that all ranks know.
+std::uint16_t port_by(std::string_view key);
+
+}  // namespace ivy::comm

@@ -1,0 +1,189 @@
+#include "comm/join/launchers.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace ivy::comm {
+namespace {
+
+constexpr std::string_view kKeys[] = {"ivyrun", "torchrun", "openmpi", "mpich", "slurm", "none"};
+
+struct Launcher {
+  std::string_view key;
+  std::string_view name;
+  // All of them, or it is no source. The first two: rank and world size.
+  std::vector<std::string_view> needed;
+  // One of these is set: the source is meant. Empty: the needed ones.
+  std::vector<std::string_view> marks;
+  std::string_view local_size;  // Empty: worked out otherwise.
+};
+
+std::vector<Launcher> launchers(const EnvironmentLookup& environment) {
+  // Before Slurm 20 only SLURM_NTASKS told a step's tasks.
+  const std::string_view step_tasks =
+      environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  return {
+      {"torchrun",
+       "torchrun",
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"},
+       {"RANK", "WORLD_SIZE"},
+       "LOCAL_WORLD_SIZE"},
+      {"openmpi",
+       "Open MPI's mpirun",
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+       {},
+       "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"mpich", "MPICH's mpiexec", {"PMI_RANK", "PMI_SIZE"}, {}, "MPI_LOCALNRANKS"},
+      {"slurm",
+       "the Slurm step",
+       {"SLURM_PROCID", step_tasks, "SLURM_STEP_ID"},
+       {"SLURM_STEP_ID"},
+       ""},
+  };
+}
+
+std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
+  return environment(name).value_or("");
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+Error incomplete(const Launcher& launcher, const std::vector<std::string>& present,
+                 const std::vector<std::string>& absent) {
+  return Error{Code::kFailedPrecondition,
+               "the variables of " + std::string(launcher.name) +
+                   " are incomplete: " + joined(present) + (present.size() == 1 ? " is" : " are") +
+                   " set, " + joined(absent) + (absent.size() == 1 ? " is" : " are") + " not",
+               "set all or none of them, say IVY_LAUNCHER=none for a world of one, or give rank, "
+               "world size and tcp://HOST:PORT to init"};
+}
+
+std::optional<std::uint32_t> local_size_of(const Launcher& launcher,
+                                           const EnvironmentLookup& environment) {
+  if (!launcher.local_size.empty()) {
+    return whole_number(value_of(environment, launcher.local_size));
+  }
+  const auto node = whole_number(value_of(environment, "SLURM_NODEID"));
+  if (!node) return std::nullopt;
+  return tasks_on_node(value_of(environment, "SLURM_STEP_TASKS_PER_NODE"), *node);
+}
+
+Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup& environment) {
+  std::vector<std::string> present;
+  std::vector<std::string> absent;
+  const bool is_alone = value_of(environment, launcher.needed[1]) == "1";
+  for (std::size_t i = 0; i < launcher.needed.size(); ++i) {
+    const std::string name(launcher.needed[i]);
+    const std::string value = value_of(environment, name);
+    // Who is alone need not be told where the others are.
+    if (value.empty() && is_alone && name.starts_with("MASTER_")) continue;
+    if (value.empty()) {
+      absent.push_back(name);
+    } else {
+      present.push_back(name + "=" + value);
+    }
+  }
+  if (!absent.empty()) return incomplete(launcher, present, absent);
+  LauncherClaim claim;
+  claim.key = launcher.key;
+  claim.name = launcher.name;
+  claim.said = present[0] + ", " + present[1];
+  const auto rank = whole_number(value_of(environment, launcher.needed[0]));
+  const auto size = whole_number(value_of(environment, launcher.needed[1]));
+  if (!rank || !size) {
+    return Error{Code::kFailedPrecondition,
+                 std::string(launcher.name) + " says " + claim.said + ": a number belongs there",
+                 "set it right, or unset both"};
+  }
+  if (*rank >= *size) {
+    return Error{Code::kFailedPrecondition,
+                 std::string(launcher.name) + " says rank " + std::to_string(*rank) +
+                     " in a world of " + std::to_string(*size) + " (" + claim.said + ")",
+                 "ranks are counted from 0; set it right, or unset both"};
+  }
+  claim.rank = *rank;
+  claim.world_size = *size;
+  claim.local_size = local_size_of(launcher, environment);
+  return claim;
+}
+
+}  // namespace
+
+LauncherClaims read_launchers(const EnvironmentLookup& environment, std::string_view only) {
+  LauncherClaims claims;
+  for (const Launcher& launcher : launchers(environment)) {
+    if (!only.empty() && launcher.key != only) continue;
+    const auto& marks = launcher.marks.empty() ? launcher.needed : launcher.marks;
+    const bool is_meant = std::any_of(marks.begin(), marks.end(), [&](std::string_view name) {
+      return !value_of(environment, name).empty();
+    });
+    if (!is_meant) continue;
+    Result<LauncherClaim> claim = claim_of(launcher, environment);
+    if (claim.ok()) {
+      claims.complete.push_back(std::move(claim).value());
+    } else {
+      claims.incomplete.push_back(claim.error());
+    }
+  }
+  return claims;
+}
+
+bool is_launcher_key(std::string_view key) {
+  return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
+bool may_both_hold(const LauncherClaim& inner, const LauncherClaim& outer) {
+  if (inner.rank == outer.rank && inner.world_size == outer.world_size) return true;
+  return outer.world_size == 1 || outer.local_size == 1U;
+}
+
+std::string first_host(std::string_view nodelist) {
+  std::string host;
+  bool is_inside = false;
+  bool is_taken = false;  // The first number of the bracket.
+  for (const char c : nodelist) {
+    if (!is_inside && c == ',') break;
+    if (c == '[' || c == ']') {
+      is_inside = c == '[';
+      is_taken = false;
+    } else if (is_inside && (c == '-' || c == ',')) {
+      is_taken = true;
+    } else if (!is_taken) {
+      host += c;
+    }
+  }
+  return host;
+}
+
+std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_t index) {
+  std::uint64_t nodes = 0;
+  while (!counts.empty()) {
+    const std::size_t comma = std::min(counts.find(','), counts.size());
+    const std::string_view part = counts.substr(0, comma);
+    counts.remove_prefix(std::min(comma + 1, counts.size()));
+    const std::size_t times = std::min(part.find("(x"), part.size());
+    const auto tasks = whole_number(part.substr(0, times));
+    std::optional<std::uint32_t> repeated = 1;
+    if (times < part.size()) {
+      if (!part.ends_with(')')) return std::nullopt;
+      repeated = whole_number(part.substr(times + 2, part.size() - times - 3));
+    }
+    if (!tasks || !repeated) return std::nullopt;
+    nodes += *repeated;
+    if (index < nodes) return tasks;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> whole_number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace ivy::comm

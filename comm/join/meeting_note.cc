@@ -1,0 +1,89 @@
+#include "comm/join/meeting_note.h"
+
+#include <optional>
+
+#include "comm/join/launchers.h"
+
+namespace ivy::comm {
+namespace {
+
+constexpr std::string_view kHead = "ivycomm meeting 1\n";
+constexpr std::string_view kEnd = "end\n";  // A note that lacks it was cut off.
+constexpr std::string_view kDigits = "0123456789abcdef";
+constexpr std::size_t kJobIdSize = 32;
+
+std::string to_hex(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::optional<std::string> from_hex(std::string_view text) {
+  if (text.size() % 2 != 0 || text.find_first_not_of(kDigits) != std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    bytes += static_cast<char>(kDigits.find(text[i]) << 4 | kDigits.find(text[i + 1]));
+  }
+  return bytes;
+}
+
+bool take_line(std::string_view name, std::string_view value, MeetingNote& note) {
+  if (name == "job") {
+    note.job_id = value;
+    return value.size() == kJobIdSize && value.find_first_not_of(kDigits) == std::string::npos;
+  }
+  if (name == "token") {
+    const std::optional<std::string> token = from_hex(value);
+    note.token = token.value_or("");
+    return token.has_value() && !token->empty();
+  }
+  if (name == "generation") {
+    const std::optional<std::uint32_t> number = whole_number(value);
+    note.generation = number.value_or(0);
+    return number.has_value();
+  }
+  if (name == "address") {
+    note.addresses.emplace_back(value);
+    return !value.empty() && note.addresses.size() <= kNoteAddressesMax;
+  }
+  return true;  // Of a later version, which says more.
+}
+
+}  // namespace
+
+std::string encode_note(const MeetingNote& note) {
+  std::string text(kHead);
+  text += "job " + note.job_id + "\ntoken " + to_hex(note.token) + "\ngeneration " +
+          std::to_string(note.generation) + "\n";
+  for (const std::string& address : note.addresses) text += "address " + address + "\n";
+  return text.append(kEnd);
+}
+
+Result<MeetingNote> decode_note(std::string_view text) {
+  const Error wrong{Code::kDataLoss, "this is no note of rank 0"};
+  if (text.size() > kNoteBytesMax || !text.starts_with(kHead) || !text.ends_with(kEnd)) {
+    return wrong;
+  }
+  text.remove_prefix(kHead.size());
+  text.remove_suffix(kEnd.size());
+  MeetingNote note;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::size_t space = text.find(' ');
+    if (end == std::string_view::npos || space > end) return wrong;
+    if (!take_line(text.substr(0, space), text.substr(space + 1, end - space - 1), note)) {
+      return wrong;
+    }
+    text.remove_prefix(end + 1);
+  }
+  if (note.job_id.empty() || note.token.empty() || note.addresses.empty()) return wrong;
+  return note;
+}
+
+}  // namespace ivy::comm

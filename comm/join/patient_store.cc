@@ -1,0 +1,47 @@
+#include "comm/join/patient_store.h"
+
+namespace ivy::comm {
+namespace {
+
+std::int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+bool PatientStore::may_ask() const {
+  return client_ != nullptr && now_ns() >= silent_until_ns_.load(std::memory_order_relaxed);
+}
+
+void PatientStore::note(Code code) {
+  if (code != Code::kDeadlineExceeded && code != Code::kUnavailable) return;
+  silent_until_ns_.store(now_ns() + std::chrono::nanoseconds(kSilence).count(),
+                         std::memory_order_relaxed);
+}
+
+bool PatientStore::set(const std::string& key, const std::string& value) {
+  if (!may_ask()) return false;
+  const Result<void> done = client_->set(key, value, kLimit);
+  if (!done.ok()) note(done.error().code);
+  return done.ok();
+}
+
+std::optional<std::string> PatientStore::get(const std::string& key) {
+  if (!may_ask()) return std::nullopt;
+  Result<std::string> found = client_->get(key, kLimit);
+  if (found.ok()) return std::move(found).value();
+  note(found.error().code);
+  return std::nullopt;
+}
+
+std::optional<std::string> PatientStore::compare_set(const std::string& key,
+                                                     const std::optional<std::string>& expected,
+                                                     const std::string& desired) {
+  if (!may_ask()) return std::nullopt;
+  auto stored = client_->compare_set(key, expected, desired, kLimit);
+  if (stored.ok()) return std::move(stored->second);
+  note(stored.error().code);
+  return std::nullopt;
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,42 @@
+// The job's store for questions in the middle of an operation: each has a short limit, and after a
+// silence nothing is asked for a while, so that a store that hangs delays no operation for long.
+//
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+class PatientStore {
+ public:
+  static constexpr std::chrono::milliseconds kLimit{250};
+  static constexpr std::chrono::milliseconds kSilence{1'000};
+
+  // Null: there is no store. It outlives this.
+  void use(store::Client* client) { client_ = client; }
+
+  // False, nothing: no answer, or what the store says otherwise.
+  bool set(const std::string& key, const std::string& value);
+  std::optional<std::string> get(const std::string& key);
+  // The value that is there now; nothing also where none is.
+  std::optional<std::string> compare_set(const std::string& key,
+                                         const std::optional<std::string>& expected,
+                                         const std::string& desired);
+
+ private:
+  bool may_ask() const;
+  void note(Code code);
+
+  store::Client* client_ = nullptr;
+  std::atomic<std::int64_t> silent_until_ns_{0};  // CLOCK_MONOTONIC.
+};
+
+}  // namespace ivy::comm

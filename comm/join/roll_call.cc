@@ -1,0 +1,195 @@
+#include "comm/join/roll_call.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// Waits shorter than this tell nobody.
+constexpr milliseconds kFirstTold{100};
+constexpr milliseconds kBeatMin{100};
+constexpr milliseconds kBeatMost{1'000};
+constexpr milliseconds kLongBeatMost{10'000};
+constexpr int kLongBeats = 30;
+// Who beats may be held up by a busy machine, and must not be blamed for that. It makes no timeout
+// longer but those between hosts that nobody on the way explains.
+constexpr milliseconds kBeatSlack{300};
+constexpr milliseconds kStep{10};
+// A rank whose path differs says so as soon as it waits for kFirstTold.
+constexpr milliseconds kAskTime{500};
+
+nanoseconds beat_after(nanoseconds waited) {
+  const nanoseconds most = std::clamp<nanoseconds>(waited / kLongBeats, kBeatMost, kLongBeatMost);
+  return std::clamp<nanoseconds>(waited / 4, kBeatMin, most);
+}
+
+std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+namespace {
+
+// What it said last is of an operation before this one: does it wait there still? Then what it
+// waits for keeps this operation too. Where nothing is known of a beat ago it may.
+bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+  if (record.culprit < 0 && record.waits_for < 0) return false;
+  return record.is_over != 0 || !earlier || earlier->beat != record.beat;
+}
+
+// Has the culprit not come because it waits in an earlier operation?
+bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
+                const FindRecord& now) {
+  if (record.is_absent == 0) return false;
+  const std::optional<WaitRecord> theirs = now(record.culprit);
+  return theirs && theirs->entered.sequence < sequence &&
+         still_waits(*theirs, before(record.culprit));
+}
+
+}  // namespace
+
+Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
+                     const FindRecord& now) {
+  std::vector<std::int32_t> chain;
+  std::int32_t rank = self;
+  std::string way;  // What is known of ranks that wait in earlier operations.
+  Suspect behind;   // The first of them: to blame where nobody else is.
+  bool is_certain = true;
+  while (chain.size() < kChainMax && std::find(chain.begin(), chain.end(), rank) == chain.end()) {
+    const std::optional<WaitRecord> record = now(rank);
+    const bool is_behind = record && record->entered.sequence < sequence;
+    const std::optional<WaitRecord> earlier = rank == self ? std::nullopt : before(rank);
+    if (!record || (is_behind && !still_waits(*record, earlier))) {
+      way += name_of(rank) + " does not wait in it: it has not entered it";
+      way += record ? "; the last that it waited in is operation " +
+                          std::to_string(record->entered.sequence)
+                    : ", or does something else there";
+      return {rank, std::move(way), false};
+    }
+    // It is further: what it owes this operation is on its way.
+    if (record->entered.sequence > sequence) break;
+    if (is_behind) {
+      sequence = record->entered.sequence;
+      is_certain = is_certain && (earlier || record->is_over != 0);
+      way += name_of(rank) + " still waits in operation " + std::to_string(sequence);
+      if (behind.rank < 0) behind = {rank, way, false};
+      way += ", where ";
+    }
+    if (record->culprit >= 0) {
+      if (!is_held_up(*record, sequence, before, now)) {
+        return {record->culprit, way + record->because, is_certain};
+      }
+      chain.push_back(rank);
+      rank = record->culprit;
+      continue;
+    }
+    if (rank != self && record->is_over == 0 && earlier && earlier->beat == record->beat) {
+      way += name_of(rank) + " is in it, waited for rank " + std::to_string(record->waits_for) +
+             ", and gives no sign of life";
+      return {rank, std::move(way), false};
+    }
+    chain.push_back(rank);
+    if (record->waits_for < 0) break;
+    rank = record->waits_for;
+  }
+  return behind;
+}
+
+RollCall::RollCall(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,
+                   Store store, std::function<bool()> is_broken)
+    : entered_(entered),
+      world_ranks_(std::move(world_ranks)),
+      store_(std::move(store)),
+      is_broken_(std::move(is_broken)) {}
+
+void RollCall::write(const LongWait& wait, bool is_over) {
+  own_.entered = entered_;
+  ++own_.beat;
+  own_.is_over = is_over ? 1 : 0;
+  own_.waits_for = wait.waits_for;
+  own_.culprit = wait.culprit;
+  own_.is_absent = wait.is_absent ? 1 : 0;
+  own_.next_beat_ms = static_cast<std::uint32_t>(beat_after(wait.waited) / milliseconds(1));
+  std::memset(own_.because, 0, sizeof own_.because);
+  std::memcpy(own_.because, wait.because.data(),
+              std::min(wait.because.size(), sizeof own_.because - 1));
+  told_sequence_ = wait.sequence;
+  told_at_ = steady_clock::now();
+  store_.write(entered_.rank, own_);
+}
+
+void RollCall::waits(const LongWait& wait) {
+  if (wait.waited < kFirstTold) return;
+  const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
+                       own_.culprit == wait.culprit;
+  // Of several that are waited for in turn, each is not worth a writing.
+  const auto since = steady_clock::now() - told_at_;
+  // Never later than the last writing has promised.
+  if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
+    return;
+  write(wait, false);
+}
+
+bool RollCall::pause(nanoseconds time) const {
+  const auto end = steady_clock::now() + time;
+  while (steady_clock::now() < end) {
+    if (is_broken_()) return false;
+    poll(nullptr, 0, static_cast<int>(kStep.count()));
+  }
+  return !is_broken_();
+}
+
+std::optional<Suspicion> RollCall::time_is_over(const LongWait& wait) {
+  write(wait, true);
+  if (wait.culprit >= 0 && !wait.is_absent) return Suspicion{wait.culprit, wait.because};
+  std::vector<std::pair<std::int32_t, std::optional<WaitRecord>>> seen;
+  const FindRecord remember = [&](std::int32_t rank) {
+    seen.emplace_back(rank, store_.read(rank));
+    return seen.back().second;
+  };
+  const FindRecord remembered = [&](std::int32_t rank) -> std::optional<WaitRecord> {
+    for (const auto& [of, record] : seen) {
+      if (of == rank) return record;
+    }
+    return std::nullopt;
+  };
+  const FindRecord nothing = [](std::int32_t) { return std::nullopt; };
+  const Suspect first = find_suspect(entered_.rank, wait.sequence, nothing, remember);
+  const bool is_rank = static_cast<std::size_t>(first.rank) < world_ranks_.size();
+  if (first.is_certain && is_rank) return Suspicion{first.rank, first.because};
+  // Others may have waited longer, and beat more slowly.
+  nanoseconds beat = beat_after(wait.waited);
+  for (const auto& [of, record] : seen) {
+    if (!record) continue;
+    beat = std::max<nanoseconds>(beat, std::min(milliseconds(record->next_beat_ms), kLongBeatMost));
+  }
+  if (!pause(beat + kBeatSlack)) return std::nullopt;
+  const Suspect second = find_suspect(entered_.rank, wait.sequence, remembered, store_.read);
+  const bool is_somebody = second.rank >= 0 && second.rank != entered_.rank &&
+                           static_cast<std::size_t>(second.rank) < world_ranks_.size();
+  if (!is_somebody) return std::nullopt;
+  return Suspicion{second.rank, second.because};
+}
+
+std::optional<EnteredOperations> RollCall::ask_for(std::int32_t rank, std::uint64_t sequence) {
+  // The other side may ask the same of this rank.
+  LongWait wait;
+  wait.sequence = sequence;
+  wait.waits_for = rank;
+  write(wait, false);
+  const auto end = steady_clock::now() + kAskTime;
+  while (true) {
+    const std::optional<WaitRecord> record = store_.read(rank);
+    if (record && record->entered.sequence >= sequence) return record->entered;
+    if (steady_clock::now() >= end || !pause(kStep)) return std::nullopt;
+  }
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,190 @@
+#include "comm/join/torch_store.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "comm/join/meeting_note.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using TimePoint = TorchStore::TimePoint;
+
+// Opcodes, by dialect.
+struct Opcodes {
+  char set;
+  char get;
+  char wait;
+  char count;  // GETNUMKEYS: answered at once by any server, and changes nothing.
+};
+constexpr Opcodes kOldCodes{0, 2, 5, 6};
+constexpr Opcodes kNewCodes{1, 3, 6, 7};
+constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};  // Opcode 0, 0x3C85F7CE.
+constexpr std::size_t kCountBytes = 8;
+
+constexpr milliseconds kProbeTime{2'000};  // A new server that never answers the old question.
+constexpr milliseconds kDialPause{100};
+
+const Opcodes& codes_of(TorchDialect dialect) {
+  return dialect == TorchDialect::kNew ? kNewCodes : kOldCodes;
+}
+
+// Everything is in the machine's own order, which is little-endian wherever torch runs.
+std::string number_bytes(std::uint64_t value) {
+  std::string bytes(sizeof value, '\0');
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+std::string sized(const std::string& text) { return number_bytes(text.size()) + text; }
+
+bool wait_for(int socket, short events, TimePoint end) {
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
+    if (left <= 0) return false;
+    pollfd waiting = {socket, events, 0};
+    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return false;
+  }
+}
+
+Error late() { return Error{Code::kDeadlineExceeded, "torchrun's store gives no answer"}; }
+Error hung_up() { return Error{Code::kUnavailable, "torchrun's store hung up"}; }
+
+Result<void> send_all(int socket, std::string_view bytes, TimePoint end) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    } else if (errno == EAGAIN) {
+      if (!wait_for(socket, POLLOUT, end)) return late();
+    } else if (errno != EINTR) {
+      return hung_up();
+    }
+  }
+  return {};
+}
+
+Result<std::string> receive(int socket, std::size_t count, TimePoint end) {
+  std::string bytes(count, '\0');
+  std::size_t have = 0;
+  while (have < count) {
+    const ssize_t got = recv(socket, bytes.data() + have, count - have, 0);
+    if (got > 0) {
+      have += static_cast<std::size_t>(got);
+    } else if (got < 0 && errno == EAGAIN) {
+      if (!wait_for(socket, POLLIN, end)) return late();
+    } else if (got == 0 || errno != EINTR) {
+      return hung_up();
+    }
+  }
+  return bytes;
+}
+
+Result<int> dial_one(const addrinfo& where, TimePoint end) {
+  const int socket = ::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  int failed = connect(socket, where.ai_addr, where.ai_addrlen) == 0 ? 0 : errno;
+  if (failed == EINPROGRESS) {
+    failed = ETIMEDOUT;
+    socklen_t length = sizeof failed;
+    if (wait_for(socket, POLLOUT, end)) {
+      getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
+    }
+  }
+  if (failed == 0) return socket;
+  close(socket);
+  return errno_error(Code::kUnavailable, "connect", failed);
+}
+
+// Tries every address of the name, again and again.
+Result<int> dial(const std::string& host, std::uint16_t port, TimePoint end) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  while (true) {
+    addrinfo* found = nullptr;
+    const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    Result<int> socket = failed == 0 ? Error{Code::kUnavailable, "it has no address"}
+                                     : Error{Code::kUnavailable, gai_strerror(failed)};
+    for (const addrinfo* each = found; each != nullptr && !socket.ok(); each = each->ai_next) {
+      socket = dial_one(*each, std::min(end, steady_clock::now() + kProbeTime));
+    }
+    if (found != nullptr) freeaddrinfo(found);
+    if (socket.ok() || steady_clock::now() + kDialPause >= end) return socket;
+    poll(nullptr, 0, static_cast<int>(kDialPause.count()));
+  }
+}
+
+// Does a server answer in that dialect?
+Result<void> greet(int socket, TorchDialect dialect, TimePoint end) {
+  std::string greeting;
+  if (dialect == TorchDialect::kNew) greeting.assign(kValidate, sizeof kValidate);
+  greeting += codes_of(dialect).count;
+  IVY_CHECK(send_all(socket, greeting, end));
+  const Result<std::string> answer = receive(socket, kCountBytes, end);
+  if (!answer.ok()) return answer.error();
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host, std::uint16_t port,
+                                                        TorchDialect dialect, TimePoint end) {
+  const std::string where = "torchrun's store at " + host + ":" + std::to_string(port);
+  for (const TorchDialect tried : {TorchDialect::kOld, TorchDialect::kNew}) {
+    if (dialect != TorchDialect::kUnknown && dialect != tried) continue;
+    const Result<int> socket = dial(host, port, end);
+    if (!socket.ok()) return socket.error().context(where);
+    const bool is_last = dialect != TorchDialect::kUnknown || tried == TorchDialect::kNew;
+    const TimePoint until = is_last ? end : std::min(end, steady_clock::now() + kProbeTime);
+    const Result<void> greeted = greet(*socket, tried, until);
+    if (greeted.ok()) return std::unique_ptr<TorchStore>(new TorchStore(*socket, tried));
+    close(*socket);
+  }
+  return Error{Code::kUnavailable, where + " answers in no dialect of torch's TCPStore",
+               "give init tcp://HOST_OF_RANK_0:PORT, or set IVY_INIT_METHOD to that"};
+}
+
+TorchStore::TorchStore(int socket, TorchDialect dialect) : socket_(socket), dialect_(dialect) {}
+
+TorchStore::~TorchStore() { close(socket_); }
+
+Result<void> TorchStore::set(const std::string& key, const std::string& value, TimePoint end) {
+  const Opcodes& codes = codes_of(dialect_);
+  IVY_CHECK(send_all(socket_, codes.set + sized(key) + sized(value), end));
+  // A write has no answer: the next one tells that it has been read.
+  IVY_CHECK(send_all(socket_, std::string(1, codes.count), end));
+  const Result<std::string> answer = receive(socket_, kCountBytes, end);
+  if (!answer.ok()) return answer.error();
+  return {};
+}
+
+Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) {
+  const Opcodes& codes = codes_of(dialect_);
+  IVY_CHECK(send_all(socket_, codes.wait + number_bytes(1) + sized(key), end));
+  const Result<std::string> there = receive(socket_, 1, end);
+  if (!there.ok()) return there.error();
+  IVY_CHECK(send_all(socket_, codes.get + sized(key), end));
+  const std::string length = IVY_TRY(receive(socket_, sizeof(std::uint64_t), end));
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, length.data(), sizeof bytes);
+  if (bytes > kNoteBytesMax)
+    return Error{Code::kDataLoss, "torchrun's store gives no note of ours"};
+  return receive(socket_, static_cast<std::size_t>(bytes), end);
+}
+
+}  // namespace ivy::comm

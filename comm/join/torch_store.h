@@ -1,0 +1,44 @@
+// A client of torch's TCPStore for one value: what torchrun's agents keep for their workers
+// (MASTER_ADDR, MASTER_PORT with TORCHELASTIC_USE_AGENT_STORE=True). Speaks the two dialects that
+// there are, torch up to 2.1 and torch from 2.2 (rendezvous/README.md, "torch").
+//
+// The old one is asked for first unless the caller knows better: an old server takes the new
+// greeting for a key of some gigabytes, a new one only hangs up on the old greeting or is silent.
+//
+// Thread: any, one call at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "proto/contract/status.h"
+
+namespace ivy::comm {
+
+enum class TorchDialect : std::uint8_t { kUnknown, kOld, kNew };
+
+class TorchStore {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // Dials until `end`; `dialect` is what is known. Unavailable: nobody answers, or it is no
+  // TCPStore.
+  static Result<std::unique_ptr<TorchStore>> connect(const std::string& host, std::uint16_t port,
+                                                     TorchDialect dialect, TimePoint end);
+  ~TorchStore();
+  TorchStore(const TorchStore&) = delete;
+  TorchStore& operator=(const TorchStore&) = delete;
+
+  Result<void> set(const std::string& key, const std::string& value, TimePoint end);
+  // Waits for the key. DeadlineExceeded; Unavailable: the store is gone.
+  Result<std::string> wait_get(const std::string& key, TimePoint end);
+  TorchDialect dialect() const { return dialect_; }
+
+ private:
+  TorchStore(int socket, TorchDialect dialect);
+  const int socket_;
+  const TorchDialect dialect_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,329 @@
+#include "comm/transports/alarms.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "comm/transports/process_state.h"
+#include "proto/wire/control_wire.h"
+
+namespace ivy::comm {
+namespace {
+
+using comm_status::RankState;
+using comm_status::RankStatus;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Ranks that left are no news in the page, so they are looked for now and then.
+constexpr milliseconds kRescan{100};
+constexpr milliseconds kProcessPoll{20};
+// A rank may leave as soon as its own last operation is done, while others still receive their part
+// of it. Only who waits longer than this for a rank that has left waits in vain. Less than
+// Alarm::kVerdictTime, so that a connection which such a rank closed is explained by it.
+constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
+// A question to the store for each, also where no news have come: only waits that have lasted
+// longer ask at all.
+constexpr milliseconds kStorePoll{200};
+
+std::string ending_of(const RankStatus& status) {
+  switch (status.state) {
+    case RankState::kAlive:
+      return "is alive";
+    case RankState::kLeft:
+      return "has finalized";
+    case RankState::kExited:
+      return "exited with code " + std::to_string(status.code);
+    case RankState::kSignalled: {
+      const char* const name = strsignal(status.code);
+      const std::string why = status.out_of_memory ? ", out of memory" : "";
+      return "was killed by signal " + std::to_string(status.code) + " (" +
+             (name != nullptr ? name : "unknown") + why + ")";
+    }
+    case RankState::kDied:
+      return "died";
+    case RankState::kHostLost:
+      return "was lost with its host";
+  }
+  return "is gone";
+}
+
+FailureKind kind_of(std::uint8_t report) {
+  switch (static_cast<control::ReportKind>(report)) {
+    case control::ReportKind::kMismatch:
+      return FailureKind::kMismatch;
+    case control::ReportKind::kTimeout:
+      return FailureKind::kTimeout;
+    case control::ReportKind::kAborted:
+      return FailureKind::kAborted;
+    case control::ReportKind::kTransportLost:
+      return FailureKind::kTransport;
+    case control::ReportKind::kInternal:
+      return FailureKind::kOther;
+  }
+  return FailureKind::kOther;
+}
+
+class PageAlarm final : public Alarm {
+ public:
+  PageAlarm(const comm_status::StatusPage& page, std::string communicator, std::vector<Seat> seats,
+            std::int32_t self)
+      : page_(page),
+        communicator_(std::move(communicator)),
+        seats_(std::move(seats)),
+        self_(self) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
+  milliseconds poll_interval() const override { return kRescan; }
+
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t waited_for) override {
+    if (found_) return found_;
+    const std::uint32_t news = page_.news().load(std::memory_order_acquire);
+    const auto now = steady_clock::now();
+    if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
+    seen_news_ = news;
+    seen_at_ = now;
+    // A death explains what others report about it.
+    found_ = look_for(false, kAnyone);
+    if (!found_) found_ = look_for_reports();
+    // Who asked may not need the rank that has left: then a death must still be news to it.
+    return found_ ? found_ : look_for(true, waited_for);
+  }
+
+  bool has_left(std::int32_t rank) override {
+    const Seat& seat = seats_[static_cast<std::size_t>(rank)];
+    const RankStatus status = page_.rank(static_cast<std::uint32_t>(seat.world_rank));
+    return status.state == RankState::kLeft && !has_just_left(status);
+  }
+
+ private:
+  // The first that has left in order, or else died.
+  std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
+    std::optional<Failure> first;
+    std::uint64_t first_ns = ~std::uint64_t{0};
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      if (static_cast<std::int32_t>(i) == self_) continue;
+      if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
+      const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
+      if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
+      if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
+      first = death_of(seats_[i], status);
+      first_ns = status.when_ns;
+    }
+    return first;
+  }
+
+  // Or has left a world before this one, and the news that it has come back are on their way.
+  bool has_just_left(const RankStatus& status) const {
+    const std::chrono::nanoseconds left_at(status.when_ns);
+    return steady_clock::now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
+  }
+
+  std::optional<Failure> look_for_reports() {
+    for (const comm_status::PageReport& report : page_.reports_after(seen_report_)) {
+      seen_report_ = report.number;
+      if (report.communicator != communicator_) continue;
+      Failure failure = make_failure(kind_of(report.kind), report.text);
+      failure.rank = static_cast<std::int32_t>(report.blamed);
+      failure.sequence = report.sequence;
+      return failure;
+    }
+    return std::nullopt;
+  }
+
+  const comm_status::StatusPage page_;
+  const std::string communicator_;
+  const std::vector<Seat> seats_;
+  const std::int32_t self_;
+  const std::chrono::nanoseconds made_at_ = steady_clock::now().time_since_epoch();
+  std::uint32_t seen_news_ = 0;
+  std::uint64_t seen_report_ = 0;
+  steady_clock::time_point seen_at_;
+  std::optional<Failure> found_;  // The first word stays the last.
+};
+
+// One that has ended and was not reaped by its parent yet has, too; and one whose number another
+// process has by now.
+bool has_ended(std::int32_t pid, std::uint64_t start) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const std::optional<char> state = process_state(pid);
+  if (state == 'Z' || state == 'X') return true;
+  const std::uint64_t now = process_start(pid);
+  return start != 0 && now != 0 && now != start;
+}
+
+class ProcessAlarm final : public Alarm {
+ public:
+  ProcessAlarm(std::vector<Seat> seats, std::int32_t self,
+               std::function<bool(std::int32_t world_rank)> has_left)
+      : seats_(std::move(seats)), has_left_(std::move(has_left)) {
+    const std::uint32_t host = seats_[static_cast<std::size_t>(self)].host;
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].host != host || static_cast<std::int32_t>(i) == self) continue;
+      const long descriptor = syscall(SYS_pidfd_open, seats_[i].pid, 0);
+      watched_.push_back({static_cast<int>(descriptor), POLLIN, 0});
+      Watched watched;
+      watched.seat = i;
+      watched.has_ended = descriptor < 0 && errno == ESRCH;
+      // No such call, before Linux 5.3, or no descriptor left for it.
+      watched.is_asked_for = descriptor < 0 && errno != ESRCH;
+      if (watched.is_asked_for) watched.start = process_start(seats_[i].pid);
+      watched_seats_.push_back(watched);
+    }
+  }
+  ~ProcessAlarm() override {
+    for (const pollfd& process : watched_) {
+      if (process.fd >= 0) close(process.fd);
+    }
+  }
+
+  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  milliseconds poll_interval() const override { return kProcessPoll; }
+
+  using Alarm::look;
+  // Who asked may not need the rank that has left: then a death must still be news to it.
+  std::optional<Failure> look(std::int32_t waited_for) override {
+    if (found_) return found_;
+    poll(watched_.data(), watched_.size(), 0);
+    std::optional<Failure> left;
+    for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
+      Watched& watched = watched_seats_[i];
+      if (watched_[i].revents != 0) watched.has_ended = true;
+      if (watched.is_asked_for && has_ended(seats_[watched.seat].pid, watched.start))
+        watched.has_ended = true;
+      if (!has_left_(seats_[watched.seat].world_rank)) {
+        if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
+      } else if (is_missed(watched, waited_for) && !left) {
+        left = ending_of(watched, RankState::kLeft);
+      }
+    }
+    return found_ ? found_ : left;
+  }
+
+  bool has_left(std::int32_t rank) override {
+    for (Watched& watched : watched_seats_) {
+      if (static_cast<std::int32_t>(watched.seat) != rank) continue;
+      return has_left_(seats_[watched.seat].world_rank) && is_missed(watched, rank);
+    }
+    return false;  // Of another host.
+  }
+
+ private:
+  struct Watched {
+    std::size_t seat = 0;
+    bool has_ended = false;
+    bool is_asked_for = false;                        // Has no descriptor.
+    std::uint64_t start = 0;                          // Then: process_start().
+    std::optional<steady_clock::time_point> left_at;  // When that was first seen.
+  };
+
+  // By whom, if it has left, for longer than its last operation may need it.
+  static bool is_missed(Watched& watched, std::int32_t waited_for) {
+    const auto now = steady_clock::now();
+    if (!watched.left_at) watched.left_at = now;
+    const bool is_waited_for =
+        waited_for == kAnyone || waited_for == static_cast<std::int32_t>(watched.seat);
+    return is_waited_for && now - *watched.left_at >= kLeftGrace;
+  }
+
+  Failure ending_of(const Watched& watched, RankState state) const {
+    RankStatus status;
+    status.state = state;
+    return death_of(seats_[watched.seat], status);
+  }
+
+  const std::vector<Seat> seats_;
+  const std::function<bool(std::int32_t)> has_left_;
+  std::vector<pollfd> watched_;
+  std::vector<Watched> watched_seats_;  // Of the same places.
+  std::optional<Failure> found_;        // The first word stays the last.
+};
+
+class AgreedAlarm final : public Alarm {
+ public:
+  AgreedAlarm(std::unique_ptr<Alarm> inner, std::function<std::uint64_t()> count_news,
+              std::function<std::optional<Failure>()> find_agreed)
+      : inner_(std::move(inner)),
+        count_news_(std::move(count_news)),
+        find_agreed_(std::move(find_agreed)),
+        seen_news_(count_news_()) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override { return inner_->poll_interval(); }
+
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t waited_for) override {
+    std::optional<Failure> agreed;
+    const bool has_news = count_news_() != seen_news_;
+    if (has_news || steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
+    return agreed ? agreed : inner_->look(waited_for);
+  }
+  // What was agreed on comes first: the death that this host sees may follow from it.
+  std::optional<Failure> look_closely(std::int32_t waited_for) override {
+    std::optional<Failure> found = ask();
+    return found ? found : inner_->look(waited_for);
+  }
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
+
+ private:
+  std::optional<Failure> ask() {
+    asked_at_ = steady_clock::now();
+    seen_news_ = count_news_();  // Before the question.
+    return find_agreed_();
+  }
+
+  const std::unique_ptr<Alarm> inner_;
+  const std::function<std::uint64_t()> count_news_;
+  const std::function<std::optional<Failure>()> find_agreed_;
+  std::uint64_t seen_news_;
+  steady_clock::time_point asked_at_ = steady_clock::now();
+};
+
+}  // namespace
+
+std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::uint64_t()> count_news,
+                                         std::function<std::optional<Failure>()> find_agreed) {
+  return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
+                                       std::move(find_agreed));
+}
+
+Failure death_of(const Seat& seat, const RankStatus& status) {
+  const bool is_host = status.state == RankState::kHostLost;
+  const std::int32_t pid = status.pid != 0 ? status.pid : seat.pid;
+  Failure failure =
+      make_failure(is_host ? FailureKind::kHostLost : FailureKind::kRankDied,
+                   name_of_rank(seat.world_rank, seat.host_name, pid) + " " + ending_of(status));
+  failure.rank = seat.world_rank;
+  failure.pid = pid;
+  if (status.state == RankState::kSignalled) failure.signal = status.code;
+  if (status.state == RankState::kExited) failure.exit_code = status.code;
+  set_host(failure, seat.host_name);
+  return failure;
+}
+
+std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid) {
+  std::string text = "rank " + std::to_string(world_rank) + " (" + host;
+  if (pid != 0) text += ", pid " + std::to_string(pid);
+  return text + ")";
+}
+
+std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
+                                       std::string communicator, std::vector<Seat> seats,
+                                       std::int32_t self) {
+  return std::make_unique<PageAlarm>(page, std::move(communicator), std::move(seats), self);
+}
+
+std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
+                                          std::function<bool(std::int32_t)> has_left) {
+  return std::make_unique<ProcessAlarm>(std::move(seats), self, std::move(has_left));
+}
+
+}  // namespace ivy::comm

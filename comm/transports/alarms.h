@@ -1,0 +1,43 @@
+// The alarms there are: one reads the supervisor's status page; where no supervisor is, one watches
+// the processes of this host itself, and one asks what other hosts' ranks have found.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/contract/seat.h"
+#include "comm/transports/alarm.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy::comm {
+
+// Speaks of the ranks in `seats`, and of reports about the communicator, whose name in the page is
+// that of no other one of the generation. The page outlives it.
+std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
+                                       std::string communicator, std::vector<Seat> seats,
+                                       std::int32_t self);
+
+// Watches the processes of `seats` that are on this process's host, and asks which of their ranks
+// have finalized.
+std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
+                                          std::function<bool(std::int32_t world_rank)> has_left);
+
+// Where no supervisor is and ranks are on several hosts: what `inner` finds, and with every news of
+// which `count_news` knows, and now and then, what `find_agreed` does, which asks the job's store
+// for the failure that another host's rank found.
+std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
+                                         std::function<std::uint64_t()> count_news,
+                                         std::function<std::optional<Failure>()> find_agreed);
+
+// What became of a rank, as an error of those who need it. status.state is not kAlive.
+Failure death_of(const Seat& seat, const comm_status::RankStatus& status);
+
+// "rank 3 (node2, pid 4711)"
+std::string name_of_rank(std::int32_t world_rank, const std::string& host, std::int32_t pid);
+
+}  // namespace ivy::comm

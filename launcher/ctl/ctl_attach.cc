@@ -1,0 +1,78 @@
+#include <optional>
+#include <utility>
+
+#include "launcher/ctl/ctl_follow.h"
+#include "launcher/ctl/ctl_launcher.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/job_end.h"
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+// It was over before there was anything to follow.
+Followed over_with(int exit_code) {
+  Followed followed;
+  followed.how = FollowEnd::kJobEnded;
+  followed.end.set_exit_code(exit_code);
+  return followed;
+}
+
+Result<Followed> attach(const CtlOptions& options, std::string& id) {
+  const std::string job_id = IVY_TRY(choose_job(options.job)).place.job_id;
+  id = short_id(job_id);
+  std::optional<FollowRequest> begun;
+  for (bool is_second_try = false; !begun; is_second_try = true) {
+    const FoundJob job = IVY_TRY(choose_job(job_id));
+    if (const std::optional<int> ended = IVY_TRY(have_launcher(job))) return over_with(*ended);
+    Result<FollowRequest> followable = begin_to_follow(options, job.place, /*shows_messages=*/true);
+    if (followable.ok()) {
+      begun.emplace(std::move(followable).value());
+    } else if (is_second_try || followable.error().code != Code::kUnavailable) {
+      return followable.error();
+    } else {
+      await_end_of_dying_launcher(job_id);
+    }
+  }
+  FollowRequest& request = *begun;
+  request.last_lines = options.tail_lines;
+  if (request.job.log_directory().empty())
+    ctl_say("earlier output is not kept on this host; this is what comes now");
+  return follow_job(std::move(*begun));
+}
+
+}  // namespace
+
+int ctl_attach(const CtlOptions& options) {
+  std::string id;
+  Result<Followed> followed = attach(options, id);
+  if (!followed.ok()) {
+    // A short job may have ended before anybody could attach to it.
+    if (const std::optional<EndedJob> ended = find_ended_job(id.empty() ? options.job : id)) {
+      ctl_say("job " + short_id(ended->job_id) + " has ended: " + how_it_ended(*ended));
+      followed = over_with(ended->exit_code);
+    }
+  }
+  if (!followed.ok()) {
+    ctl_complain(followed.error());
+    return kCtlFailed;
+  }
+  switch (followed->how) {
+    case FollowEnd::kJobEnded:
+      return followed->end.exit_code();
+    case FollowEnd::kInterrupted:
+      ctl_say("left job " + id + ", which goes on; `ivyctl stop " + id + "` ends it");
+      return 130;
+    case FollowEnd::kOutputClosed:
+      return kExitOutputClosed;
+    case FollowEnd::kShown:
+    case FollowEnd::kNoFiles:
+    case FollowEnd::kLauncherLost:
+      ctl_complain(Error{Code::kUnavailable, "the ivyrun of job " + id + " has gone away",
+                         "its hosts end what is left of the job"});
+      return kExitHostLost;
+  }
+  return kCtlFailed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,153 @@
+#include "launcher/ctl/ctl_connection.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "launcher/report/clock.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kShortDigits = 12;
+// Ended jobs leave nothing but what they were told to write.
+constexpr char kEnded[] =
+    "of one that has ended, `ivyctl logs ID` shows the files of its --log-dir for a day";
+// Candidates that a message lists.
+constexpr std::size_t kMaxListed = 16;
+// A launcher that has just started makes its socket a moment later.
+constexpr int kConnectTries = 20;
+constexpr useconds_t kConnectPauseMicroseconds = 50'000;
+
+std::string listed(const std::vector<FoundJob>& jobs) {
+  std::string text = jobs.size() == 1 ? "" : "one of ";
+  const std::size_t lead = text.size();
+  for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListed); ++i)
+    text += (text.size() == lead ? "" : ", ") + short_id(jobs[i].place.job_id);
+  if (jobs.size() > kMaxListed)
+    text += " and " + std::to_string(jobs.size() - kMaxListed) + " more";
+  return text;
+}
+
+Result<int> connect_to(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  int error = 0;
+  for (int tries = 0; tries < kConnectTries; ++tries) {
+    if (tries > 0) usleep(kConnectPauseMicroseconds);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return errno_error(Code::kResourceExhausted, "socket", errno);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    error = errno;
+    ::close(fd);
+    // EAGAIN: its backlog is full.
+    if (error != ENOENT && error != EAGAIN) break;
+  }
+  return errno_error(Code::kUnavailable, "the job's ivyrun does not answer: " + path, error);
+}
+
+}  // namespace
+
+std::string short_id(const std::string& job_id) { return job_id.substr(0, kShortDigits); }
+
+Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs) {
+  std::vector<FoundJob> matching;
+  for (const FoundJob& job : jobs)
+    if (job.place.job_id.starts_with(prefix)) matching.push_back(job);
+  if (matching.size() == 1) return matching.front();
+  if (jobs.empty())
+    return Error{Code::kNotFound, "you have no running jobs on this host",
+                 std::string("jobs are found on the host where ivyrun was started; ") + kEnded};
+  if (prefix.empty())
+    return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
+                 listed(jobs)};
+  if (matching.empty())
+    return Error{Code::kInvalidArgument,
+                 "you have no running job whose id begins with \"" + prefix + "\"; " + kEnded,
+                 listed(jobs)};
+  return Error{Code::kInvalidArgument,
+               std::to_string(matching.size()) + " jobs begin with \"" + prefix + "\"",
+               listed(matching)};
+}
+
+Result<FoundJob> choose_job(const std::string& prefix) {
+  return choose_job(prefix, find_job_places());
+}
+
+Result<FoundJob> choose_living_job(const std::string& prefix) {
+  FoundJob job = IVY_TRY(choose_job(prefix));
+  if (job.is_alive) return job;
+  const std::string id = short_id(job.place.job_id);
+  return Error{Code::kFailedPrecondition, "the launcher of job " + id + " is dead",
+               "ivyctl attach " + id + " starts another; else its hosts end it with its lease"};
+}
+
+Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Request& request) {
+  CtlConnection connection(IVY_TRY(connect_to(place.socket())));
+  const std::string bytes = encode_ctl(request);
+  // A request is far smaller than a socket's buffer.
+  if (send(connection.fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(bytes.size()))
+    return errno_error(Code::kUnavailable, "ask the job's ivyrun", errno);
+  return connection;
+}
+
+CtlConnection::~CtlConnection() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+CtlConnection::CtlConnection(CtlConnection&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), decoder_(std::move(other.decoder_)) {}
+
+int CtlConnection::release() { return std::exchange(fd_, -1); }
+
+Result<ctl::Reply> parse_reply(const std::string& message) {
+  ctl::Reply reply;
+  if (!reply.ParseFromString(message))
+    return Error{Code::kDataLoss, "the job's ivyrun sent what is no reply"};
+  if (reply.has_refused())
+    return Error{Code::kFailedPrecondition, reply.refused().text(), reply.refused().fix()};
+  return reply;
+}
+
+Result<ctl::Reply> CtlConnection::receive(std::optional<milliseconds> patience) {
+  const std::int64_t deadline_ns =
+      monotonic_ns() + patience.value_or(milliseconds(0)).count() * 1'000'000;
+  for (;;) {
+    const std::optional<std::string> message = IVY_TRY(decoder_.next());
+    if (message) return parse_reply(*message);
+    const std::int64_t left_ms = (deadline_ns - monotonic_ns()) / 1'000'000;
+    if (patience && left_ms <= 0)
+      return Error{Code::kDeadlineExceeded, "the job's ivyrun does not answer",
+                   "is it stopped or overloaded? ps shows its state"};
+    pollfd poller{fd_, POLLIN, 0};
+    if (poll(&poller, 1, patience ? static_cast<int>(left_ms) + 1 : -1) <= 0) continue;
+    std::array<char, 65536> buffer;
+    const ssize_t count = read(fd_, buffer.data(), buffer.size());
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (count <= 0) return Error{Code::kUnavailable, "the job's ivyrun has gone away"};
+    decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+  }
+}
+
+Result<ctl::JobDescription> describe_job(const JobPlace& place) {
+  ctl::Request request;
+  request.mutable_describe();
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(place, request));
+  ctl::Reply reply = IVY_TRY(connection.receive());
+  return reply.description();
+}
+
+}  // namespace ivy

@@ -1,0 +1,59 @@
+// From a job's name to its launcher: which jobs are there, and one question to one of them.
+// Blocking, with deadlines. Thread: any, one at a time.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/ctl_wire.h"
+#include "launcher/job/job_place.h"
+#include "proto/contract/status.h"
+#include "proto/wire/ctl.pb.h"
+
+namespace ivy {
+
+// The job whose id begins so; empty: the only one. InvalidArgument lists the candidates; NotFound
+// when there are none.
+Result<FoundJob> choose_job(const std::string& prefix);
+// The same, for verbs that need its launcher: FailedPrecondition when that is dead.
+Result<FoundJob> choose_living_job(const std::string& prefix);
+// Pure. The same among given jobs.
+Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs);
+
+// The first digits of a job's id, as people use them.
+std::string short_id(const std::string& job_id);
+
+class CtlConnection {
+ public:
+  // What a launcher that lives may take to answer: it is one loop that never blocks.
+  static constexpr std::chrono::milliseconds kPatience{5'000};
+
+  // Connects and asks. Unavailable: the launcher does not answer.
+  static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
+  ~CtlConnection();
+  CtlConnection(CtlConnection&& other) noexcept;
+  CtlConnection& operator=(CtlConnection&&) = delete;
+
+  // The next reply; Unavailable when the launcher is gone, DeadlineExceeded after the patience
+  // (none: as long as it takes), FailedPrecondition with its words when it refuses.
+  Result<ctl::Reply> receive(std::optional<std::chrono::milliseconds> patience = kPatience);
+
+  // For a loop: the descriptor, non-blocking, now the caller's; and what has been read already.
+  int release();
+  CtlDecoder& decoder() { return decoder_; }
+
+ private:
+  explicit CtlConnection(int fd) : fd_(fd) {}
+  int fd_;
+  CtlDecoder decoder_;
+};
+
+// A reply of these bytes; FailedPrecondition when it is a refusal.
+Result<ctl::Reply> parse_reply(const std::string& message);
+
+// What a job says of itself.
+Result<ctl::JobDescription> describe_job(const JobPlace& place);
+
+}  // namespace ivy

@@ -1,0 +1,317 @@
+#include "launcher/ctl/ctl_follow.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/log_reader.h"
+#include "launcher/screen/output.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+// How often growing files are looked at: shorter than anybody notices.
+constexpr std::chrono::milliseconds kLook{100};
+// Bytes on their way to the terminal.
+constexpr std::size_t kMostAheadBytes = 1u << 20;
+// What has not been shown when somebody interrupts is not waited for.
+constexpr std::chrono::milliseconds kInterruptPatience{100};
+
+bool is_wanted(const ShowRanks& wanted, int rank, int local_rank) {
+  if (wanted.all) return true;
+  if (wanted.first_per_host) return local_rank == 0;
+  return std::find(wanted.ranks.begin(), wanted.ranks.end(), rank) != wanted.ranks.end();
+}
+
+std::vector<RankPlace> places_of(const ctl::JobDescription& job, const ShowRanks& wanted) {
+  std::vector<RankPlace> places;
+  for (int host = 0; host < job.hosts_size(); ++host) {
+    const ctl::HostPart& part = job.hosts(host);
+    for (std::uint32_t local = 0; local < part.ranks(); ++local) {
+      const int rank = static_cast<int>(part.first_rank() + local);
+      if (is_wanted(wanted, rank, static_cast<int>(local)))
+        places.push_back(RankPlace{rank, static_cast<int>(local), host, part.name()});
+    }
+  }
+  return places;
+}
+
+class Follower {
+ public:
+  explicit Follower(FollowRequest request);
+  Followed run();
+
+ private:
+  bool has_files() const { return !request_.job.log_directory().empty(); }
+  bool is_live() const { return socket_.is_open(); }
+  void feed(int rank, int stream, std::string_view bytes, bool end = false);
+  int max_attempts() const {
+    return std::max<int>(1, static_cast<int>(request_.job.max_attempts()));
+  }
+  void look_at_files();
+  void schedule_look();
+  void wait_readable();
+  void read_socket();
+  void take_replies();
+  void take(const ctl::Reply& reply);
+  void show_gap(const ctl::Gap& gap);
+  void show_attempt();
+  void next_attempt(const ctl::JobDescription& job);
+  void conversation_over(FollowEnd how);
+  void finish_when_read();
+  void stop(FollowEnd how);
+
+  FollowRequest request_;
+  boost::asio::io_context loop_{1};
+  std::vector<RankPlace> places_;
+  stream_descriptor socket_{loop_};
+  CtlDecoder decoder_;
+  boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
+  boost::asio::steady_timer look_timer_{loop_};
+  std::unique_ptr<Output> output_;
+  std::optional<LogReader> files_;
+  // The attempt that follows, until the files of this one have been read to their end; what the
+  // launcher says meanwhile waits.
+  std::optional<ctl::JobDescription> next_attempt_;
+  std::size_t ahead_ = 0;  // Bytes given to the output and not yet shown.
+  bool waits_for_room_ = false;
+  bool waits_readable_ = false;
+  bool is_over_ = false;      // Nothing more will come: show what there is.
+  bool is_stopping_ = false;  // finish() has been called.
+  Followed followed_;
+};
+
+Follower::Follower(FollowRequest request) : request_(std::move(request)) {
+  Output::Handlers handlers;
+  handlers.consumed = [this](int, std::uint64_t bytes) {
+    ahead_ -= std::min<std::size_t>(ahead_, bytes);
+    if (!waits_for_room_ || ahead_ > kMostAheadBytes / 2) return;
+    waits_for_room_ = false;
+    if (has_files()) look_at_files();
+    take_replies();
+  };
+  handlers.closed = [this] { stop(FollowEnd::kOutputClosed); };
+  Options options;
+  options.label = request_.options->label;
+  options.color = request_.options->color;
+  output_ = Output::make(loop_, options, request_.job.job_id(), std::move(handlers));
+  signals_.async_wait([this](const boost::system::error_code& error, int) {
+    if (!error) stop(FollowEnd::kInterrupted);
+  });
+  if (!request_.connection) return;
+  decoder_ = std::move(request_.connection->decoder());
+  socket_.assign(request_.connection->release());
+}
+
+void Follower::show_attempt() {
+  places_ = places_of(request_.job, request_.options->ranks);
+  // Files are never made here, so it is ready at once and cannot fail.
+  output_->begin(request_.job.generation(), places_, max_attempts(),
+                 [](const Result<void>& begun) { IVY_ASSERT(begun.ok()); });
+  if (!has_files()) return;
+  std::vector<int> ranks;
+  for (const RankPlace& place : places_) ranks.push_back(place.rank);
+  files_.emplace(request_.job.log_directory(), ranks);
+}
+
+Followed Follower::run() {
+  show_attempt();
+  is_over_ = !is_live();
+  if (has_files()) {
+    if (request_.last_lines) files_->begin_with_last(*request_.last_lines);
+    boost::asio::post(loop_, [this] {
+      look_at_files();
+      schedule_look();
+    });
+  }
+  boost::asio::post(loop_, [this] {
+    take_replies();
+    wait_readable();
+  });
+  loop_.run();
+  return std::move(followed_);
+}
+
+void Follower::feed(int rank, int stream, std::string_view bytes, bool end) {
+  const bool is_shown = std::any_of(places_.begin(), places_.end(),
+                                    [&](const RankPlace& place) { return place.rank == rank; });
+  if (!is_shown) return;
+  ahead_ += bytes.size();
+  output_->worker_bytes(rank, stream, bytes, end);
+}
+
+void Follower::look_at_files() {
+  if (is_stopping_ || waits_for_room_) return;
+  const bool read_all = files_->read(
+      kMostAheadBytes - std::min(ahead_, kMostAheadBytes - 1),
+      [this](int rank, int stream, std::string_view bytes) { feed(rank, stream, bytes); });
+  waits_for_room_ = !read_all;
+  if (waits_for_room_ && ahead_ == 0) {
+    // Nothing is under way that could wake us.
+    waits_for_room_ = false;
+    boost::asio::post(loop_, [this] { look_at_files(); });
+  }
+  if (!read_all) return;
+  if (!next_attempt_) return finish_when_read();
+  // A host may have kept this attempt's files only for itself.
+  const bool keeps_files = !next_attempt_->log_directory().empty();
+  if (keeps_files) request_.job = *next_attempt_;
+  next_attempt_.reset();
+  if (keeps_files) show_attempt();
+  take_replies();
+  look_at_files();
+}
+
+// The launcher had written everything of the attempt before when it spoke of this one.
+void Follower::next_attempt(const ctl::JobDescription& job) {
+  if (job.generation() <= request_.job.generation()) return;
+  if (has_files()) {
+    next_attempt_ = job;
+    files_->start_over();
+    boost::asio::post(loop_, [this] { look_at_files(); });
+    return;
+  }
+  // Its output comes over this connection.
+  request_.job = job;
+  request_.job.clear_log_directory();
+  show_attempt();
+}
+
+void Follower::schedule_look() {
+  look_timer_.expires_after(kLook);
+  look_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || is_stopping_) return;
+    look_at_files();
+    schedule_look();
+  });
+}
+
+void Follower::wait_readable() {
+  if (waits_readable_ || !is_live()) return;
+  waits_readable_ = true;
+  socket_.async_wait(stream_descriptor::wait_read, [this](const boost::system::error_code& error) {
+    waits_readable_ = false;
+    if (!error) read_socket();
+  });
+}
+
+void Follower::read_socket() {
+  // The launcher counts what it cannot send us; it never waits.
+  if (next_attempt_ || (waits_for_room_ && !has_files())) return;
+  std::array<char, 65536> buffer;
+  const ssize_t count = ::read(socket_.native_handle(), buffer.data(), buffer.size());
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
+    return conversation_over(FollowEnd::kLauncherLost);
+  if (count > 0) decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+  take_replies();
+  wait_readable();
+}
+
+void Follower::take_replies() {
+  while (is_live() && !is_stopping_ && !next_attempt_) {
+    if (!has_files() && ahead_ > kMostAheadBytes) {
+      waits_for_room_ = true;
+      return;
+    }
+    const Result<std::optional<std::string>> message = decoder_.next();
+    if (!message.ok()) return conversation_over(FollowEnd::kLauncherLost);
+    if (!*message) break;
+    const Result<ctl::Reply> reply = parse_reply(**message);
+    if (reply.ok()) take(*reply);
+  }
+  wait_readable();
+}
+
+void Follower::take(const ctl::Reply& reply) {
+  switch (reply.kind_case()) {
+    case ctl::Reply::kOutput:
+      return feed(static_cast<int>(reply.output().rank()),
+                  static_cast<int>(reply.output().stream()), reply.output().bytes(),
+                  reply.output().end());
+    case ctl::Reply::kGap:
+      return show_gap(reply.gap());
+    case ctl::Reply::kMessage:
+      if (request_.shows_messages) output_->say(reply.message().text());
+      return;
+    case ctl::Reply::kDescription:
+      return next_attempt(reply.description());
+    case ctl::Reply::kEnd:
+      followed_.end = reply.end();
+      return conversation_over(FollowEnd::kJobEnded);
+    default:
+      return;
+  }
+}
+
+void Follower::show_gap(const ctl::Gap& gap) {
+  if (gap.cut()) feed(static_cast<int>(gap.rank()), static_cast<int>(gap.stream()), "\n");
+  output_->say("ivyctl: ... " + std::to_string(gap.lines()) + " lines of rank " +
+               std::to_string(gap.rank()) + " not shown: they came faster than they were read\n");
+}
+
+void Follower::conversation_over(FollowEnd how) {
+  followed_.how = how;
+  is_over_ = true;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  // The launcher wrote the files before it said that it ends.
+  if (!has_files()) return finish_when_read();
+  files_->start_over();
+  look_at_files();
+}
+
+void Follower::finish_when_read() {
+  if (is_over_) stop(followed_.how);
+}
+
+void Follower::stop(FollowEnd how) {
+  if (std::exchange(is_stopping_, true)) {
+    // The second Ctrl-C, or a reader that went away meanwhile.
+    output_->limit_finish(kInterruptPatience);
+    return;
+  }
+  followed_.how = how;
+  if (files_ && how == FollowEnd::kShown && !files_->trouble().empty()) {
+    followed_.how = FollowEnd::kNoFiles;
+    followed_.trouble = files_->trouble();
+  }
+  look_timer_.cancel();
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  if (how == FollowEnd::kInterrupted || how == FollowEnd::kOutputClosed)
+    output_->limit_finish(kInterruptPatience);
+  output_->finish([this] { loop_.stop(); });
+}
+
+}  // namespace
+
+Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+                                      bool shows_messages) {
+  FollowRequest follow;
+  follow.shows_messages = shows_messages;
+  follow.options = &options;
+  follow.job = IVY_TRY(describe_job(place));
+  ctl::Request request;
+  // What is in files need not travel twice.
+  request.mutable_follow()->set_output(follow.job.log_directory().empty());
+  request.mutable_follow()->set_unheard(shows_messages);
+  follow.connection.emplace(IVY_TRY(CtlConnection::ask(place, request)));
+  follow.job = IVY_TRY(follow.connection->receive()).description();
+  return follow;
+}
+
+Followed follow_job(FollowRequest request) { return Follower(std::move(request)).run(); }
+
+}  // namespace ivy

@@ -1,0 +1,44 @@
+// Shows a job's output in this terminal as ivyrun would: from its log files, or live from its
+// launcher where it has none. Thread: any, one at a time.
+#pragma once
+
+#include <optional>
+
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
+
+namespace ivy {
+
+struct FollowRequest {
+  const CtlOptions* options = nullptr;
+  ctl::JobDescription job;
+  // Follow has been asked for on it and the description has been received. Without it only what the
+  // files hold now is shown.
+  std::optional<CtlConnection> connection;
+  std::optional<int> last_lines;  // Of each file to begin with; none: the whole files.
+  bool shows_messages = false;    // What ivyrun itself says, too.
+};
+
+enum class FollowEnd {
+  kShown,         // Everything in the files has been shown.
+  kJobEnded,      // `end` says how.
+  kLauncherLost,  // The connection ended without a word.
+  kInterrupted,   // Ctrl-C or TERM to us.
+  kOutputClosed,  // Nobody reads our output.
+  kNoFiles,       // `trouble` says why.
+};
+
+struct Followed {
+  FollowEnd how = FollowEnd::kShown;
+  ctl::JobEnd end;
+  std::string trouble;
+};
+
+// Asks for Follow and receives the description. shows_messages: see FollowRequest; what was said
+// while nobody did so comes first.
+Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
+                                      bool shows_messages);
+
+Followed follow_job(FollowRequest request);
+
+}  // namespace ivy

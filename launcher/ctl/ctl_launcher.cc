@@ -1,0 +1,103 @@
+#include "launcher/ctl/ctl_launcher.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+
+#include "launcher/ctl/ctl_verbs.h"
+
+extern char** environ;
+
+namespace ivy {
+namespace {
+
+std::string ivyrun_path() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  const std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  return program.substr(0, program.rfind('/') + 1) + "ivyrun";
+}
+
+// The kernel takes a killed process apart for some milliseconds.
+constexpr int kLooksAtDying = 40;
+constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
+
+struct NewLauncher {
+  bool has_left = false;  // It has taken the job over and gone into the background.
+  int exit_code = 0;      // Else: the job's, or why it could not.
+};
+
+std::string read_all(int fd) {
+  std::string text;
+  std::array<char, 1024> buffer;
+  for (;;) {
+    const ssize_t count = read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+}
+
+Result<NewLauncher> start_launcher(const JobPlace& place) {
+  std::string program = ivyrun_path();
+  std::string flag = "--resume";
+  std::string record = place.record();
+  char* const arguments[] = {program.data(), flag.data(), record.data(), nullptr};
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // It says there that it goes into the background, which the user has not asked for.
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  // A Ctrl-C while it takes over leaves the job alone, too: it is no member of our group.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  close(ends[1]);
+  NewLauncher launcher;
+  if (error == 0) launcher.has_left = !read_all(ends[0]).empty();
+  close(ends[0]);
+  if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  launcher.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return launcher;
+}
+
+bool has_launcher(const std::string& job_id) {
+  const Result<FoundJob> job = choose_job(job_id);
+  return job.ok() && job->is_alive;
+}
+
+}  // namespace
+
+void await_end_of_dying_launcher(const std::string& job_id) {
+  for (int looks = 0; looks < kLooksAtDying && has_launcher(job_id); ++looks)
+    usleep(kPauseBetweenLooksMicroseconds);
+}
+
+Result<std::optional<int>> have_launcher(const FoundJob& job) {
+  if (job.is_alive) return std::optional<int>();
+  const std::string id = short_id(job.place.job_id);
+  ctl_say("the launcher of job " + id + " is dead; starting another");
+  const NewLauncher launcher = IVY_TRY(start_launcher(job.place));
+  if (launcher.has_left) return std::optional<int>();
+  // Another attach may have been faster: then its launcher is followed.
+  if (has_launcher(job.place.job_id)) {
+    ctl_say("another launcher has taken job " + id + " over");
+    return std::optional<int>();
+  }
+  return std::optional<int>(launcher.exit_code);
+}
+
+}  // namespace ivy

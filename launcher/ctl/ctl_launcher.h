@@ -1,0 +1,19 @@
+// Another launcher for a job whose launcher is dead, for the verbs that need one. Blocking. Thread:
+// any, one at a time.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/ctl/ctl_connection.h"
+
+namespace ivy {
+
+// The job has a launcher that lives, its own or a new one: nothing; or the job's exit code, when it
+// was over before there was anything to ask. Says what it does.
+Result<std::optional<int>> have_launcher(const FoundJob& job);
+
+// One that has just been killed holds its lock for a moment longer, and does not answer.
+void await_end_of_dying_launcher(const std::string& job_id);
+
+}  // namespace ivy

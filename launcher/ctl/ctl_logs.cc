@@ -1,0 +1,95 @@
+#include <optional>
+#include <utility>
+
+#include "launcher/ctl/ctl_follow.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/job_end.h"
+#include "launcher/job/job_record.h"
+#include "launcher/screen/log_files.h"
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+Error nothing_is_kept() {
+  return Error{Code::kFailedPrecondition,
+               "nothing is kept of what this job prints: it was started without --log-dir (or with "
+               "--log-to node)",
+               "ivyctl logs -f shows it from now on"};
+}
+
+// Of a job whose launcher is dead: what its record says of the files.
+Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
+  const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
+  const Options options = recorded_options(record.options());
+  ctl::JobDescription job;
+  job.set_job_id(record.job_id());
+  job.set_generation(record.generation());
+  const JobPlan plan = recorded_plan(record);
+  job.set_world_size(static_cast<std::uint32_t>(plan.world_size));
+  describe_hosts(plan, job);
+  if (!options.log_dir.empty() && options.log_to != LogPlace::kNode) {
+    const std::string folder = log_folder(options.log_dir, record.job_id(), record.generation());
+    job.set_log_directory(folder.starts_with('/') ? folder : record.started_in() + "/" + folder);
+  }
+  ctl_say("the launcher of job " + short_id(record.job_id()) +
+          " is dead; this is what it had written");
+  return job;
+}
+
+// Its files outlive it. Nothing: no such job is remembered.
+std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
+  const std::optional<EndedJob> ended = find_ended_job(options.job);
+  FollowRequest request;
+  if (!ended || !request.job.ParseFromString(ended->description)) return std::nullopt;
+  ctl_say("job " + short_id(ended->job_id) + " has ended: " + how_it_ended(*ended));
+  if (request.job.log_directory().empty()) return nothing_is_kept();
+  request.options = &options;
+  return follow_job(std::move(request));
+}
+
+Result<Followed> show_logs(const CtlOptions& options) {
+  if (!choose_job(options.job).ok())
+    if (auto shown = show_ended_logs(options)) return *std::move(shown);
+  if (!options.follow) {
+    const FoundJob job = IVY_TRY(choose_job(options.job));
+    FollowRequest request;
+    request.options = &options;
+    request.job = IVY_TRY(job.is_alive ? describe_job(job.place) : recorded_description(job.place));
+    if (request.job.log_directory().empty()) return nothing_is_kept();
+    return follow_job(std::move(request));
+  }
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  FollowRequest request = IVY_TRY(begin_to_follow(options, job.place, /*shows_messages=*/false));
+  if (request.job.log_directory().empty())
+    ctl_say("earlier output is not kept (no --log-dir); this is what comes now");
+  return follow_job(std::move(request));
+}
+
+}  // namespace
+
+int ctl_logs(const CtlOptions& options) {
+  const Result<Followed> followed = show_logs(options);
+  if (!followed.ok()) {
+    ctl_complain(followed.error());
+    return kCtlFailed;
+  }
+  switch (followed->how) {
+    case FollowEnd::kShown:
+    case FollowEnd::kJobEnded:
+      return 0;
+    case FollowEnd::kInterrupted:
+      return 130;
+    case FollowEnd::kOutputClosed:
+      return kExitOutputClosed;
+    case FollowEnd::kNoFiles:
+      ctl_complain(Error{Code::kUnavailable, followed->trouble, {}});
+      return kCtlFailed;
+    case FollowEnd::kLauncherLost:
+      ctl_complain(Error{Code::kUnavailable, "the job's ivyrun has gone away", {}});
+      return kCtlFailed;
+  }
+  return kCtlFailed;
+}
+
+}  // namespace ivy

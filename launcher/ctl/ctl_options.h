@@ -1,0 +1,47 @@
+// ivyctl's command line. CLI11 is used only in the source. Thread: any.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach, kWhy, kStack };
+
+struct CtlOptions {
+  CtlVerb verb = CtlVerb::kPs;
+  std::string job;  // The beginning of a job's id; empty: the only job.
+  // ps
+  bool json = false;
+  std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
+  bool all_hosts = false;  // Every host of this host's jobs.
+  // logs, attach
+  bool follow = false;
+  ShowRanks ranks;
+  std::string label = "auto";
+  ColorChoice color = ColorChoice::kAuto;
+  int tail_lines = 10;
+  // stack
+  bool native = false;
+  // signal, stop
+  int signal = 0;
+  bool now = false;
+  std::optional<std::chrono::milliseconds> grace;
+};
+
+// What to do with a command line: a verb, or a text to print and an exit code.
+struct ParsedCtl {
+  CtlOptions options;
+  std::string text_to_print;
+  int exit_code = 0;
+};
+
+// arguments: argv without argv[0]. InvalidArgument names the word and the nearest right one.
+Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& arguments);
+
+}  // namespace ivy

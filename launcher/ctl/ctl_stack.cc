@@ -1,0 +1,57 @@
+// ivyctl stack: asks the launcher where the ranks are, and the launcher asks their hosts.
+#include <chrono>
+#include <cstdio>
+
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/report/diagnostic.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// gdb reads the symbols of a process with torch in it for some seconds, four processes at a time.
+constexpr milliseconds kHostsPatience{40'000};
+constexpr milliseconds kAnswerPatience{45'000};
+
+Result<std::string> ask_stacks(const CtlOptions& options) {
+  if (options.ranks.first_per_host)
+    return Error{Code::kInvalidArgument, "--ranks first-per-host is for logs",
+                 "name the ranks: --ranks 0,8-15"};
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  ctl::Request request;
+  ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
+  stacks.set_native(options.native);
+  stacks.set_patience_ms(static_cast<std::uint32_t>(kHostsPatience.count()));
+  for (const int rank : options.ranks.ranks) {
+    const auto number = static_cast<std::uint32_t>(rank);
+    const int last = stacks.ranks_size() - 1;
+    if (last >= 0 && stacks.ranks(last).last() + 1 == number) {
+      stacks.mutable_ranks(last)->set_last(number);
+      continue;
+    }
+    ctl::RankRange& range = *stacks.add_ranks();
+    range.set_first(number);
+    range.set_last(number);
+  }
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
+  const ctl::Reply reply = IVY_TRY(connection.receive(kAnswerPatience));
+  if (!reply.has_stacks() || reply.stacks().text().empty())
+    return Error{Code::kFailedPrecondition, "no worker of this job runs now", "ivyctl ps"};
+  return reply.stacks().text();
+}
+
+}  // namespace
+
+int ctl_stack(const CtlOptions& options) {
+  const Result<std::string> text = ask_stacks(options);
+  if (!text.ok()) {
+    ctl_complain(text.error());
+    return text.error().code == Code::kInvalidArgument ? 2 : kCtlFailed;
+  }
+  std::printf("%s\n", escape_control(*text).c_str());
+  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_launcher.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/job_end.h"
+
+namespace ivy {
+namespace {
+
+// Of a job for which no launcher could be had: it has ended, or it is still there.
+Result<void> ended_or_left(const std::string& job_id, int exit_code) {
+  const std::string id = short_id(job_id);
+  if (choose_job(job_id).ok())
+    return Error{Code::kUnavailable, "job " + id + " goes on: no launcher could take it over",
+                 "try again, or let its hosts end it when the lease is over"};
+  ctl_say("job " + id + " has ended by itself (exit code " + std::to_string(exit_code) + ")");
+  return {};
+}
+
+// A launcher that was killed just now does not answer any more: then another one is asked.
+Result<CtlConnection> ask_launcher(const FoundJob& job, const ctl::Request& request) {
+  Result<CtlConnection> asked = CtlConnection::ask(job.place, request);
+  if (asked.ok() || asked.error().code != Code::kUnavailable) return asked;
+  await_end_of_dying_launcher(job.place.job_id);
+  const FoundJob now = IVY_TRY(choose_job(job.place.job_id));
+  if (now.is_alive) return asked;
+  if (const std::optional<int> ended = IVY_TRY(have_launcher(now)))
+    return Error{Code::kNotFound, "job " + short_id(job.place.job_id) + " has ended by itself"};
+  return CtlConnection::ask(now.place, request);
+}
+
+// Several jobs whose launchers are here begin so: none of them is chosen for the user.
+bool is_ambiguous(const std::string& prefix) {
+  const std::vector<FoundJob> jobs = find_job_places();
+  return std::any_of(jobs.begin(), jobs.end(),
+                     [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
+}
+
+// Interrupting ivyctl does not take the stop back.
+Result<void> stop_job(const CtlOptions& options) {
+  // A job that outlives its launcher is stopped by another one: the hosts hear nobody else.
+  const FoundJob job = IVY_TRY(choose_job(options.job));
+  if (const std::optional<int> ended = IVY_TRY(have_launcher(job)))
+    return ended_or_left(job.place.job_id, *ended);
+  const std::string id = short_id(job.place.job_id);
+  ctl::Request request;
+  ctl::StopJob& stop = *request.mutable_stop();
+  stop.set_now(options.now);
+  if (options.grace) {
+    stop.set_has_grace(true);
+    stop.set_grace_ms(static_cast<std::uint32_t>(options.grace->count()));
+  }
+  CtlConnection connection = IVY_TRY(ask_launcher(job, request));
+  std::optional<std::chrono::milliseconds> patience = CtlConnection::kPatience;
+  for (;;) {
+    const ctl::Reply reply = IVY_TRY(connection.receive(patience));
+    // It is stopping now: as long as it takes.
+    patience.reset();
+    if (!reply.has_end()) continue;
+    ctl_say("job " + id + " has ended: " +
+            how_it_ended({job.place.job_id, reply.end().exit_code(), reply.end().cause(), ""}));
+    return {};
+  }
+}
+
+}  // namespace
+
+int ctl_stop(const CtlOptions& options) {
+  if (!options.hosts.empty()) return ctl_stop_on_hosts(options);
+  if (!choose_job(options.job).ok() && !is_ambiguous(options.job)) {
+    if (const std::optional<int> done = ctl_stop_on_this_host(options)) return *done;
+  }
+  const Result<void> stopped = stop_job(options);
+  if (stopped.ok()) return 0;
+  ctl_complain(stopped.error());
+  return kCtlFailed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,191 @@
+// ivyctl stop of a job that has no launcher here: on the hosts of -H by their agents, on this host
+// by the job's directory.
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/hosted_job.h"
+#include "launcher/links/agent/agent_client.h"
+#include "launcher/links/choice/carrier.h"
+#include "launcher/report/clock.h"
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDeadline{5'000};
+constexpr milliseconds kPause{200};
+// A launcher makes itself known to ivyctl at most a second after its start.
+constexpr milliseconds kUnknownLauncher{1500};
+// A job's own grace is 30 s unless it was told otherwise; what cannot be killed is given up after
+// another 30 s.
+constexpr milliseconds kPatience{90'000};
+// Nobody is left who would end what outlives its supervisor, which has waited long enough itself.
+constexpr milliseconds kLeftoverPatience{5'000};
+
+// Answers of all hosts to one question, and whether each has answered.
+struct Listed {
+  std::map<std::string, std::set<std::string>> hosts_of_job;
+  bool all_answered = true;
+};
+
+Listed list_on(const std::vector<Host>& hosts) {
+  boost::asio::io_context loop(1);
+  const auto context = make_carrier_context(loop, Options{}, "");
+  Listed listed;
+  std::size_t waiting = hosts.size();
+  list_jobs(loop, context, hosts, kDeadline,
+            [&](const Host& host, const Result<std::vector<JobEntry>>& answer) {
+              if (!answer.ok()) {
+                ctl_complain(answer.error().context(host.name));
+                listed.all_answered = false;
+              } else {
+                for (const JobEntry& job : *answer)
+                  listed.hosts_of_job[job.job_id.line()].insert(host.name);
+              }
+              if (--waiting == 0) loop.stop();
+            });
+  loop.run();
+  return listed;
+}
+
+Result<std::string> choose_id(const std::string& prefix, const std::set<std::string>& ids,
+                              const std::string& where) {
+  std::vector<FoundJob> jobs;
+  for (const std::string& id : ids) jobs.emplace_back().place.job_id = id;
+  if (jobs.empty())
+    return Error{Code::kNotFound, "no job of yours runs on " + where,
+                 "jobs that came by SSH are stopped on the host where ivyrun was started, or on "
+                 "each of their hosts"};
+  const FoundJob chosen = IVY_TRY(choose_job(prefix, jobs));
+  return chosen.place.job_id;
+}
+
+// False when a host's agent refused or did not answer, which has been said.
+bool ask_agents(const std::vector<Host>& hosts, const std::string& job_id) {
+  boost::asio::io_context loop(1);
+  const auto context = make_carrier_context(loop, Options{}, "");
+  bool all_asked = true;
+  std::size_t waiting = hosts.size();
+  stop_job(loop, context, hosts, job_id, kDeadline,
+           [&](const Host& host, const Result<std::uint32_t>& answer) {
+             if (!answer.ok()) ctl_complain(answer.error().context(host.name));
+             all_asked = all_asked && answer.ok();
+             if (--waiting == 0) loop.stop();
+           });
+  loop.run();
+  return all_asked;
+}
+
+// Asks `is_there` until it says no; false when the patience is over.
+template <class IsThere>
+bool wait_until_gone(IsThere is_there, milliseconds patience = kPatience) {
+  const std::int64_t until =
+      monotonic_ns() + std::chrono::duration_cast<std::chrono::nanoseconds>(patience).count();
+  while (is_there()) {
+    if (monotonic_ns() >= until) return false;
+    usleep(static_cast<useconds_t>(kPause.count() * 1000));
+  }
+  return true;
+}
+
+int tell_end(const std::string& job_id, const std::string& where, bool is_gone) {
+  const std::string id = "job " + short_id(job_id);
+  if (is_gone) {
+    ctl_say(id + " has ended on " + where);
+    return 0;
+  }
+  ctl_complain({Code::kDeadlineExceeded, id + " is still there on " + where + " after 90 s",
+                "its supervisor reports what it could not end: journalctl -u 'ivy-agent@*'"});
+  return kCtlFailed;
+}
+
+int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left) {
+  std::string named;
+  std::string pids;
+  for (const HostedProcess& process : left) {
+    const std::string pid = std::to_string(process.pid);
+    named += (named.empty() ? "pid " : ", pid ") + pid + " (" + process.name + ")";
+    pids += (pids.empty() ? "" : ",") + pid;
+  }
+  ctl_complain(
+      {Code::kDeadlineExceeded,
+       "job " + short_id(job_id) +
+           " has left processes on this host, which its supervisor could not end: " + named,
+       "see what they wait for: ps -o pid,stat,wchan,args -p " + pids});
+  return kCtlFailed;
+}
+
+}  // namespace
+
+int ctl_stop_on_hosts(const CtlOptions& options) {
+  const Result<std::vector<Host>> hosts = parse_host_list(options.hosts, "-H");
+  if (!hosts.ok()) {
+    ctl_complain(hosts.error());
+    return kExitUsage;
+  }
+  Listed listed = list_on(*hosts);
+  std::set<std::string> ids;
+  for (const auto& [id, where] : listed.hosts_of_job) ids.insert(id);
+  const Result<std::string> job_id = choose_id(options.job, ids, "these hosts by their agents");
+  if (!job_id.ok()) {
+    ctl_complain(job_id.error());
+    return kCtlFailed;
+  }
+  std::vector<Host> with_job;
+  for (const Host& host : *hosts)
+    if (listed.hosts_of_job[*job_id].contains(host.name)) with_job.push_back(host);
+  if (!ask_agents(with_job, *job_id)) return kCtlFailed;
+  Listed now;
+  const bool is_gone = wait_until_gone([&] {
+    now = list_on(with_job);
+    return now.all_answered && now.hosts_of_job.contains(*job_id);
+  });
+  if (!now.all_answered) return kCtlFailed;
+  const int code =
+      tell_end(*job_id, with_job.size() == 1 ? with_job.front().name : "these hosts", is_gone);
+  return listed.all_answered ? code : kCtlFailed;
+}
+
+std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
+  std::set<std::string> ids;
+  const std::vector<HostedJob> hosted = find_hosted_jobs();
+  for (const HostedJob& job : hosted)
+    if (job.job_id.starts_with(options.job)) ids.insert(job.job_id);
+  if (ids.empty()) return std::nullopt;
+  const Result<std::string> job_id = choose_id(options.job, ids, "this host");
+  if (!job_id.ok()) {
+    ctl_complain(job_id.error());
+    return kCtlFailed;
+  }
+  if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
+    return std::nullopt;
+  ctl_say("job " + short_id(*job_id) +
+          " has no launcher on this host: what runs of it here is ended");
+  HostedProcesses processes(*job_id);
+  processes.look();
+  for (const HostedJob& job : hosted)
+    if (job.job_id == *job_id) ask_to_end(job);
+  const bool is_gone = wait_until_gone([&] {
+    processes.look();
+    const std::vector<HostedJob> now = find_hosted_jobs();
+    return std::any_of(now.begin(), now.end(),
+                       [&](const HostedJob& job) { return job.job_id == *job_id; });
+  });
+  if (is_gone) {
+    const auto is_left = [&] { return !processes.look().empty(); };
+    if (!wait_until_gone(is_left, kLeftoverPatience)) return tell_left(*job_id, processes.look());
+  }
+  return tell_end(*job_id, "this host", is_gone);
+}
+
+}  // namespace ivy

@@ -1,0 +1,32 @@
+// What ivyctl does, one function and one file per verb. Each returns the exit code:
+// 0 done, 1 it could not be done, 2 the command line is wrong, 130 interrupted; attach: the job's.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/ctl/ctl_options.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+inline constexpr int kCtlFailed = 1;
+
+int ctl_ps(const CtlOptions& options);
+int ctl_ps_hosts(const CtlOptions& options);  // With -H or --all-hosts.
+int ctl_logs(const CtlOptions& options);
+int ctl_signal(const CtlOptions& options);
+int ctl_stop(const CtlOptions& options);
+int ctl_stop_on_hosts(const CtlOptions& options);  // With -H.
+// Of a job that has no launcher here. Nothing: this host has no such job.
+std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
+int ctl_attach(const CtlOptions& options);
+int ctl_why(const CtlOptions& options);
+int ctl_stack(const CtlOptions& options);
+
+// "ivyctl: error: ..." with what to do, to standard error.
+void ctl_complain(const Error& error);
+// One line of ours, to standard error.
+void ctl_say(const std::string& text);
+
+}  // namespace ivy

@@ -1,0 +1,221 @@
+#include "launcher/hang/flight_analysis.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "launcher/report/folded_ranks.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kMaxLines = 16;
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+// One rank in one group.
+struct Standing {
+  const FlightEntry* last = nullptr;     // Newest that it has entered.
+  const FlightEntry* waiting = nullptr;  // Oldest that is not over.
+  std::map<std::int64_t, const FlightEntry*> entries;
+};
+using Group = std::map<std::uint32_t, Standing>;
+
+std::string quoted(const FlightEntry& entry) {
+  const bool has_text = !entry.group_text.empty() && entry.group_text != "undefined";
+  return "\"" + (has_text ? entry.group_text : entry.group) + "\"";
+}
+
+std::string ranks_text(const std::vector<std::uint32_t>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
+}
+
+// The first frame that is not torch's own: "train.py:41".
+std::string place_of(const FlightEntry& entry) {
+  for (const FlightFrame& frame : entry.frames) {
+    if (frame.file.find("/torch/") != std::string::npos) continue;
+    const std::size_t slash = frame.file.rfind('/');
+    const std::string file = slash == std::string::npos ? frame.file : frame.file.substr(slash + 1);
+    return file + ":" + std::to_string(frame.line);
+  }
+  return "";
+}
+
+std::string details(const FlightEntry& entry) {
+  const std::string place = place_of(entry);
+  std::string text = entry.sizes;
+  if (!entry.types.empty()) text += (text.empty() ? "" : " ") + entry.types;
+  if (!place.empty()) text += (text.empty() ? "at " : ", at ") + place;
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+std::string named(const FlightEntry& entry) {
+  return entry.operation + " #" + std::to_string(entry.sequence);
+}
+
+std::string since(std::int64_t from_ns, std::int64_t now_ns) {
+  if (from_ns <= 0 || from_ns > now_ns) return "";
+  return " for " + std::to_string((now_ns - from_ns) / kSecond) + " s";
+}
+
+bool is_default(const FlightEntry& entry) {
+  return entry.group_text == "default_pg" || entry.group == "0";
+}
+
+// Do two ranks mean the same? Of what a rank gives differs by right: scatter, gather, broadcast of
+// lists; so only these are compared by sizes.
+bool must_have_equal_sizes(const std::string& operation) {
+  return operation.starts_with("all_reduce") || operation.starts_with("allreduce") ||
+         operation.starts_with("_all_gather_base") || operation.starts_with("all_gather_into") ||
+         operation.starts_with("_reduce_scatter_base") || operation == "broadcast" ||
+         operation == "reduce";
+}
+
+std::string meaning(const FlightEntry& entry) {
+  const bool sizes = must_have_equal_sizes(entry.operation);
+  return entry.operation + (sizes ? "|" + entry.sizes + "|" + entry.types : "");
+}
+
+// Ranks that stand at `sequence` with something else than the others.
+std::string mismatch_line(const Group& group, std::int64_t sequence) {
+  std::vector<std::pair<std::string, std::vector<std::uint32_t>>> sides;
+  std::vector<const FlightEntry*> firsts;
+  for (const auto& [rank, standing] : group) {
+    const auto at = standing.entries.find(sequence);
+    if (at == standing.entries.end()) continue;
+    const std::string means = meaning(*at->second);
+    auto side = std::find_if(sides.begin(), sides.end(),
+                             [&means](const auto& other) { return other.first == means; });
+    if (side == sides.end()) {
+      sides.emplace_back(means, std::vector<std::uint32_t>{rank});
+      firsts.push_back(at->second);
+    } else {
+      side->second.push_back(rank);
+    }
+  }
+  if (sides.size() < 2) return "";
+  std::string text = "ranks differ at collective #" + std::to_string(sequence) + " of " +
+                     quoted(*firsts.front()) + ": ";
+  for (std::size_t i = 0; i < sides.size(); ++i)
+    text += (i == 0 ? "" : "; ") + ranks_text(sides[i].second) +
+            (sides[i].second.size() == 1 ? " is in " : " are in ") + firsts[i]->operation +
+            details(*firsts[i]);
+  return text;
+}
+
+struct Stuck {
+  const FlightEntry* entry = nullptr;  // Oldest that somebody waits in.
+  std::vector<std::uint32_t> waiting;
+  std::vector<std::uint32_t> absent;
+  std::int64_t since_ns = 0;
+};
+
+std::optional<Stuck> find_stuck(const Group& group) {
+  Stuck stuck;
+  for (const auto& [rank, standing] : group) {
+    if (standing.waiting == nullptr) continue;
+    if (stuck.entry == nullptr || standing.waiting->sequence < stuck.entry->sequence)
+      stuck.entry = standing.waiting;
+  }
+  if (stuck.entry == nullptr) return std::nullopt;
+  for (const auto& [rank, standing] : group) {
+    const std::int64_t last = standing.last == nullptr ? 0 : standing.last->sequence;
+    if (last < stuck.entry->sequence) {
+      stuck.absent.push_back(rank);
+    } else if (standing.waiting != nullptr && standing.waiting->sequence == stuck.entry->sequence) {
+      stuck.waiting.push_back(rank);
+      // The last that came: until then it was not the others' fault.
+      stuck.since_ns = std::max(stuck.since_ns, standing.waiting->created_unix_ns);
+    }
+  }
+  return stuck;
+}
+
+// What the ranks that are missing did last, where it is the same.
+std::string last_of_absent(const Group& group, const std::vector<std::uint32_t>& absent,
+                           std::int64_t now_ns) {
+  const FlightEntry* first = group.at(absent.front()).last;
+  for (const std::uint32_t rank : absent) {
+    const FlightEntry* last = group.at(rank).last;
+    if (last == nullptr || first == nullptr) return "";
+    if (last->sequence != first->sequence || last->operation != first->operation) return "";
+  }
+  if (first == nullptr) return "";
+  const std::int64_t age_ns = now_ns - first->created_unix_ns;
+  const bool has_age = first->created_unix_ns > 0 && age_ns >= 0;
+  return " (last entered " + named(*first) +
+         (has_age ? " " + std::to_string(age_ns / kSecond) + " s ago" : "") + ")";
+}
+
+std::string stuck_line(const Group& group, const Stuck& stuck, std::int64_t now_ns) {
+  const FlightEntry& entry = *stuck.entry;
+  const std::string what = named(entry) + " of " + quoted(entry);
+  const bool is_one = stuck.waiting.size() == 1;
+  const std::string waiters = ranks_text(stuck.waiting) + (is_one ? " waits" : " wait");
+  const std::string time = since(stuck.since_ns, now_ns);
+  if (stuck.absent.empty())
+    return ranks_text(stuck.waiting) + (is_one ? " is in " : " are in ") + what + details(entry) +
+           time + ", and everyone has entered it";
+  return ranks_text(stuck.absent) + " did not enter " + what +
+         last_of_absent(group, stuck.absent, now_ns) + "; " + waiters + " in it" + details(entry) +
+         time;
+}
+
+void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
+                        std::vector<std::string>& lines) {
+  for (const FlightEntry& entry : flight.record.entries) {
+    if (!entry.is_point_to_point || entry.is_over) continue;
+    lines.push_back("rank " + std::to_string(flight.rank) + " is in " + entry.operation + " of " +
+                    quoted(entry) + details(entry) + since(entry.created_unix_ns, now_ns));
+    return;
+  }
+}
+
+std::map<std::string, Group> groups_of(const std::vector<RankFlight>& flights) {
+  std::map<std::string, Group> groups;
+  bool has_default = false;
+  std::string default_name;
+  for (const RankFlight& flight : flights)
+    for (const FlightEntry& entry : flight.record.entries) {
+      if (entry.is_point_to_point) continue;
+      if (is_default(entry)) has_default = true;
+      if (is_default(entry)) default_name = entry.group;
+      Standing& standing = groups[entry.group][flight.rank];
+      standing.entries[entry.sequence] = &entry;
+      if (standing.last == nullptr || entry.sequence >= standing.last->sequence)
+        standing.last = &entry;
+      const bool is_older =
+          standing.waiting == nullptr || entry.sequence < standing.waiting->sequence;
+      if (!entry.is_over && is_older) standing.waiting = &entry;
+    }
+  // A rank that has entered nothing at all is in the default group nevertheless.
+  if (has_default)
+    for (const RankFlight& flight : flights) groups[default_name][flight.rank];
+  return groups;
+}
+
+}  // namespace
+
+std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,
+                                      std::int64_t now_unix_ns) {
+  std::vector<std::string> lines;
+  for (const auto& [name, group] : groups_of(flights)) {
+    if (lines.size() >= kMaxLines) break;
+    const std::optional<Stuck> stuck = find_stuck(group);
+    if (!stuck) continue;
+    const std::string mismatch = mismatch_line(group, stuck->entry->sequence);
+    lines.push_back(mismatch.empty() ? stuck_line(group, *stuck, now_unix_ns) : mismatch);
+  }
+  for (const RankFlight& flight : flights)
+    if (lines.size() < kMaxLines) add_point_to_point(flight, now_unix_ns, lines);
+  if (lines.empty()) return lines;
+  std::set<std::uint32_t> missing;
+  for (std::uint32_t rank = 0; rank < world; ++rank) missing.insert(rank);
+  for (const RankFlight& flight : flights) missing.erase(flight.rank);
+  if (!missing.empty())
+    lines.push_back("no flight record of " +
+                    ranks_text(std::vector<std::uint32_t>(missing.begin(), missing.end())));
+  return lines;
+}
+
+}  // namespace ivy

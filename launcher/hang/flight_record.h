@@ -1,0 +1,55 @@
+// torch's flight recorder: what a rank has put into collectives. Reads the dump that torch writes,
+// a Python pickle, without executing any of it: only plain data (None, bool, int, float, str,
+// bytes, list, tuple, dict and the memo) is understood, everything else is an error. So a dump that
+// was tampered with costs memory within the limits below and nothing else.
+//
+// Pure; thread: any. Source of the format: "pickletools" in Python's library, protocols 0 to 5, and
+// torch 2.15's dump (versions 2.1 to 2.10 of the record).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct FlightFrame {
+  std::string name;
+  std::string file;
+  std::int64_t line = 0;
+  bool operator==(const FlightFrame&) const = default;
+};
+
+struct FlightEntry {
+  std::string group;          // "0": torch's name of the process group.
+  std::string group_text;     // "default_pg"; may be empty or "undefined".
+  std::int64_t sequence = 0;  // Of collectives in this group.
+  std::string operation;      // "all_reduce", without the backend in front.
+  std::string sizes;          // "[[1000]]", inputs.
+  std::string types;          // "Float"
+  bool is_point_to_point = false;
+  bool is_over = false;  // Completed, or its work object retired.
+  bool has_started = false;
+  std::int64_t created_unix_ns = 0;
+  std::vector<FlightFrame> frames;  // Innermost first; may be empty.
+};
+
+struct FlightRecord {
+  std::string version;
+  std::vector<FlightEntry> entries;  // Oldest first.
+};
+
+// Limits: a dump beyond them is an error.
+inline constexpr std::size_t kMaxFlightBytes = 32u << 20;
+inline constexpr std::size_t kMaxFlightValues = 1u << 20;      // Of some 150 bytes each.
+inline constexpr std::size_t kMaxFlightReferences = 8u << 20;  // To them, 16 bytes each.
+inline constexpr std::size_t kMaxFlightDepth = 32;
+inline constexpr std::size_t kMaxFlightEntries = 100'000;
+
+// DataLoss: not such a pickle. InvalidArgument: plain data, and no flight record.
+Result<FlightRecord> read_flight_record(std::string_view pickle);
+
+}  // namespace ivy

@@ -1,0 +1,325 @@
+#include "launcher/hang/job_evidence.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "launcher/hang/rank_names.h"
+#include "launcher/report/clock.h"
+#include "launcher/report/diagnostic.h"
+#include "launcher/report/folded_ranks.h"
+#include "proto/contract/text.h"
+#include "proto/wire/ras.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Of all hosts' flight records; they are read and forgotten host by host.
+constexpr std::uint64_t kFlightBytesOfJob = 96u << 20;
+constexpr std::uint64_t kFlightBytesOfHost = 24u << 20;
+// Beyond a host's own deadline: the way there and back, and the answer's pieces.
+constexpr milliseconds kTravel{1'000};
+// Of one host's answer: 4096 ranks with a short stack each, or its flight records. Of all answers
+// to all questions that are under way: hosts that misbehave must not fill the launcher's memory.
+constexpr std::size_t kMaxAnswerBytes = 64u << 20;
+constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
+constexpr milliseconds kBetweenLooks{1'000};
+// So long after an answer ranks may still print what the question made them print.
+constexpr milliseconds kEcho{500};
+constexpr milliseconds kLookPatience{3'000};
+constexpr milliseconds kStallPatience{10'000};
+// Design: after a watchdog's abort a stop waits for the dumps, at most so long.
+constexpr milliseconds kAbortPatience{5'000};
+// Of what NCCL's health service says, in one line.
+constexpr std::size_t kMaxHealth = 500;
+// The words of a worker that was aborted come after its exit.
+constexpr milliseconds kWordsPause{20};
+constexpr int kMaxWordsPauses = 15;
+constexpr milliseconds kMaxCtlPatience{60'000};
+
+std::int64_t unix_ns() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             system_clock::now().time_since_epoch())
+      .count();
+}
+
+// "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
+void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
+                  std::vector<std::string>& lines) {
+  constexpr std::size_t kMaxWarnings = 8;
+  std::size_t said = 0;
+  for (const auto& [text, ranks] : warnings) {
+    if (++said > kMaxWarnings) break;
+    lines.push_back((ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks) +
+                    ": NCCL says: " + text);
+  }
+  if (warnings.size() > kMaxWarnings)
+    lines.push_back("and " + std::to_string(warnings.size() - kMaxWarnings) + " more warnings");
+}
+
+// Each rank's place in NCCL's operations, where they differ; who is silent there.
+void add_health(const std::string& said, std::vector<std::string>& lines) {
+  if (said.empty()) return;
+  const std::string summary = summary_of_ras(said, kMaxHealth);
+  if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
+}
+
+}  // namespace
+
+struct JobEvidence::Open {
+  explicit Open(boost::asio::io_context& loop) : timer(loop) {}
+  std::uint32_t number = 0;
+  std::map<std::size_t, std::string> names;              // Of hosts that have not answered.
+  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Of each host that was asked.
+  std::map<std::size_t, std::string> received;           // Of their answers so far.
+  std::uint32_t world = 0;
+  std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and whose.
+  std::string health;  // What NCCL's own health service says.
+  Answer answer;
+  Done done;
+  boost::asio::steady_timer timer;
+};
+
+JobEvidence::JobEvidence(boost::asio::io_context& loop, Handlers handlers)
+    : handlers_(std::move(handlers)),
+      loop_(loop),
+      stall_timer_(loop),
+      pause_timer_(loop),
+      abort_timer_(loop) {}
+
+JobEvidence::~JobEvidence() = default;
+
+void JobEvidence::ask(const Question& question, Done done) {
+  const auto open = std::make_shared<Open>(loop_);
+  open->number = ++next_number_;
+  open->done = std::move(done);
+  const std::vector<HostPart> hosts = handlers_.hosts();
+  const milliseconds patience = std::max(question.patience - kTravel, kTravel);
+  for (const HostPart& host : hosts) {
+    open->world += static_cast<std::uint32_t>(host.ranks.size());
+    Command command;
+    CollectStacks& collect = *command.mutable_collect_stacks();
+    collect.set_number(open->number);
+    collect.set_native(question.native);
+    collect.set_light(question.light);
+    collect.set_patience_ms(static_cast<std::uint32_t>(patience.count()));
+    if (question.flight_records)
+      collect.set_max_flight_bytes(std::min(kFlightBytesOfHost, kFlightBytesOfJob / hosts.size()));
+    for (const std::uint32_t rank : host.ranks)
+      if (question.ranks.contains(rank)) collect.add_ranks(rank);
+    const bool is_asked = question.ranks.empty() || collect.ranks_size() > 0;
+    if (open_.size() >= kMaxQuestions || !is_asked) continue;
+    collect.set_nccl_health(question.flight_records && open->names.empty());
+    if (!handlers_.send(host.host, command)) continue;
+    open->names[host.host] = host.name;
+    open->ranks[host.host] = {host.ranks.begin(), host.ranks.end()};
+  }
+  open_.push_back(open);
+  if (open->names.empty()) return answer(open);
+  open->timer.expires_after(question.patience + kTravel);
+  open->timer.async_wait([this, open](const boost::system::error_code& error) {
+    if (!error) answer(open);
+  });
+}
+
+void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&part](const auto& open) {
+    return open->number == part.number();
+  });
+  if (found == open_.end() || !(*found)->names.contains(host)) return;
+  const std::shared_ptr<Open> open = *found;
+  std::string& received = open->received[host];
+  const bool is_too_much = received.size() + part.bytes().size() > kMaxAnswerBytes ||
+                           bytes_under_way() + part.bytes().size() > kMaxBytesUnderWay;
+  if (is_too_much) return;
+  received += part.bytes();
+  if (!part.last()) return;
+  host_answered(*open, host, received);
+  open->received.erase(host);
+  open->names.erase(host);
+  if (open->names.empty()) answer(open);
+}
+
+std::size_t JobEvidence::bytes_under_way() const {
+  std::size_t sum = 0;
+  for (const auto& open : open_)
+    for (const auto& [host, bytes] : open->received) sum += bytes.size();
+  return sum;
+}
+
+void JobEvidence::host_answered(Open& open, std::size_t host, const std::string& bytes) {
+  HostStacks stacks;
+  stacks.host = open.names[host];
+  if (!stacks.evidence.ParseFromString(bytes)) return;
+  // A host is believed for its own ranks, and once for each.
+  std::set<std::uint32_t>& expected = open.ranks[host];
+  auto& ranks = *stacks.evidence.mutable_ranks();
+  ranks.erase(
+      std::remove_if(ranks.begin(), ranks.end(),
+                     [&](const RankEvidence& rank) { return expected.erase(rank.rank()) == 0; }),
+      ranks.end());
+  for (RankEvidence& rank : *stacks.evidence.mutable_ranks()) {
+    const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
+    if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
+    if (!rank.flight_note().empty()) open.answer.notes.push_back(who + rank.flight_note());
+    if (rank.flight_record().empty()) continue;
+    Result<FlightRecord> record = read_flight_record(rank.flight_record());
+    rank.clear_flight_record();
+    if (record.ok()) {
+      open.answer.flights.push_back({rank.rank(), std::move(*record)});
+    } else {
+      open.answer.notes.push_back(who +
+                                  "its flight record cannot be read: " + record.error().message);
+    }
+  }
+  if (open.health.empty()) open.health = std::move(*stacks.evidence.mutable_nccl_health());
+  open.answer.hosts.push_back(std::move(stacks));
+}
+
+void JobEvidence::answer(const std::shared_ptr<Open>& open) {
+  if (std::erase(open_, open) == 0) return;
+  echo_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(kEcho).count();
+  open->timer.cancel();
+  for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
+  open->answer.lines = flight_lines(open->answer.flights, open->world, unix_ns());
+  // Without records the stacks tell at least who is inside a collective.
+  if (open->answer.lines.empty())
+    if (std::string line = collective_line(open->answer.hosts); !line.empty())
+      open->answer.lines.push_back(std::move(line));
+  add_warnings(open->warnings, open->answer.lines);
+  add_health(open->health, open->answer.lines);
+  for (const std::string& note : open->answer.notes) open->answer.lines.push_back(note);
+  open->done(open->answer);
+}
+
+void JobEvidence::describe(const ctl::DescribeStacks& request,
+                           std::function<void(const std::string&)> done) {
+  Question question;
+  question.native = request.native();
+  question.light = request.brief() || request.main_threads();
+  question.flight_records = !request.main_threads();
+  if (request.patience_ms() > 0)
+    question.patience = std::min(milliseconds(request.patience_ms()), kMaxCtlPatience);
+  for (const JobEvidence::HostPart& host : handlers_.hosts())
+    for (const std::uint32_t rank : host.ranks)
+      for (const ctl::RankRange& range : request.ranks())
+        if (rank >= range.first() && rank <= range.last()) question.ranks.insert(rank);
+  if (request.ranks_size() > 0 && question.ranks.empty())
+    return done("this job has none of these ranks");
+  ask(question, [done = std::move(done), is_brief = request.brief(),
+                 is_main = request.main_threads()](const Answer& answer) {
+    if (is_brief) return done(joined(answer.lines, "\n"));
+    if (is_main) return done(stack_lines(answer.hosts, answer.silent, StackDetail::kMain));
+    done(evidence_text(answer, StackDetail::kWhole));
+  });
+}
+
+void JobEvidence::watch(std::chrono::seconds limit) {
+  limit_ = limit;
+  has_moved_now();
+  if (limit_.count() > 0) wait_second();
+}
+
+void JobEvidence::has_moved_now() {
+  moved_at_ns_ = monotonic_ns();
+  was_said_ = false;
+}
+
+// A look sends signals: a rank that waits in a call which they interrupt may print that, as torch
+// does where it connects to its store. Such words are our own echo.
+void JobEvidence::output_came() {
+  if (open_.empty() && monotonic_ns() >= echo_until_ns_) has_moved_now();
+}
+
+void JobEvidence::wait_second() {
+  stall_timer_.expires_after(std::chrono::seconds(1));
+  stall_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    check_stall();
+    wait_second();
+  });
+}
+
+void JobEvidence::check_stall() {
+  const std::int64_t silent_ns = monotonic_ns() - moved_at_ns_;
+  if (was_said_ || is_looking_ || !handlers_.is_running()) return;
+  if (silent_ns < std::chrono::nanoseconds(limit_).count()) return;
+  is_looking_ = true;
+  Question look;
+  look.light = true;
+  look.flight_records = false;
+  look.patience = kLookPatience;
+  ask(look, [this](const Answer& first) {
+    pause_timer_.expires_after(kBetweenLooks);
+    pause_timer_.async_wait([this, first](const boost::system::error_code& error) {
+      if (!error) look_again(first);
+    });
+  });
+}
+
+void JobEvidence::look_again(const Answer& first) {
+  Question look;
+  look.light = true;
+  look.flight_records = false;
+  look.patience = kLookPatience;
+  ask(look, [this, first](const Answer& second) {
+    is_looking_ = false;
+    const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
+    if (was_said_ || printed || !handlers_.is_running()) return;
+    // It works quietly: the next look is one limit away.
+    if (has_moved(first.hosts, second.hosts)) return has_moved_now();
+    was_said_ = true;
+    report("no rank has printed anything for " + std::to_string(limit_.count()) +
+               " s, and none has moved",
+           kStallPatience, [] {});
+  });
+}
+
+void JobEvidence::stalled() {
+  if (was_said_) return;
+  was_said_ = true;
+  report("", kStallPatience, [] {});
+}
+
+void JobEvidence::report(const std::string& what, milliseconds patience,
+                         std::function<void()> done) {
+  Question question;
+  question.patience = patience;
+  ask(question, [this, what, done = std::move(done)](const Answer& answer) {
+    finding_ = answer.lines.empty() ? "" : answer.lines.front();
+    std::string text = evidence_text(answer, StackDetail::kMain);
+    if (!text.empty())
+      text = "ivyrun: warning: " + (what.empty() ? "" : what + "; ") + "where the ranks are:\n" +
+             indented(text) + "\n";
+    if (!text.empty()) handlers_.say(text);
+    done();
+  });
+}
+
+void JobEvidence::after_failure(std::function<void()> done) { wait_for_words(0, std::move(done)); }
+
+void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
+  const WatchdogAbort abort = handlers_.watchdog_abort();
+  if (abort == WatchdogAbort::kYes)
+    return report("a collective's watchdog has ended a rank, which is a symptom",
+                  kAbortPatience - kTravel, std::move(done));
+  if (abort == WatchdogAbort::kNo || pauses == kMaxWordsPauses) return done();
+  abort_timer_.expires_after(kWordsPause);
+  abort_timer_.async_wait(
+      [this, pauses, done = std::move(done)](const boost::system::error_code& error) {
+        if (!error) wait_for_words(pauses + 1, done);
+      });
+}
+
+std::string evidence_text(const JobEvidence::Answer& answer, StackDetail detail) {
+  const std::string found = joined(answer.lines, "\n");
+  const std::string stacks = stack_lines(answer.hosts, answer.silent, detail);
+  return found + (found.empty() || stacks.empty() ? "" : "\n") + stacks;
+}
+
+}  // namespace ivy

@@ -1,0 +1,119 @@
+// Where a job's ranks are when it hangs or its collectives' watchdog has ended one: asks the hosts,
+// reads torch's flight records, and says what they show. One question costs a host what
+// agent/node/hang/stack_collector.h allows; the flight records of all hosts together stay below 96
+// MiB.
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers; nothing is called afterwards.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/hang/flight_analysis.h"
+#include "launcher/hang/stack_lines.h"
+#include "proto/wire/ctl.pb.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// Did a collective library's watchdog end the worker that failed?
+enum class WatchdogAbort { kNo, kYes, kNotKnownYet };
+
+class JobEvidence {
+ public:
+  struct HostPart {
+    std::size_t host = 0;
+    std::string name;
+    std::vector<std::uint32_t> ranks;
+  };
+  struct Handlers {
+    // False: that host cannot be told anything any more.
+    std::function<bool(std::size_t host, const Command& command)> send;
+    std::function<std::vector<HostPart>()> hosts;
+    // Workers run, and nothing is being stopped.
+    std::function<bool()> is_running;
+    std::function<WatchdogAbort()> watchdog_abort;
+    std::function<void(const std::string& text)> say;
+  };
+  struct Question {
+    std::set<std::uint32_t> ranks;  // Empty: all.
+    bool native = false;
+    bool light = false;
+    bool flight_records = true;
+    std::chrono::milliseconds patience{5'000};
+  };
+  struct Answer {
+    std::vector<HostStacks> hosts;  // Without the records' bytes.
+    std::vector<std::string> silent;
+    std::vector<RankFlight> flights;
+    std::vector<std::string> notes;  // Records that could not be had or read.
+    std::vector<std::string> lines;  // flight_lines() and the notes.
+  };
+  using Done = std::function<void(const Answer& answer)>;
+
+  // Questions at a time; a further one is answered at once with nothing.
+  static constexpr std::size_t kMaxQuestions = 8;
+
+  JobEvidence(boost::asio::io_context& loop, Handlers handlers);
+  ~JobEvidence();
+  JobEvidence(const JobEvidence&) = delete;
+  JobEvidence& operator=(const JobEvidence&) = delete;
+
+  void ask(const Question& question, Done done);
+  void on_part(std::size_t host, const EvidencePart& part);
+  // For ivyctl.
+  void describe(const ctl::DescribeStacks& request, std::function<void(const std::string&)> done);
+
+  // Looks after the job from now on, and says where the ranks are when nobody has printed anything
+  // for `limit` and nobody has moved between two looks; once, until somebody prints. Zero: never.
+  void watch(std::chrono::seconds limit);
+  // Somebody has printed something; what a question itself makes ranks print does not count.
+  void output_came();
+  // Somebody else has found out that the job has stalled, and has said so.
+  void stalled();
+
+  // A worker has failed and nobody has been stopped yet. Where a watchdog has ended it: what the
+  // others do is collected and said first, for at most 5 s. Calls done once.
+  void after_failure(std::function<void()> done);
+  // What was found then, in one line; empty: nothing.
+  const std::string& finding() const { return finding_; }
+
+ private:
+  struct Open;
+  void answer(const std::shared_ptr<Open>& open);
+  void host_answered(Open& open, std::size_t host, const std::string& bytes);
+  std::size_t bytes_under_way() const;
+  void wait_second();
+  void check_stall();
+  void look_again(const Answer& first);
+  void has_moved_now();
+  void wait_for_words(int pauses, std::function<void()> done);
+  void report(const std::string& what, std::chrono::milliseconds patience,
+              std::function<void()> done);
+
+  Handlers handlers_;
+  boost::asio::io_context& loop_;
+  std::vector<std::shared_ptr<Open>> open_;
+  std::uint32_t next_number_ = 0;
+  boost::asio::steady_timer stall_timer_;
+  boost::asio::steady_timer pause_timer_;
+  boost::asio::steady_timer abort_timer_;
+  std::chrono::seconds limit_{0};
+  std::int64_t moved_at_ns_ = 0;
+  std::int64_t echo_until_ns_ = 0;  // Until then output may come of our own question.
+  bool is_looking_ = false;
+  bool was_said_ = false;  // Of this stall.
+  std::string finding_;
+};
+
+// What `ivyctl stack` prints.
+std::string evidence_text(const JobEvidence::Answer& answer, StackDetail detail);
+
+}  // namespace ivy

@@ -1,0 +1,174 @@
+#include "launcher/hang/operation_lines.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+#include "launcher/report/folded_ranks.h"
+#include "proto/contract/exit_code.h"
+#include "proto/wire/operation.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy {
+namespace {
+
+using comm_status::Dtype;
+using comm_status::Operation;
+using comm_status::Phase;
+using comm_status::RankState;
+using comm_status::Reduction;
+
+constexpr std::size_t kMaxHostsNamed = 4;
+
+// Ranks that do the same.
+struct Group {
+  std::string says = {};    // Without the age.
+  std::string behind = {};  // What stands behind the age: " ago".
+  std::vector<std::uint32_t> ranks = {};
+  std::vector<std::string> hosts = {};
+  std::int32_t pid = 0;  // Of the only one.
+  std::string end = {};  // "SIGKILL"; empty: it lives.
+  bool has_age = true;
+  std::uint64_t least_ms = ~std::uint64_t{0};
+  std::uint64_t most_ms = 0;
+};
+
+std::string name_of_operation(const OperationState& state) {
+  std::string text(comm_status::name_of(static_cast<Operation>(state.operation())));
+  text += " #" + std::to_string(state.sequence());
+  if (!state.communicator().empty()) text += " of \"" + state.communicator() + "\"";
+  return text;
+}
+
+std::string details(const OperationState& state) {
+  const auto operation = static_cast<Operation>(state.operation());
+  const auto reduction = static_cast<Reduction>(state.reduction());
+  std::string text;
+  if (static_cast<Dtype>(state.dtype()) != Dtype::kNone)
+    text = std::to_string(state.count()) + " " +
+           std::string(comm_status::name_of(static_cast<Dtype>(state.dtype())));
+  const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
+  if (reduction != Reduction::kNone) add(std::string(comm_status::name_of(reduction)));
+  const bool is_send = operation == Operation::kSend;
+  const bool is_receive = operation == Operation::kReceive;
+  if (state.peer() >= 0) {
+    add((is_send      ? "to rank "
+         : is_receive ? "from rank "
+                      : "root ") +
+        std::to_string(state.peer()));
+  } else if (is_receive) {
+    add("from any rank");
+  }
+  if (state.tag_above() > 0) add("tag " + std::to_string(state.tag_above() - 1));
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+std::string end_of(const RankOperations& rank) {
+  switch (static_cast<RankState>(rank.state())) {
+    case RankState::kExited:
+      return "exit " + std::to_string(rank.code());
+    case RankState::kSignalled:
+      return signal_name(rank.code());
+    case RankState::kDied:
+      return "died";
+    case RankState::kHostLost:
+      return "host lost";
+    case RankState::kAlive:
+    case RankState::kLeft:
+      return "";
+  }
+  return "";
+}
+
+class Groups {
+ public:
+  void add(const std::string& host, const RankOperations& rank) {
+    if (static_cast<RankState>(rank.state()) == RankState::kLeft)
+      return add_line(host, rank, {.says = "has left the communicator", .has_age = false}, 0);
+    const bool is_dead = !end_of(rank).empty();
+    for (const OperationState& state : rank.running()) {
+      Group group;
+      const auto operation = static_cast<Operation>(state.operation());
+      const bool is_message = operation == Operation::kSend || operation == Operation::kReceive;
+      const std::string phase(is_message ? "waiting for the other side"
+                                         : comm_status::name_of(static_cast<Phase>(state.phase())));
+      group.says =
+          (is_dead ? "was in " : "in ") + name_of_operation(state) + details(state) + ", " + phase;
+      group.says += is_dead ? ", entered " : ", for ";
+      group.behind = is_dead ? " ago" : "";
+      add_line(host, rank, std::move(group), state.age_ms());
+    }
+    if (rank.running_size() > 0) return;
+    if (!rank.has_last())
+      return add_line(host, rank, {.says = "no operation yet", .has_age = false}, 0);
+    Group group;
+    group.says = std::string(is_dead ? "had " : "between operations: ") +
+                 (rank.last().failed() ? "failed in " : "finished ") +
+                 name_of_operation(rank.last()) + " ";
+    group.behind = " ago";
+    add_line(host, rank, std::move(group), rank.last().age_ms());
+  }
+
+  std::string text() {
+    std::string all;
+    std::stable_sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
+      return a.ranks.front() < b.ranks.front();
+    });
+    for (const Group& group : groups_) all += (all.empty() ? "" : "\n") + line_of(group);
+    return all;
+  }
+
+ private:
+  void add_line(const std::string& host, const RankOperations& rank, Group made,
+                std::uint64_t age_ms) {
+    const std::string end = end_of(rank);
+    const auto same = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
+      return group.says == made.says && group.end == end;
+    });
+    Group& group = same != groups_.end() ? *same : groups_.emplace_back(std::move(made));
+    group.end = end;
+    group.pid = rank.pid();
+    group.ranks.insert(std::upper_bound(group.ranks.begin(), group.ranks.end(), rank.rank()),
+                       rank.rank());
+    if (std::find(group.hosts.begin(), group.hosts.end(), host) == group.hosts.end())
+      group.hosts.push_back(host);
+    group.least_ms = std::min(group.least_ms, age_ms);
+    group.most_ms = std::max(group.most_ms, age_ms);
+  }
+
+  static std::string line_of(const Group& group) {
+    const bool is_one = group.ranks.size() == 1;
+    std::string text = (is_one ? "rank " : "ranks ") + folded_ranks(group.ranks) + " (host" +
+                       (group.hosts.size() == 1 ? " " : "s ");
+    for (std::size_t i = 0; i < group.hosts.size() && i < kMaxHostsNamed; ++i)
+      text += (i == 0 ? "" : ", ") + group.hosts[i];
+    if (group.hosts.size() > kMaxHostsNamed)
+      text += " and " + std::to_string(group.hosts.size() - kMaxHostsNamed) + " more";
+    if (is_one) text += ", pid " + std::to_string(group.pid);
+    if (!group.end.empty()) text += "; " + group.end;
+    text += "): " + group.says;
+    if (!group.has_age) return text;
+    const std::uint64_t least_s = group.least_ms / 1000;
+    const std::uint64_t most_s = group.most_ms / 1000;
+    text += std::to_string(least_s);
+    if (most_s != least_s) text += "-" + std::to_string(most_s);
+    return text + " s" + group.behind;
+  }
+
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+std::string operation_lines(const std::vector<HostOperations>& hosts,
+                            const std::vector<std::string>& silent) {
+  Groups groups;
+  for (const HostOperations& host : hosts)
+    for (const RankOperations& rank : host.operations.ranks()) groups.add(host.host, rank);
+  std::string text = groups.text();
+  for (const std::string& host : silent)
+    text += (text.empty() ? "" : "\n") + ("host " + host + " has not answered in time");
+  return text;
+}
+
+}  // namespace ivy

@@ -1,0 +1,27 @@
+// What ranks do in the comm runtime, for people: one line for all ranks that do the same.
+// Pure. Thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+struct HostOperations {
+  std::string host;
+  Operations operations;
+};
+
+// clang-format off
+//   ranks 0-2 (host a): in all_reduce #812 of "world" (1024 f32, sum), waiting for the others, for 30 s
+//   rank 3 (host b, pid 77): between operations: finished all_reduce #811 of "world" 30 s ago
+//   rank 4 (host b, pid 78; SIGKILL): was in barrier #812 of "world", at the start, entered 2 s ago
+// clang-format on
+// Ordered by rank, lines without a newline at the end. Empty: no rank has attached. `silent`: hosts
+// that listen and have not answered, which are named.
+std::string operation_lines(const std::vector<HostOperations>& hosts,
+                            const std::vector<std::string>& silent);
+
+}  // namespace ivy

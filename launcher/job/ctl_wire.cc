@@ -1,0 +1,50 @@
+#include "launcher/job/ctl_wire.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+
+std::string framed(const std::string& message) {
+  std::string bytes;
+  bytes.reserve(kLengthBytes + message.size());
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    bytes.push_back(static_cast<char>((message.size() >> (8 * i)) & 0xff));
+  return bytes + message;
+}
+
+}  // namespace
+
+std::string encode_ctl(const ctl::Request& request) {
+  ctl::Request versioned = request;
+  versioned.set_version(kCtlVersion);
+  return framed(versioned.SerializeAsString());
+}
+
+std::string encode_ctl(const ctl::Reply& reply) {
+  ctl::Reply versioned = reply;
+  versioned.set_version(kCtlVersion);
+  return framed(versioned.SerializeAsString());
+}
+
+Result<std::optional<std::string>> CtlDecoder::next() {
+  const std::string_view bytes = std::string_view(buffer_).substr(consumed_);
+  if (bytes.size() < kLengthBytes) return std::optional<std::string>();
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i)
+    length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
+  if (length > kMaxCtlBytes)
+    return Error{Code::kDataLoss, "a message of " + std::to_string(length) + " bytes, limit " +
+                                      std::to_string(kMaxCtlBytes)};
+  if (bytes.size() < kLengthBytes + length) return std::optional<std::string>();
+  std::string message(bytes.substr(kLengthBytes, length));
+  consumed_ += kLengthBytes + length;
+  // Amortised: what is dropped is at least half of what is kept.
+  if (consumed_ * 2 >= buffer_.size()) {
+    buffer_.erase(0, consumed_);
+    consumed_ = 0;
+  }
+  return std::optional<std::string>(std::move(message));
+}
+
+}  // namespace ivy

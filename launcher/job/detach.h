@@ -1,0 +1,41 @@
+// --detach: the launcher is forked off before it has any thread, loop or socket. The parent stays
+// in the foreground and is nothing but the launcher's face: it dies as the launcher dies, until the
+// launcher says that all workers run and leaves for a session of its own; then it exits with 0.
+//
+//   parent   waits on a pipe; hands signals sent to it alone on to the launcher
+//   launcher runs the job; leave(): own session, no terminal, ivyrun.log as its standard error
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct DetachNotice {
+  std::string job_id;
+  std::string log_dir;  // Absolute.
+};
+
+class Detachment {
+ public:
+  // Forks. Returns in the launcher only: the parent waits, prints the notice and exits.
+  static Result<std::unique_ptr<Detachment>> begin(const DetachNotice& notice);
+  ~Detachment();
+  Detachment(const Detachment&) = delete;
+  Detachment& operator=(const Detachment&) = delete;
+
+  // All workers run: go into the background. log_fd: becomes standard output and error.
+  void leave(int log_fd);
+  bool has_left() const { return pipe_fd_ < 0; }
+
+ private:
+  explicit Detachment(int pipe_fd) : pipe_fd_(pipe_fd) {}
+  int pipe_fd_;
+};
+
+// What the parent prints when the launcher has left. Pure.
+std::string detach_notice(const DetachNotice& notice, int launcher_pid);
+
+}  // namespace ivy

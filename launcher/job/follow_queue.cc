@@ -1,0 +1,90 @@
+#include "launcher/job/follow_queue.h"
+
+#include <algorithm>
+
+#include "launcher/job/ctl_wire.h"
+
+namespace ivy {
+namespace {
+
+// One Output reply: far below the limit of a message.
+constexpr std::size_t kPieceBytes = 64u << 10;
+
+}  // namespace
+
+void FollowQueue::push(std::string frame) {
+  bytes_ += frame.size();
+  frames_.push_back(std::move(frame));
+}
+
+void FollowQueue::reply(const ctl::Reply& reply) {
+  if (bytes_ <= kMessageLimitBytes) push(encode_ctl(reply));
+}
+
+void FollowQueue::lose(Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return;
+  lane.lost_lines += static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+  lane.lost_in_line = bytes.back() != '\n';
+}
+
+// What of these bytes is sent; dropping ends at the beginning of a line.
+std::string_view FollowQueue::keep_some(Lane& lane, std::string_view bytes) {
+  const bool is_full = bytes_ + bytes.size() > kLimitBytes;
+  if (!lane.is_dropping) {
+    if (!is_full) return bytes;
+    lane.is_dropping = true;
+    lane.was_cut = lane.is_in_line;
+    lose(lane, bytes);
+    return {};
+  }
+  // Half of the queue must have left, or every second line would become a gap.
+  const std::size_t newline = bytes.find('\n');
+  const bool is_whole = !lane.lost_in_line || newline != std::string_view::npos;
+  if (bytes_ > kLimitBytes / 2 || is_full || !is_whole) {
+    lose(lane, bytes);
+    return {};
+  }
+  const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
+  lose(lane, bytes.substr(0, rest_of_line));
+  return bytes.substr(rest_of_line);
+}
+
+void FollowQueue::say_gap(int rank, int stream, Lane& lane) {
+  ctl::Reply reply;
+  ctl::Gap& gap = *reply.mutable_gap();
+  gap.set_rank(static_cast<std::uint32_t>(rank));
+  gap.set_stream(static_cast<std::uint32_t>(stream));
+  gap.set_lines(lane.lost_lines + (lane.lost_in_line ? 1 : 0));
+  gap.set_cut(lane.was_cut);
+  push(encode_ctl(reply));
+  lane = Lane{};
+}
+
+void FollowQueue::output(int rank, int stream, std::string_view bytes, bool end) {
+  Lane& lane = lanes_[{rank, stream}];
+  const std::string_view kept = keep_some(lane, bytes);
+  const bool goes_on = !kept.empty() || end;
+  if (lane.is_dropping && goes_on) say_gap(rank, stream, lane);
+  if (!kept.empty()) lane.is_in_line = kept.back() != '\n';
+  for (std::size_t at = 0; at < kept.size() || (end && at == 0); at += kPieceBytes) {
+    ctl::Reply reply;
+    ctl::Output& output = *reply.mutable_output();
+    output.set_rank(static_cast<std::uint32_t>(rank));
+    output.set_stream(static_cast<std::uint32_t>(stream));
+    output.set_bytes(std::string(kept.substr(std::min(at, kept.size()), kPieceBytes)));
+    output.set_end(end && at + kPieceBytes >= kept.size());
+    push(encode_ctl(reply));
+  }
+}
+
+std::string FollowQueue::take(std::size_t max_bytes) {
+  std::string bytes;
+  while (!frames_.empty() && (bytes.empty() || bytes.size() < max_bytes)) {
+    bytes += frames_.front();
+    bytes_ -= frames_.front().size();
+    frames_.pop_front();
+  }
+  return bytes;
+}
+
+}  // namespace ivy

@@ -1,0 +1,161 @@
+#include "launcher/job/hints.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+#include "launcher/options/hosts.h"
+namespace ivy {
+namespace {
+
+constexpr std::array<std::string_view, 4> kLocalNames = {"localhost", "127.0.0.1", "::1]", "(::1,"};
+constexpr std::array<std::string_view, 2> kTimeOuts = {"timed out", "imeout"};
+constexpr std::array<std::string_view, 3> kConnects = {"connect to", "connecting to", "connect("};
+// Words of those who look for rank 0: PyTorch's store and the frameworks that use it, JAX's
+// service.
+constexpr std::array<std::string_view, 7> kRendezvous = {
+    "c10d", "client socket", "TCPStore", "tcp://", "MASTER_", "endezvous", "oordinat"};
+constexpr char kOverwritten[] =
+    "do not set MASTER_ADDR and MASTER_PORT in the script, or only where they are unset:\n"
+    "os.environ.setdefault(\"MASTER_ADDR\", \"localhost\")";
+
+bool mentions_any(std::string_view text, const auto& words) {
+  return std::any_of(words.begin(), words.end(), [text](std::string_view word) {
+    return text.find(word) != std::string_view::npos;
+  });
+}
+
+// The number itself, not a piece of a longer one.
+bool mentions_number(std::string_view text, const std::string& number) {
+  const auto is_digit = [&](std::size_t at) {
+    return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])) != 0;
+  };
+  for (std::size_t at = text.find(number); at != std::string_view::npos;
+       at = text.find(number, at + 1))
+    if ((at == 0 || !is_digit(at - 1)) && !is_digit(at + number.size())) return true;
+  return false;
+}
+
+// A time-out counts only where somebody connects: an established connection can time out as well.
+bool is_connect_failure(std::string_view line) {
+  return line.find("refused") != std::string_view::npos ||
+         (mentions_any(line, kTimeOuts) && mentions_any(line, kConnects));
+}
+
+enum class Target { kNone, kOwnHost, kGivenPlace };
+
+// Where the line says that no connection to rank 0 came about.
+Target failed_target(std::string_view line, const std::string& port) {
+  if (!is_connect_failure(line)) return Target::kNone;
+  const bool names_port = mentions_number(line, port);
+  if (mentions_any(line, kLocalNames))
+    return names_port || mentions_any(line, kRendezvous) ? Target::kOwnHost : Target::kNone;
+  return names_port ? Target::kGivenPlace : Target::kNone;
+}
+
+Target failed_target_of(const WorkerEnd& end, const std::string& port) {
+  std::string_view rest = end.stderr_tail;
+  Target found = Target::kNone;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const Target target = failed_target(line, port);
+    if (target == Target::kOwnHost) return target;
+    if (target != Target::kNone) found = target;
+  }
+  return found;
+}
+
+// On the store's own host: a connection to this host failed, but not to the store's port.
+bool looked_elsewhere(const WorkerEnd& end, const std::string& port) {
+  std::string_view rest = end.stderr_tail;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (is_connect_failure(line) && mentions_any(line, kLocalNames) &&
+        mentions_any(line, kRendezvous) && !mentions_number(line, port)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// PyTorch's rank 0 counts those who have come to its store and gives up when some are missing.
+bool waited_for_peers(const WorkerEnd& rank_0) {
+  return rank_0.stderr_tail.find("waiting for clients") != std::string::npos;
+}
+
+// It served a store of its own, and the others did not come: it counted its clients, or the Python
+// hook says that it served (agent/node/workers/python_hook.cc) and what it asked its store for
+// never came.
+bool served_in_vain(const WorkerEnd& end) {
+  const auto says = [&](const char* words) {
+    return end.stderr_tail.find(words) != std::string::npos;
+  };
+  return waited_for_peers(end) || (says("ivyrun: note: MASTER_PORT is ") && says("Socket Timeout"));
+}
+
+// Whether rank 0 was there when the peer gave up on it.
+bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
+  if (waited_for_peers(rank_0)) return true;
+  if (peer.after_stop) return false;  // Somebody has ended the job; nobody has given up.
+  if (rank_0.after_stop) return true;
+  return rank_0.at_ns - rank_0.clock_error_ns > peer.at_ns + peer.clock_error_ns;
+}
+
+Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
+  Diagnostic hint;
+  hint.severity = Severity::kWarning;
+  hint.id = "IVY-R010";
+  hint.where = peer.host + "; workers were given MASTER_ADDR=" + master.address +
+               " MASTER_PORT=" + std::to_string(master.port);
+  hint.fix = kOverwritten;
+  return hint;
+}
+
+}  // namespace
+
+std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
+                                                     const MasterPlace& master) {
+  if (is_loopback(master.address) || master.address == "localhost") return std::nullopt;
+  const std::string port = std::to_string(master.port);
+  const auto rank_0 =
+      std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) { return end.rank == 0; });
+  for (const WorkerEnd& end : ends) {
+    if (end.status.success()) continue;
+    if (end.host == master.host) {
+      const bool served = served_in_vain(end);
+      if (!master.has_store || !(served || looked_elsewhere(end, port))) continue;
+      Diagnostic hint = hint_of(end, master);
+      hint.what = "rank " + std::to_string(end.rank) +
+                  (served ? " served a store of its own, and others did not come there"
+                          : " looked for the store at a place of its own") +
+                  ": the script seems to overwrite MASTER_PORT";
+      return hint;
+    }
+    const std::string rank = "rank " + std::to_string(end.rank);
+    switch (failed_target_of(end, port)) {
+      case Target::kNone:
+        continue;
+      case Target::kOwnHost: {
+        Diagnostic hint = hint_of(end, master);
+        hint.what =
+            rank + " looked for rank 0 on its own host: the script seems to overwrite MASTER_ADDR";
+        return hint;
+      }
+      case Target::kGivenPlace: {
+        if (rank_0 == ends.end() || !outlived(*rank_0, end)) continue;
+        Diagnostic hint = hint_of(end, master);
+        hint.what = rank +
+                    " found nobody there while rank 0 was running: the script of rank 0 seems to "
+                    "overwrite MASTER_ADDR or MASTER_PORT";
+        hint.cause = "or rank 0 came there only after " + rank + " had given up";
+        return hint;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ivy

@@ -1,0 +1,141 @@
+// The conversation with one host's supervisor, whichever carrier bears it today: opens the first
+// link, redials a lost one, replays what the peer did not get, and says when the host is gone for
+// good.
+//
+// Thread: the loop's. Lifetime: outlives nothing; destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/links/host_link.h"
+#include "proto/wire/job.pb.h"
+#include "proto/wire/link.h"
+
+namespace ivy {
+
+// A stamp of the host's clock on the launcher's clock, and by how much it may be wrong.
+struct RelatedTime {
+  std::int64_t at_ns = 0;
+  std::int64_t error_ns = 0;
+};
+
+enum class HostLoss {
+  kHost,        // Silence beyond the lease, or nothing answers any more.
+  kSupervisor,  // The host answers, but its supervisor is gone.
+};
+
+struct HostSessionOptions {
+  std::uint32_t host = 0;
+  std::string name;
+  bool on_this_host = false;  // No redial: its end of file is final.
+  std::string job_id;
+  std::string token;
+  // Not 0: the job runs already and this launcher takes it over (proto/wire/link.h); the first link
+  // reattaches, and the first event is TakenOver.
+  std::uint32_t takeover = 0;
+  std::uint64_t window_bytes = 0;     // Output bytes that may be under way from this host.
+  std::chrono::milliseconds lease{};  // Silence beyond it is a loss.
+  // attempt: 0 for the first link, then 1, 2...
+  std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)> make_link;
+};
+
+class HostSession {
+ public:
+  struct Handlers {
+    std::function<void(const LinkUp&)> up;  // Once: the first link is there.
+    std::function<void(const Event&)> event;
+    std::function<void(const link::OutputChunk&)> output;
+    std::function<void(const LinkDown&)> failed;            // It never came up. Final.
+    std::function<void(HostLoss, const RemoteText&)> lost;  // It was up. Final.
+    std::function<void(const RemoteText&)> progress;        // What it is doing now.
+    std::function<void()> input_room;                       // input_room() may have grown.
+  };
+
+  HostSession(boost::asio::io_context& loop, HostSessionOptions options, Handlers handlers);
+  ~HostSession();
+  HostSession(const HostSession&) = delete;
+  HostSession& operator=(const HostSession&) = delete;
+
+  void open();
+  void send(const Command& command);
+  // Output bytes that have been disposed of: the host may send as many more.
+  void grant(std::uint64_t bytes);
+  // Bytes of standard input that the host will take now.
+  std::uint64_t input_room() const { return session_.flow_room(); }
+  void send_input(std::string bytes);  // Empty: its end.
+  // The host has been told to forget the job: its end of file is what is expected now. Calls `over`
+  // when it has come (at once when there is no carrier), and nothing else any more.
+  void expect_end(std::function<void()> over);
+  // We are about to be suspended: says so to the host as our last word until resume(). A host that
+  // is being redialled hears it when it is there again.
+  void pause();
+  // Nothing is left to wait for before we are stopped: the word has left, or nobody can hear it.
+  bool has_paused() const;
+  void resume();
+  // When the host was last heard, on our clock.
+  std::int64_t last_heard_ns() const { return last_heard_ns_; }
+  // Ends the conversation without waiting; nothing is called any more.
+  void close();
+  bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
+  RelatedTime relate(std::uint64_t host_ns) const;
+
+ private:
+  enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
+
+  std::unique_ptr<HostLink> dial();
+  void on_up(int serial, const LinkUp& up);
+  void on_bytes(int serial, std::string_view bytes);
+  void on_down(int serial, const LinkDown& down);
+  void on_drained(int serial);
+  void on_frame(const link::Frame& frame);
+  void on_attached(const link::Frame& frame);
+  void carrier_lost(const LinkDown& down);
+  void redial();
+  void redial_failed(const LinkDown& down);
+  void tick();
+  void schedule_tick();
+  void retire(std::unique_ptr<HostLink> link);
+  void pump();
+  void queue_pause();
+  void fail(const LinkDown& down);
+  void lose(HostLoss loss, const RemoteText& message);
+
+  boost::asio::io_context& loop_;
+  const HostSessionOptions options_;
+  Handlers handlers_;
+  State state_ = State::kDialing;
+  link::Session session_;
+  std::unique_ptr<HostLink> link_;     // Bears the session now (or is silent).
+  std::unique_ptr<HostLink> dialing_;  // On its way to replace link_.
+  int link_serial_ = -1;
+  int dialing_serial_ = -1;
+  int next_serial_ = 0;
+  bool writing_ = false;
+  bool pausing_ = false;  // Pause is queued, or will be when the host is there again...
+  bool paused_ = false;   // ...and has left: any later frame would take it back.
+  bool was_up_ = false;
+  bool was_attached_ = false;  // Its supervisor has answered.
+  int early_losses_ = 0;       // Carriers that were up and broke before it had.
+  std::int64_t last_heard_ns_ = 0;
+  std::int64_t last_ticked_ns_ = 0;
+  std::int64_t carrier_lost_ns_ = 0;
+  RemoteText last_failure_;
+  std::function<void()> over_;
+  boost::asio::steady_timer tick_timer_;
+  boost::asio::steady_timer redial_timer_;
+  // Smallest and second bound of (received here - sent there) in nanoseconds.
+  bool clock_known_ = false;
+  std::int64_t smallest_delay_ns_ = 0;
+  std::int64_t round_trip_ns_ = 0;
+  std::int64_t attach_sent_ns_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ivy

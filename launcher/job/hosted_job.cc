@@ -1,0 +1,198 @@
+#include "launcher/job/hosted_job.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "proto/os/user_places.h"
+
+namespace ivy {
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
+
+bool is_private(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
+}
+
+std::optional<HostedJob> parse_name(const std::string& parent, std::string_view name) {
+  if (name.size() < kJobIdDigits + 2 || name[kJobIdDigits] != '-') return std::nullopt;
+  const std::string_view number = name.substr(kJobIdDigits + 1);
+  HostedJob job{std::string(name.substr(0, kJobIdDigits)), 0, parent + "/" + std::string(name)};
+  const auto parsed = std::from_chars(number.data(), number.data() + number.size(), job.host);
+  if (!is_job_id(job.job_id) || parsed.ptr != number.data() + number.size()) return std::nullopt;
+  return job;
+}
+
+// Whoever lives there holds the directory's lock (agent/node/spawn/job_directory.h). A supervisor
+// that stands still is not asked by its socket: it takes nobody in, and each question would fill
+// its backlog.
+bool is_lived_in(const HostedJob& job) {
+  const int fd = open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno != ENOENT;
+  const bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(fd);
+  return is_held;
+}
+
+// The process that listens on the job's command socket: its warden. Nothing: nobody does.
+std::optional<pid_t> warden_of(const HostedJob& job) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = job.directory + "/command.sock";
+  if (path.size() >= sizeof address.sun_path) return std::nullopt;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  const bool answers =
+      fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+  if (fd >= 0) close(fd);
+  return answers && peer.pid > 0 ? std::optional<pid_t>(peer.pid) : std::nullopt;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct ProcessLine {
+  std::string name;
+  char state = 0;
+  pid_t parent = 0;
+  int threads = 0;
+  std::uint64_t start_time = 0;  // Clock ticks since boot.
+};
+
+std::optional<ProcessLine> line_of(pid_t pid) {
+  const std::string all = text_of("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t begin = all.find('(');
+  const std::size_t end = all.rfind(')');
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return std::nullopt;
+  ProcessLine line;
+  line.name = all.substr(begin + 1, end - begin - 1);
+  std::istringstream rest(all.substr(end + 1));
+  std::string skipped;
+  rest >> line.state >> line.parent;
+  for (int field = 5; field < 20; ++field) rest >> skipped;  // num_threads is the 20th.
+  rest >> line.threads >> skipped >> line.start_time;
+  return rest ? std::optional<ProcessLine>(line) : std::nullopt;
+}
+
+// A main thread that has left is called a zombie though its other threads live.
+bool has_ended(const ProcessLine& line) {
+  return (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
+}
+
+// Its own directory in /proc; those of its threads where the main thread has left its environment.
+std::string environment_of(pid_t pid) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  std::string environment = text_of(process + "/environ");
+  if (!environment.empty()) return environment;
+  const OpenDirectory threads(opendir((process + "/task").c_str()));
+  while (const dirent* entry = threads ? readdir(threads.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    environment = text_of(process + "/task/" + entry->d_name + "/environ");
+    if (!environment.empty()) break;
+  }
+  return environment;
+}
+
+bool is_of_this_user(pid_t pid) {
+  struct stat status {};
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 && status.st_uid == geteuid();
+}
+
+bool is_supervisor_of(pid_t pid, pid_t warden) {
+  const std::optional<ProcessLine> line = line_of(pid);
+  return line && line->name == "ivy-supervisor" && line->parent == warden && line->state != 'Z';
+}
+
+// A pid that ends and is given to another between the look and the signal is not signalled.
+bool terminate_supervisor(pid_t pid, pid_t warden) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0u));
+  if (pidfd < 0) return false;
+  const bool done = is_supervisor_of(pid, warden) &&
+                    syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, nullptr, 0u) == 0;
+  close(pidfd);
+  return done;
+}
+
+}  // namespace
+
+std::vector<HostedJob> find_hosted_jobs() {
+  std::vector<HostedJob> found;
+  for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"))) {
+    if (!is_private(parent)) continue;
+    const OpenDirectory directory(opendir(parent.c_str()));
+    if (!directory) continue;
+    while (const dirent* entry = readdir(directory.get())) {
+      const std::optional<HostedJob> job = parse_name(parent, entry->d_name);
+      if (job && is_private(job->directory) && is_lived_in(*job)) found.push_back(*job);
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const HostedJob& a, const HostedJob& b) {
+    return std::tie(a.job_id, a.host) < std::tie(b.job_id, b.host);
+  });
+  return found;
+}
+
+bool ask_to_end(const HostedJob& job) {
+  const std::optional<pid_t> warden = warden_of(job);
+  const OpenDirectory processes(opendir("/proc"));
+  if (!warden || !processes) return false;
+  while (const dirent* entry = readdir(processes.get())) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.
+    if (pid > 1 && is_supervisor_of(pid, *warden)) return terminate_supervisor(pid, *warden);
+  }
+  return false;
+}
+
+const std::vector<HostedProcess>& HostedProcesses::look() {
+  std::erase_if(known_, [](const HostedProcess& process) {
+    const std::optional<ProcessLine> line = line_of(process.pid);
+    return !line || has_ended(*line) || line->start_time != process.start_time;
+  });
+  const std::string variable = std::string(1, '\0') + "IVY_JOB_ID=" + job_id_ + '\0';
+  const OpenDirectory processes(opendir("/proc"));
+  while (const dirent* entry = processes ? readdir(processes.get()) : nullptr) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+    if (pid <= 1 || pid == getpid() || !is_of_this_user(pid)) continue;
+    if (std::any_of(known_.begin(), known_.end(),
+                    [&](const HostedProcess& process) { return process.pid == pid; }))
+      continue;
+    const std::optional<ProcessLine> line = line_of(pid);
+    if (!line || has_ended(*line)) continue;
+    const std::string environment = std::string(1, '\0') + environment_of(pid) + '\0';
+    if (environment.find(variable) != std::string::npos)
+      known_.push_back({pid, line->start_time, line->name});
+  }
+  return known_;
+}
+
+}  // namespace ivy

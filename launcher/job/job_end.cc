@@ -1,0 +1,103 @@
+#include "launcher/job/job_end.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+#include "proto/os/user_places.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::time_t kRememberedSeconds = 24 * 3600;
+constexpr std::string_view kSuffix = ".ended";
+constexpr std::string_view kExit = "exit ";
+// A cause is the first line of a summary; more is cut.
+constexpr std::size_t kMaxCauseBytes = 1024;
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+
+struct EndFile {
+  std::string job_id;
+  std::string path;
+  bool is_old = false;
+};
+
+std::vector<EndFile> end_files_in(const std::string& parent) {
+  std::vector<EndFile> files;
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(parent.c_str()));
+  if (!directory) return files;
+  while (const dirent* entry = readdir(directory.get())) {
+    std::string_view name = entry->d_name;
+    if (!name.ends_with(kSuffix)) continue;
+    name.remove_suffix(kSuffix.size());
+    if (!is_job_id(name)) continue;
+    EndFile file{std::string(name), parent + "/" + entry->d_name, false};
+    struct stat status {};
+    // Ours, whoever the directory lets in.
+    if (lstat(file.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_uid != geteuid())
+      continue;
+    file.is_old = std::time(nullptr) - status.st_mtime > kRememberedSeconds;
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+std::optional<EndedJob> read_end(const EndFile& file) {
+  EndedJob end;
+  end.job_id = file.job_id;
+  std::ifstream text(file.path);
+  std::string line;
+  if (!std::getline(text, line) || !line.starts_with(kExit)) return std::nullopt;
+  const char* const last = line.data() + line.size();
+  const auto parsed = std::from_chars(line.data() + kExit.size(), last, end.exit_code);
+  if (parsed.ec != std::errc() || parsed.ptr != last) return std::nullopt;
+  std::getline(text, end.cause);
+  end.description.assign(std::istreambuf_iterator<char>(text), {});
+  return end;
+}
+
+}  // namespace
+
+void remember_end(const JobPlace& place, const EndedJob& end) {
+  const std::string parent = place.path.substr(0, place.path.rfind('/'));
+  for (const EndFile& file : end_files_in(parent))
+    if (file.is_old) unlink(file.path.c_str());
+  const std::string path = place.path + std::string(kSuffix);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  const std::string cause = end.cause.substr(0, std::min(end.cause.find('\n'), kMaxCauseBytes));
+  const std::string text =
+      std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n" + end.description;
+  const bool is_whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  if (!is_whole) unlink(path.c_str());
+}
+
+std::optional<EndedJob> find_ended_job(const std::string& prefix) {
+  if (prefix.empty()) return std::nullopt;
+  std::vector<EndFile> matching;
+  for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR")))
+    for (EndFile& file : end_files_in(parent))
+      if (!file.is_old && file.job_id.starts_with(prefix)) matching.push_back(std::move(file));
+  return matching.size() == 1 ? read_end(matching.front()) : std::nullopt;
+}
+
+std::string how_it_ended(const EndedJob& end) {
+  const std::string text = end.cause.empty() ? "every rank ended well" : end.cause;
+  return text + " (exit code " + std::to_string(end.exit_code) + ")";
+}
+
+}  // namespace ivy

@@ -1,0 +1,29 @@
+// How a job in the background ended, for whoever asks too late: one small file beside the places of
+// jobs, for a day. Thread: any.
+//
+//   /tmp/ivyrun-UID/JOBID.ended   "exit 143\nrank 3 was killed...\n", then the description's bytes
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "launcher/job/job_place.h"
+
+namespace ivy {
+
+struct EndedJob {
+  std::string job_id;
+  int exit_code = 0;
+  std::string cause;        // One line; empty: every rank ended well.
+  std::string description;  // A ctl::JobDescription of its last moment; empty: not known.
+};
+
+// At best: a full disk forgets an end. Removes those that are older than a day.
+void remember_end(const JobPlace& place, const EndedJob& end);
+// Nothing when no remembered job's id begins so, or several do, or the prefix is empty.
+std::optional<EndedJob> find_ended_job(const std::string& prefix);
+
+// "every rank ended well (exit code 0)"
+std::string how_it_ended(const EndedJob& end);
+
+}  // namespace ivy

@@ -1,0 +1,126 @@
+#include "launcher/job/job_news.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "launcher/report/clock.h"
+
+namespace ivy {
+namespace {
+
+using comm_status::RankState;
+using std::chrono::milliseconds;
+
+// The first news of a moment goes out at once; what follows it so closely goes together.
+constexpr milliseconds kGather{10};
+constexpr milliseconds kPatience{1'000};
+
+}  // namespace
+
+struct JobNews::Question {
+  explicit Question(boost::asio::io_context& loop) : timer(loop) {}
+  std::uint32_t number = 0;
+  std::set<std::size_t> waits_for;
+  std::vector<HostOperations> answers;
+  std::function<void(const std::string&)> done;
+  boost::asio::steady_timer timer;
+};
+
+JobNews::JobNews(boost::asio::io_context& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
+
+void JobNews::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
+  board_.begin(generation, std::move(host_of_rank));
+  timer_.cancel();
+  is_timer_set_ = false;
+}
+
+void JobNews::on_news(std::size_t host, const News& news) {
+  if (board_.take(host, news)) tell();
+}
+
+void JobNews::on_exited(std::size_t host, const Exited& exited) {
+  RankNews rank;
+  rank.set_rank(exited.rank());
+  rank.set_state(static_cast<std::uint32_t>(exited.signal() != 0 ? RankState::kSignalled
+                                                                 : RankState::kExited));
+  rank.set_code(exited.signal() != 0 ? exited.signal() : exited.code());
+  rank.set_pid(exited.pid());
+  rank.set_out_of_memory(exited.out_of_memory());
+  if (board_.worker_ended(host, rank)) tell();
+}
+
+void JobNews::on_start_failed(std::size_t host, std::uint32_t rank) {
+  if (board_.rank_lost(host, rank, RankState::kDied)) tell();
+}
+
+void JobNews::ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
+                         RankState state) {
+  bool is_news = false;
+  for (const std::uint32_t rank : ranks) is_news |= board_.rank_lost(host, rank, state);
+  if (is_news) tell();
+}
+
+void JobNews::tell() {
+  const std::int64_t since_ns = monotonic_ns() - told_at_ns_;
+  const bool is_quiet = since_ns >= std::chrono::nanoseconds(kGather).count();
+  if (board_.is_urgent() && is_quiet) return tell_now();
+  if (std::exchange(is_timer_set_, true)) return;
+  timer_.expires_after(kGather);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) tell_now();
+  });
+}
+
+void JobNews::tell_now() {
+  timer_.cancel();
+  is_timer_set_ = false;
+  told_at_ns_ = monotonic_ns();
+  for (const std::size_t host : board_.listeners()) {
+    std::optional<News> news = board_.next_for(host);
+    if (!news) continue;
+    Command command;
+    *command.mutable_news() = *std::move(news);
+    handlers_.send(host, command);
+  }
+  board_.told_all();
+}
+
+void JobNews::ask_operations(std::function<void(const std::string&)> done) {
+  const auto question = std::make_shared<Question>(loop_);
+  question->number = ++next_question_;
+  question->done = std::move(done);
+  Command command;
+  command.mutable_read_operations()->set_number(question->number);
+  if (questions_.size() < kMaxQuestions)
+    for (const std::size_t host : board_.listeners())
+      if (handlers_.send(host, command)) question->waits_for.insert(host);
+  questions_.push_back(question);
+  if (question->waits_for.empty()) return answer(question);
+  question->timer.expires_after(kPatience);
+  question->timer.async_wait([this, question](const boost::system::error_code& error) {
+    if (!error) answer(question);
+  });
+}
+
+void JobNews::on_operations(std::size_t host, const Operations& operations) {
+  const auto found = std::find_if(questions_.begin(), questions_.end(), [&](const auto& question) {
+    return question->number == operations.number();
+  });
+  if (found == questions_.end()) return;
+  const std::shared_ptr<Question> question = *found;
+  if (question->waits_for.erase(host) == 0) return;
+  question->answers.push_back({handlers_.name(host), operations});
+  if (question->waits_for.empty()) answer(question);
+}
+
+void JobNews::answer(const std::shared_ptr<Question>& question) {
+  if (std::erase(questions_, question) == 0) return;
+  question->timer.cancel();
+  std::vector<std::string> silent;
+  for (const std::size_t host : question->waits_for) silent.push_back(handlers_.name(host));
+  question->done(operation_lines(question->answers, silent));
+}
+
+}  // namespace ivy

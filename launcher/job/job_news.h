@@ -1,0 +1,66 @@
+// Passes on among a job's hosts what ranks have come to (the abort epoch and its reasons), and asks
+// all hosts what their ranks do in the comm runtime. Thread: the loop's. Lifetime: destroy it
+// outside its handlers; nothing is called afterwards.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/hang/operation_lines.h"
+#include "launcher/job/news_board.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class JobNews {
+ public:
+  // Questions at a time; each is answered within kPatience.
+  static constexpr std::size_t kMaxQuestions = 64;
+
+  struct Handlers {
+    // False: that host cannot be told anything any more.
+    std::function<bool(std::size_t host, const Command& command)> send;
+    std::function<std::string(std::size_t host)> name;
+  };
+
+  JobNews(boost::asio::io_context& loop, Handlers handlers);
+  JobNews(const JobNews&) = delete;
+  JobNews& operator=(const JobNews&) = delete;
+
+  void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
+  void on_news(std::size_t host, const News& news);
+  // Told before the caller orders the others to stop.
+  void on_exited(std::size_t host, const Exited& exited);
+  void on_start_failed(std::size_t host, std::uint32_t rank);
+  void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
+                  comm_status::RankState state);
+
+  // operation_lines() of all hosts, as far as they answer within a second; at once when nobody uses
+  // the comm runtime.
+  void ask_operations(std::function<void(const std::string& text)> done);
+  void on_operations(std::size_t host, const Operations& operations);
+
+ private:
+  struct Question;
+  void tell();
+  void tell_now();
+  void answer(const std::shared_ptr<Question>& question);
+
+  boost::asio::io_context& loop_;
+  Handlers handlers_;
+  NewsBoard board_;
+  boost::asio::steady_timer timer_;
+  bool is_timer_set_ = false;
+  std::int64_t told_at_ns_ = 0;
+  std::uint32_t next_question_ = 0;
+  std::vector<std::shared_ptr<Question>> questions_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,165 @@
+#include "launcher/job/job_place.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+
+#include "proto/os/user_places.h"
+
+namespace ivy {
+namespace {
+
+// A directory without a lock may be one that another launcher has made and not locked yet.
+constexpr std::time_t kSettledSeconds = 10;
+// What waits for a launcher is not thrown away because the clock has been put forward.
+constexpr std::time_t kClockStep = 24 * 60 * 60;
+constexpr int kLockTries = 20;
+constexpr useconds_t kLockPauseMicroseconds = 1000;
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
+
+// The same places in the same order as supervisors take.
+std::vector<std::string> parents() {
+  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
+}
+
+// Ours alone, a directory, no link.
+bool is_private(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
+}
+
+Result<void> make_private(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kUnavailable, "mkdir " + path, errno);
+  if (is_private(path)) return {};
+  return Error{Code::kPermissionDenied, path + " is not a directory of ours alone", "remove it"};
+}
+
+bool is_settled(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 &&
+         std::time(nullptr) - status.st_mtime > kSettledSeconds;
+}
+
+// A record is dated when the last lease ends that its launcher has renewed (job_record.h).
+bool has_ended_before(const std::string& record, std::time_t when) {
+  struct stat status {};
+  return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
+}
+
+// The lock's descriptor, or -1 when somebody else holds it or the directory is gone.
+int lock_directory(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  struct stat ours {};
+  struct stat named {};
+  // Another may have removed it between our open and our lock.
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &ours) == 0 &&
+      lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+void remove_files(const std::string& path) {
+  if (const OpenDirectory directory{opendir(path.c_str())})
+    while (const dirent* entry = readdir(directory.get()))
+      if (entry->d_name[0] != '.') unlink((path + "/" + entry->d_name).c_str());
+  rmdir(path.c_str());
+}
+
+std::vector<FoundJob> look_into(const std::string& parent) {
+  std::vector<FoundJob> found;
+  if (!is_private(parent)) return found;
+  const OpenDirectory directory(opendir(parent.c_str()));
+  if (!directory) return found;
+  while (const dirent* entry = readdir(directory.get())) {
+    FoundJob job;
+    job.place.job_id = entry->d_name;
+    job.place.path = parent + "/" + entry->d_name;
+    if (is_job_id(job.place.job_id) && is_private(job.place.path)) found.push_back(std::move(job));
+  }
+  for (FoundJob& job : found) {
+    const int lock = lock_directory(job.place.path);
+    job.is_alive = lock < 0;
+    job.has_record = !has_ended_before(job.place.record(), std::time(nullptr));
+    if (lock >= 0) close(lock);
+  }
+  return found;
+}
+
+void remove_dead_places(const std::string& parent) {
+  for (const FoundJob& job : look_into(parent)) {
+    if (job.is_alive || !is_settled(job.place.path)) continue;
+    if (!has_ended_before(job.place.record(), std::time(nullptr) - kClockStep)) continue;
+    const int lock = lock_directory(job.place.path);
+    if (lock < 0) continue;
+    remove_files(job.place.path);
+    close(lock);
+  }
+}
+
+Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
+  IVY_CHECK(make_private(parent));
+  remove_dead_places(parent);
+  JobPlace place;
+  place.job_id = job_id;
+  place.path = parent + "/" + job_id;
+  IVY_CHECK(make_private(place.path));
+  // ivyctl tries the lock for an instant to see who lives; a launcher keeps it.
+  for (int tries = 0; place.lock_fd < 0 && tries < kLockTries; ++tries) {
+    if (tries > 0) usleep(kLockPauseMicroseconds);
+    place.lock_fd = lock_directory(place.path);
+  }
+  if (place.lock_fd < 0)
+    return Error{Code::kAlreadyExists, "a launcher of this job lives already: " + place.path};
+  unlink(place.socket().c_str());
+  return place;
+}
+
+}  // namespace
+
+Result<JobPlace> make_job_place(const std::string& job_id) {
+  std::string reasons;
+  for (const std::string& parent : parents()) {
+    Result<JobPlace> made = make_in(parent, job_id);
+    if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
+    reasons += (reasons.empty() ? "" : "; ") + made.error().message;
+  }
+  return Error{Code::kUnavailable, "no place for the job socket: " + reasons,
+               "make one of these places writable, or set XDG_RUNTIME_DIR"};
+}
+
+void remove_job_place(JobPlace& place) {
+  if (place.lock_fd < 0) return;
+  remove_files(place.path);
+  close(place.lock_fd);
+  place.lock_fd = -1;
+}
+
+std::vector<FoundJob> find_job_places() {
+  std::vector<FoundJob> jobs;
+  for (const std::string& parent : parents()) {
+    remove_dead_places(parent);
+    for (FoundJob& job : look_into(parent))
+      if (job.is_alive || job.has_record) jobs.push_back(std::move(job));
+  }
+  std::sort(jobs.begin(), jobs.end(),
+            [](const FoundJob& a, const FoundJob& b) { return a.place.job_id < b.place.job_id; });
+  return jobs;
+}
+
+}  // namespace ivy

@@ -1,0 +1,40 @@
+// The launcher's own 0700 directory of a job on this host, where ivyctl finds it. It lies beside
+// those of supervisors (JOBID-HOST, agent/README.md) and is named JOBID alone, so neither side's
+// sweep of dead directories touches the other's. Thread: any.
+//
+//   /tmp/ivyrun-UID/JOBID    locked (flock) while the launcher lives
+//     launcher.sock          the job socket
+//     record                 what a new launcher needs, for a job that outlives this one
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct JobPlace {
+  std::string path;
+  std::string job_id;
+  int lock_fd = -1;  // Of the launcher that made it.
+  std::string socket() const { return path + "/launcher.sock"; }
+  std::string record() const { return path + "/record"; }
+};
+
+// Makes the directory and locks it; AlreadyExists when another launcher of this job lives. Removes
+// directories of ours whose launcher is dead and left no record, or one whose time has been over
+// for a day (a clock that is put forward must not cost a job that waits for a new launcher).
+Result<JobPlace> make_job_place(const std::string& job_id);
+// Removes the directory with what is in it, and gives the lock back.
+void remove_job_place(JobPlace& place);
+
+struct FoundJob {
+  JobPlace place;
+  bool is_alive = false;    // Its launcher lives.
+  bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
+};
+// Jobs of this user on this host, by id. What is neither alive nor recorded is removed as above.
+std::vector<FoundJob> find_job_places();
+
+}  // namespace ivy

@@ -1,0 +1,190 @@
+#include "launcher/job/job_record.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+
+#include "proto/contract/build.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Hosts need the grace of a lost launcher after the lease; clocks are read by the second.
+constexpr std::chrono::seconds kRecordMargin{10};
+
+template <class From, class To>
+void copy_words(const From& from, To& to) {
+  to.assign(from.begin(), from.end());
+}
+
+}  // namespace
+
+Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record) {
+  const std::string path = place.record();
+  const std::string fresh = path + ".new";
+  const std::string bytes = record.SerializeAsString();
+  unlink(fresh.c_str());
+  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_error(Code::kUnavailable, "open " + fresh, errno);
+  const ssize_t count = write(fd, bytes.data(), bytes.size());
+  const int error = count < 0 ? errno : ENOSPC;
+  close(fd);
+  if (count != static_cast<ssize_t>(bytes.size()))
+    return errno_error(Code::kResourceExhausted, "write " + fresh, error);
+  renew_job_record(
+      place, milliseconds(record.options().lease_ms() + record.options().shutdown_timeout_ms()));
+  if (rename(fresh.c_str(), path.c_str()) == 0) return {};
+  return errno_error(Code::kUnavailable, "rename " + fresh, errno);
+}
+
+Result<ctl::JobRecord> read_job_record(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(Code::kNotFound, "read " + path, errno);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  ctl::JobRecord record;
+  if (!record.ParseFromString(bytes) || record.job_id().empty())
+    return Error{Code::kDataLoss, path + " is no record of a job"};
+  if (record.build() != build_name())
+    return Error{Code::kFailedPrecondition,
+                 "the job was started by build " + record.build() + ", this is build " +
+                     std::string(build_name()),
+                 "use the ivyctl and ivyrun that started it"};
+  return record;
+}
+
+void renew_job_record(const JobPlace& place, milliseconds patience) {
+  const auto until =
+      std::time(nullptr) +
+      std::chrono::duration_cast<std::chrono::seconds>(patience + kRecordMargin).count();
+  const timespec times[2] = {{until, 0}, {until, 0}};
+  for (const std::string& path : {place.record(), place.record() + ".new"})
+    utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
+}
+
+milliseconds time_since_start(const ctl::JobRecord& record) {
+  const auto now =
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
+  return std::max(now - milliseconds(record.started_unix_ms()), milliseconds(0));
+}
+
+void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {
+  for (const PlannedHost& planned : plan.hosts) {
+    ctl::HostPart& part = *job.add_hosts();
+    part.set_name(planned.name);
+    part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
+    if (!planned.workers.empty())
+      part.set_first_rank(static_cast<std::uint32_t>(planned.workers.front().rank));
+  }
+}
+
+void record_options(const Options& options, ctl::RecordedOptions& recorded) {
+  for (const std::string& word : options.command) recorded.add_command(word);
+  recorded.set_working_directory(options.working_directory);
+  recorded.set_log_dir(options.log_dir);
+  recorded.set_log_to(static_cast<std::uint32_t>(options.log_to));
+  recorded.set_quiet(options.quiet);
+  if (options.lease) recorded.set_lease_ms(static_cast<std::uint32_t>(options.lease->count()));
+  recorded.set_has_shutdown_timeout(options.shutdown_timeout.has_value());
+  recorded.set_shutdown_timeout_ms(
+      static_cast<std::uint64_t>(options.shutdown_timeout.value_or(milliseconds(0)).count()));
+  recorded.set_has_timeout(options.timeout.has_value());
+  recorded.set_timeout_ms(
+      static_cast<std::uint64_t>(options.timeout.value_or(milliseconds(0)).count()));
+  recorded.set_transport(static_cast<std::uint32_t>(options.transport));
+  recorded.set_ssh_port(options.ssh_port);
+  for (const std::string& word : options.ssh_command) recorded.add_ssh_command(word);
+  for (const std::string& word : options.ssh_args) recorded.add_ssh_args(word);
+  recorded.set_fanout(static_cast<std::uint32_t>(options.fanout));
+}
+
+Options recorded_options(const ctl::RecordedOptions& recorded) {
+  Options options;
+  options.detach = true;
+  options.stdin_choice = "none";
+  copy_words(recorded.command(), options.command);
+  options.working_directory = recorded.working_directory();
+  options.log_dir = recorded.log_dir();
+  options.log_to = static_cast<LogPlace>(recorded.log_to());
+  options.quiet = recorded.quiet();
+  options.lease = milliseconds(recorded.lease_ms());
+  if (recorded.has_shutdown_timeout())
+    options.shutdown_timeout = milliseconds(recorded.shutdown_timeout_ms());
+  if (recorded.has_timeout()) options.timeout = milliseconds(recorded.timeout_ms());
+  options.transport = static_cast<TransportChoice>(recorded.transport());
+  options.ssh_port = static_cast<std::uint16_t>(recorded.ssh_port());
+  copy_words(recorded.ssh_command(), options.ssh_command);
+  copy_words(recorded.ssh_args(), options.ssh_args);
+  options.fanout = static_cast<int>(recorded.fanout());
+  return options;
+}
+
+void record_hosts(const std::vector<Host>& hosts, ctl::JobRecord& record) {
+  for (const Host& host : hosts) {
+    ctl::RecordedHost& recorded = *record.add_hosts();
+    recorded.set_name(host.name);
+    recorded.set_user(host.user);
+    recorded.set_port(host.port);
+    recorded.set_is_fake(host.fake.has_value());
+    recorded.set_fake(static_cast<std::uint32_t>(host.fake.value_or(0)));
+  }
+}
+
+std::vector<Host> recorded_hosts(const ctl::JobRecord& record) {
+  std::vector<Host> hosts;
+  for (const ctl::RecordedHost& recorded : record.hosts()) {
+    Host& host = hosts.emplace_back();
+    host.name = recorded.name();
+    host.user = recorded.user();
+    host.port = static_cast<std::uint16_t>(recorded.port());
+    if (recorded.is_fake()) host.fake = static_cast<int>(recorded.fake());
+  }
+  return hosts;
+}
+
+void record_plan(const JobPlan& plan, ctl::JobRecord& record) {
+  record.set_world_size(static_cast<std::uint32_t>(plan.world_size));
+  record.set_master_address(plan.master_address);
+  record.set_master_port(plan.master_port);
+  record.set_store_port(plan.store_port);
+  record.set_program(plan.program);
+  for (const PlannedHost& planned : plan.hosts) {
+    ctl::RecordedPart& part = *record.add_parts();
+    part.set_host(static_cast<std::uint32_t>(planned.host_index));
+    part.set_carrier(carrier_name(planned.carrier));
+    for (const PlannedWorker& worker : planned.workers)
+      part.add_ranks(static_cast<std::uint32_t>(worker.rank));
+  }
+}
+
+JobPlan recorded_plan(const ctl::JobRecord& record) {
+  JobPlan plan;
+  plan.job_id = record.job_id();
+  plan.world_size = static_cast<int>(record.world_size());
+  plan.master_address = record.master_address();
+  plan.master_port = static_cast<std::uint16_t>(record.master_port());
+  plan.store_port = static_cast<std::uint16_t>(record.store_port());
+  plan.program = record.program();
+  for (const ctl::RecordedPart& part : record.parts()) {
+    PlannedHost& planned = plan.hosts.emplace_back();
+    planned.host_index = part.host();
+    planned.name = part.host() < static_cast<std::uint32_t>(record.hosts_size())
+                       ? record.hosts(static_cast<int>(part.host())).name()
+                       : "";
+    planned.carrier = carrier_named(part.carrier());
+    planned.node_rank = static_cast<int>(plan.hosts.size()) - 1;
+    for (const std::uint32_t rank : part.ranks())
+      planned.workers.push_back(
+          PlannedWorker{static_cast<int>(rank), static_cast<int>(planned.workers.size())});
+  }
+  return plan;
+}
+
+}  // namespace ivy

@@ -1,0 +1,372 @@
+#include "launcher/job/job_socket.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "launcher/job/ctl_wire.h"
+#include "launcher/job/follow_queue.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+
+// Who connects asks at once.
+constexpr std::chrono::seconds kRequestPatience{10};
+// Followers of a job that has ended may take so long to read the rest.
+constexpr std::chrono::seconds kEndPatience{1};
+// When no descriptor is left for who connects.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::size_t kReadBytes = 4096;
+constexpr std::size_t kWriteBytes = 256u << 10;
+constexpr int kBacklog = 64;
+
+// The directory is closed to others already; root and a changed umask are not trusted blindly.
+bool is_allowed(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         (peer.uid == geteuid() || peer.uid == 0);
+}
+
+Result<int> listen_at(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
+      listen(fd, kBacklog) == 0)
+    return fd;
+  const Error error = errno_error(Code::kUnavailable, "listen on " + path, errno);
+  ::close(fd);
+  return error;
+}
+
+ctl::Reply refused(const Error& error) {
+  ctl::Reply reply;
+  reply.mutable_refused()->set_text(error.message);
+  reply.mutable_refused()->set_fix(error.fix);
+  return reply;
+}
+
+ctl::Reply message_of(std::string_view text) {
+  ctl::Reply reply;
+  reply.mutable_message()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
+  return reply;
+}
+
+}  // namespace
+
+struct JobSocket::Client {
+  Client(boost::asio::io_context& loop, int fd) : socket(loop, fd), patience(loop) {}
+
+  stream_descriptor socket;
+  boost::asio::steady_timer patience;
+  CtlDecoder decoder;
+  FollowQueue queue;
+  std::string out;  // Taken from the queue, not yet written.
+  std::size_t written = 0;
+  bool is_writing = false;
+  bool has_asked = false;
+  bool follows = false;         // Hears messages and the end.
+  bool follows_output = false;  // And what workers print.
+  bool shows_messages = false;  // To its user: what it has been sent has been heard.
+  bool closes = false;          // When everything has been written.
+  bool is_closed = false;
+};
+
+Result<std::unique_ptr<JobSocket>> JobSocket::open(boost::asio::io_context& loop,
+                                                   const std::string& job_id, Handlers handlers) {
+  JobPlace place = IVY_TRY(make_job_place(job_id));
+  const Result<int> fd = listen_at(place.socket());
+  if (!fd.ok()) {
+    remove_job_place(place);
+    return fd.error();
+  }
+  return std::unique_ptr<JobSocket>(new JobSocket(loop, place, *fd, std::move(handlers)));
+}
+
+JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Handlers handlers)
+    : loop_(loop),
+      place_(std::move(place)),
+      listener_(loop, fd),
+      handlers_(std::move(handlers)),
+      accept_timer_(loop),
+      end_timer_(loop) {
+  accept();
+}
+
+JobSocket::~JobSocket() {
+  *alive_ = false;
+  remove_job_place(place_);
+}
+
+void JobSocket::accept() {
+  if (std::exchange(is_accepting_, true)) return;
+  listener_.async_wait(stream_descriptor::wait_read,
+                       [this, alive = alive_](const boost::system::error_code& error) {
+                         if (error || !*alive) return;
+                         is_accepting_ = false;
+                         accept_pending();
+                       });
+}
+
+void JobSocket::accept_pending() {
+  int failure = 0;
+  while (clients_.size() < kMaxClients) {
+    const int fd =
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    failure = fd < 0 ? errno : 0;
+    if (fd < 0) break;
+    if (!is_allowed(fd)) {
+      ::close(fd);
+      continue;
+    }
+    const auto client = std::make_shared<Client>(loop_, fd);
+    clients_.push_back(client);
+    client->patience.expires_after(kRequestPatience);
+    client->patience.async_wait(
+        [this, client, alive = alive_](const boost::system::error_code& error) {
+          if (!error && *alive) close(client);
+        });
+    read(client);
+  }
+  // Full: the next closing client asks again.
+  if (clients_.size() == kMaxClients) return;
+  if (failure == 0 || failure == EAGAIN) return accept();
+  // Out of descriptors, most likely: waiting for "readable" would spin.
+  accept_timer_.expires_after(kAcceptPause);
+  accept_timer_.async_wait([this, alive = alive_](const boost::system::error_code& ended) {
+    if (!ended && *alive && listener_.is_open()) accept();
+  });
+}
+
+void JobSocket::read(const ClientPointer& client) {
+  client->socket.async_wait(stream_descriptor::wait_read,
+                            [this, client, alive = alive_](const boost::system::error_code& error) {
+                              if (!error && *alive && !client->is_closed) read_some(client);
+                            });
+}
+
+void JobSocket::read_some(const ClientPointer& client) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t count = ::read(client->socket.native_handle(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return read(client);
+  if (count <= 0) return close(client);
+  // Whatever follows a request only shows that the client lives.
+  if (!client->has_asked) {
+    client->decoder.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+    const Result<std::optional<std::string>> message = client->decoder.next();
+    if (!message.ok()) return close(client);
+    if (*message) {
+      ctl::Request request;
+      if (!request.ParseFromString(**message)) return close(client);
+      client->has_asked = true;
+      client->patience.cancel();
+      answer(client, request);
+    }
+  }
+  if (!client->is_closed) read(client);
+}
+
+void JobSocket::answer(const ClientPointer& client, const ctl::Request& request) {
+  client->closes = true;
+  ctl::Reply reply;
+  if (request.version() > kCtlVersion)
+    return say(client,
+               refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
+                        "use the ivyctl beside that ivyrun"}));
+  switch (request.kind_case()) {
+    case ctl::Request::kDescribe:
+      return describe_to(client);
+    case ctl::Request::kFollow:
+      client->closes = false;
+      client->follows = true;
+      client->follows_output = request.follow().output();
+      client->shows_messages = request.follow().unheard();
+      describe_to(client);
+      return say_unheard(client);
+    case ctl::Request::kSignal: {
+      const Result<void> sent = handlers_.signal(request.signal().signal());
+      if (!sent.ok()) return say(client, refused(sent.error()));
+      reply.mutable_done();
+      return say(client, reply);
+    }
+    case ctl::Request::kDescribeStore: {
+      Result<ctl::StoreDescription> store = handlers_.describe_store();
+      if (!store.ok()) return say(client, refused(store.error()));
+      *reply.mutable_store() = std::move(*store);
+      return say(client, reply);
+    }
+    case ctl::Request::kDescribeOperations: {
+      client->closes = false;
+      return handlers_.describe_operations([this, client, alive = alive_](const std::string& text) {
+        if (!*alive || client->is_closed) return;
+        ctl::Reply said;
+        said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
+        client->closes = true;
+        say(client, said);
+      });
+    }
+    case ctl::Request::kDescribeStacks: {
+      client->closes = false;
+      const auto done = [this, client, alive = alive_](const std::string& text) {
+        if (!*alive || client->is_closed) return;
+        ctl::Reply said;
+        said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
+        client->closes = true;
+        say(client, said);
+      };
+      return handlers_.describe_stacks(request.describe_stacks(), done);
+    }
+    case ctl::Request::kStop: {
+      // Before the stop, which speaks, and may end the job in the same turn.
+      client->closes = false;
+      client->follows = true;
+      const Result<void> ordered = handlers_.stop(request.stop());
+      client->closes = !ordered.ok();
+      if (!ordered.ok()) return say(client, refused(ordered.error()));
+      reply.mutable_done();
+      return say(client, reply);
+    }
+    case ctl::Request::KIND_NOT_SET:
+      break;
+  }
+  say(client, refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
+                       "use the ivyctl beside that ivyrun"}));
+}
+
+void JobSocket::describe_to(const ClientPointer& client) {
+  ctl::Reply reply;
+  *reply.mutable_description() = handlers_.describe();
+  if (reply.ByteSizeLong() > kMaxCtlBytes / 2) reply.mutable_description()->clear_hosts();
+  say(client, reply);
+}
+
+void JobSocket::say(const ClientPointer& client, const ctl::Reply& reply) {
+  client->queue.reply(reply);
+  write(client);
+}
+
+void JobSocket::write(const ClientPointer& client) {
+  while (!client->is_writing && !client->is_closed) {
+    if (client->written == client->out.size()) {
+      client->out = client->queue.take(kWriteBytes);
+      client->written = 0;
+    }
+    if (client->out.empty()) {
+      if (client->closes) close(client);
+      return;
+    }
+    const ssize_t count = send(client->socket.native_handle(), client->out.data() + client->written,
+                               client->out.size() - client->written, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count >= 0) {
+      client->written += static_cast<std::size_t>(count);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return close(client);
+    client->is_writing = true;
+    client->socket.async_wait(
+        stream_descriptor::wait_write,
+        [this, client, alive = alive_](const boost::system::error_code& error) {
+          if (error || !*alive) return;
+          client->is_writing = false;
+          write(client);
+        });
+  }
+}
+
+void JobSocket::close(const ClientPointer& client) {
+  if (client->is_closed) return;
+  client->is_closed = true;
+  client->patience.cancel();
+  boost::system::error_code ignored;
+  client->socket.close(ignored);
+  // Not at once: callers walk through the list.
+  boost::asio::post(loop_, [this, client, alive = alive_] {
+    if (!*alive) return;
+    std::erase(clients_, client);
+    if (listener_.is_open()) accept();
+    check_over();
+  });
+}
+
+void JobSocket::output(int rank, int stream, std::string_view bytes, bool end) {
+  for (const ClientPointer& client : clients_) {
+    if (!client->follows_output || client->is_closed) continue;
+    client->queue.output(rank, stream, bytes, end);
+    write(client);
+  }
+}
+
+void JobSocket::message(std::string_view text) {
+  const ctl::Reply reply = message_of(text);
+  bool is_heard = false;
+  for (const ClientPointer& client : clients_) {
+    if (!client->follows || client->is_closed) continue;
+    is_heard = is_heard || client->shows_messages;
+    say(client, reply);
+  }
+  if (is_heard || !keeps_unheard_) return;
+  unheard_ += text;
+  if (unheard_.size() > kUnheardBytesMax) unheard_.erase(0, unheard_.size() - kUnheardBytesMax);
+}
+
+void JobSocket::say_unheard(const ClientPointer& client) {
+  if (client->shows_messages && !client->is_closed && !unheard_.empty())
+    say(client, message_of(std::exchange(unheard_, "")));
+}
+
+void JobSocket::attempt() {
+  for (const ClientPointer& client : clients_)
+    if (client->follows && !client->is_closed) describe_to(client);
+}
+
+void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
+  boost::system::error_code ignored;
+  listener_.close(ignored);
+  remove_job_place(place_);
+  over_ = std::move(done);
+  ctl::Reply reply;
+  *reply.mutable_end() = end;
+  const std::vector<ClientPointer> clients = clients_;
+  for (const ClientPointer& client : clients) {
+    if (client->is_closed) continue;
+    client->closes = true;
+    if (client->follows) {
+      say(client, reply);
+    } else {
+      write(client);
+    }
+  }
+  end_timer_.expires_after(kEndPatience);
+  end_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    const std::vector<ClientPointer> slow = clients_;
+    for (const ClientPointer& client : slow) close(client);
+  });
+  check_over();
+}
+
+void JobSocket::check_over() {
+  if (!over_ || !clients_.empty()) return;
+  end_timer_.cancel();
+  std::exchange(over_, nullptr)();
+}
+
+}  // namespace ivy

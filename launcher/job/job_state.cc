@@ -1,0 +1,99 @@
+#include "launcher/job/job_state.h"
+
+namespace ivy {
+namespace {
+
+struct Row {
+  JobState state;
+  JobEvent event;
+  JobStep step;
+};
+
+using S = JobState;
+using E = JobEvent;
+using A = JobAction;
+
+// Hosts that have no workers yet answer a kill at once, so everything that goes wrong before Start
+// goes the shortest way.
+constexpr Row kTable[] = {
+    {S::kConnecting, E::kAllGreeted, {S::kChecking, A::kCheckAddresses}},
+    {S::kConnecting, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kConnecting, E::kHostLost, {S::kKilling, A::kKill}},
+    {S::kConnecting, E::kInterrupted, {S::kKilling, A::kKill}},
+    {S::kConnecting, E::kTimeUp, {S::kKilling, A::kKill}},
+
+    {S::kChecking, E::kAllChecked, {S::kRunning, A::kStartWorkers}},
+    {S::kChecking, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kHostLost, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kMemberLost, {S::kChecking, A::kCheckAddresses}},
+    {S::kChecking, E::kInterrupted, {S::kKilling, A::kKill}},
+    {S::kChecking, E::kTimeUp, {S::kKilling, A::kKill}},
+
+    {S::kRunning, E::kWorkerFailed, {S::kCollecting, A::kCollectEvidence}},
+    {S::kRunning, E::kAllEnded, {S::kConfirming, A::kNothing}},
+    {S::kRunning, E::kRefused, {S::kKilling, A::kKill}},
+    {S::kRunning, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kRunning, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kRunning, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
+    {S::kRunning, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
+
+    {S::kCollecting, E::kEvidenceReady, {S::kStopping, A::kStopAfterFailure}},
+    {S::kCollecting, E::kAllEnded, {S::kConfirming, A::kNothing}},
+    {S::kCollecting, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kCollecting, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
+    {S::kCollecting, E::kInterrupted, {S::kStopping, A::kStopByRequest}},
+    {S::kCollecting, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
+
+    {S::kStopping, E::kInterrupted, {S::kKilling, A::kKill}},
+    {S::kStopping, E::kAllReported, {S::kDone, A::kFinish}},
+    {S::kStopping, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
+
+    {S::kConfirming, E::kInterrupted, {S::kKilling, A::kKill}},
+    {S::kConfirming, E::kTimeUp, {S::kKilling, A::kKill}},
+    {S::kConfirming, E::kAllReported, {S::kDone, A::kFinish}},
+    {S::kConfirming, E::kGroupGone, {S::kRestarting, A::kPrepareRestart}},
+
+    {S::kRestarting, E::kRestartDue, {S::kRunning, A::kRestartWorkers}},
+    {S::kRestarting, E::kRefused, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kHostLost, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kMemberLost, {S::kRestarting, A::kPrepareRestart}},
+    {S::kRestarting, E::kInterrupted, {S::kDone, A::kFinish}},
+    {S::kRestarting, E::kTimeUp, {S::kDone, A::kFinish}},
+
+    {S::kKilling, E::kInterrupted, {S::kDone, A::kLeave}},
+    {S::kKilling, E::kAllReported, {S::kDone, A::kFinish}},
+};
+
+}  // namespace
+
+JobStep job_step(JobState state, JobEvent event) {
+  for (const Row& row : kTable)
+    if (row.state == state && row.event == event) return row.step;
+  return JobStep{state, JobAction::kNothing};
+}
+
+const char* name(JobState state) {
+  switch (state) {
+    case S::kConnecting:
+      return "connecting";
+    case S::kChecking:
+      return "checking";
+    case S::kRunning:
+      return "running";
+    case S::kCollecting:
+      return "collecting";
+    case S::kStopping:
+      return "stopping";
+    case S::kKilling:
+      return "killing";
+    case S::kConfirming:
+      return "confirming";
+    case S::kRestarting:
+      return "restarting";
+    case S::kDone:
+      return "done";
+  }
+  return "?";
+}
+
+}  // namespace ivy

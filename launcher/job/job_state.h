@@ -1,0 +1,71 @@
+// The life of a job as a table. Pure; thread: any.
+//
+//   connecting -> checking -> running -> confirming -> done          everything went well
+//                                |-> collecting -> stopping -> done  a worker failed
+//                                |------------------^     |          Ctrl-C, --timeout, a lost host
+//                                                         '-> killing -> done   Ctrl-C again
+//
+//   stopping, confirming -> restarting -> running     a worker failed and a restart is left
+//                               '-> done              Ctrl-C, --timeout, a lost host: nothing runs
+//
+// A lost host that the job can do without is the end of this attempt, like a worker's failure.
+//
+// `collecting` is where evidence is gathered before anybody is stopped: the abort epoch, the dumps
+// of a collective library's watchdog, stacks.
+#pragma once
+
+namespace ivy {
+
+enum class JobState {
+  kConnecting,  // Hosts are dialled and greeted.
+  kChecking,    // Every host tests the address that workers will be given.
+  kRunning,     // Start has gone out.
+  kCollecting,  // A worker failed; evidence is gathered, nobody has been stopped yet.
+  kStopping,    // Stop has gone out; the grace runs.
+  kKilling,     // Kill has gone out.
+  kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
+  kRestarting,  // Nothing of the last generation is left; the next one waits for its time.
+  kDone,
+};
+
+enum class JobEvent {
+  kAllGreeted,     // Every host has answered Hello.
+  kAllChecked,     // Every host reaches host 0, and the plan has no refusals.
+  kRefused,        // No worker has started and none will: hosts, plan, input, or --dry-run.
+  kWorkerFailed,   // A worker ended badly, or could not be started.
+  kEvidenceReady,  // Everything that was waited for is there, or its time is over.
+  kAllEnded,       // Every worker has ended.
+  kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
+  kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
+  kInterrupted,    // Ctrl-C, TERM, HUP, QUIT.
+  kTimeUp,         // --timeout, or the reader of our output went away.
+  kAllReported,    // Every living host has proved that nothing is left, and all output is here.
+  kGroupGone,      // The same, and the group shall run again.
+  kRestartDue,     // The pause is over, and the store has begun the next generation.
+};
+
+enum class JobAction {
+  kNothing,
+  kCheckAddresses,
+  kStartWorkers,
+  kCollectEvidence,
+  kStopAfterFailure,  // Stop with the short grace.
+  kStopByRequest,     // Stop with the long grace.
+  kKill,              // Stop with no grace.
+  kFinish,            // Tell every host that it may forget the job; show the summary.
+  kLeave,             // Exit at once; leases end what is left.
+  kPrepareRestart,    // The store begins the next generation; the pause runs.
+  kRestartWorkers,    // The same workers, once more.
+};
+
+struct JobStep {
+  JobState next;
+  JobAction action;
+};
+
+// What to do; an event that has no meaning in a state changes nothing.
+JobStep job_step(JobState state, JobEvent event);
+
+const char* name(JobState state);
+
+}  // namespace ivy

@@ -1,0 +1,91 @@
+#include "launcher/job/log_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "launcher/screen/log_files.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kReadBytes = 64u << 10;
+// Last lines are looked for in so many bytes of each file.
+constexpr std::uint64_t kTailBytes = 64u << 10;
+
+// Where the last lines of a file begin.
+std::uint64_t offset_of_last(int fd, std::uint64_t size, int lines) {
+  const std::uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
+  std::string tail(size - from, '\0');
+  const ssize_t count = pread(fd, tail.data(), tail.size(), static_cast<off_t>(from));
+  tail.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  std::size_t at = tail.size();
+  for (int found = 0; at > 0; --at) {
+    // A newline at the very end ends the last line, it does not begin another.
+    const bool begins_line = tail[at - 1] == '\n' && at != tail.size();
+    if (begins_line && ++found == lines) break;
+  }
+  return lines == 0 ? size : from + at;
+}
+
+}  // namespace
+
+LogReader::LogReader(const std::string& folder, const std::vector<int>& ranks) {
+  for (const int rank : ranks)
+    for (const int stream : {1, 2})
+      files_.push_back(File{rank, stream, folder + "/" + log_file_name(rank, stream)});
+}
+
+void LogReader::begin_with_last(int lines) {
+  for (File& file : files_) {
+    const int fd = open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    struct stat status {};
+    if (fstat(fd, &status) == 0)
+      file.offset = offset_of_last(fd, static_cast<std::uint64_t>(status.st_size), lines);
+    close(fd);
+  }
+}
+
+bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
+  struct stat status {};
+  const bool is_there = stat(file.path.c_str(), &status) == 0;
+  if (is_there && static_cast<std::uint64_t>(status.st_size) <= file.offset) {
+    any_opened_ = true;
+    return true;
+  }
+  const int fd = is_there ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1;
+  if (fd < 0) {
+    if (trouble_.empty()) trouble_ = errno_error(Code::kNotFound, file.path, errno).message;
+    return true;
+  }
+  any_opened_ = true;
+  std::array<char, kReadBytes> buffer;
+  bool at_end = false;
+  while (!at_end && budget > 0) {
+    const ssize_t count =
+        pread(fd, buffer.data(), std::min(buffer.size(), budget), static_cast<off_t>(file.offset));
+    if (count < 0 && errno == EINTR) continue;
+    at_end = count <= 0;
+    if (at_end) break;
+    file.offset += static_cast<std::uint64_t>(count);
+    budget -= static_cast<std::size_t>(count);
+    feed(file.rank, file.stream, std::string_view(buffer.data(), static_cast<std::size_t>(count)));
+  }
+  close(fd);
+  return at_end;
+}
+
+bool LogReader::read(std::size_t most_bytes, const Feed& feed) {
+  for (; next_ < files_.size(); ++next_)
+    if (!read_file(files_[next_], most_bytes, feed)) return false;
+  next_ = 0;
+  return true;
+}
+
+}  // namespace ivy

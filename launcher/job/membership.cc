@@ -1,0 +1,83 @@
+#include "launcher/job/membership.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "launcher/options/hosts.h"
+
+namespace ivy {
+namespace {
+
+// Reasons that are spelled out in one line; of the others only the hosts' names.
+constexpr std::size_t kMaxReasons = 8;
+
+std::size_t count(const std::vector<Member>& members, Member kind) {
+  return static_cast<std::size_t>(std::count(members.begin(), members.end(), kind));
+}
+
+struct Group {
+  std::string why;
+  std::vector<std::string> names;
+};
+
+std::vector<Group> by_reason(const std::vector<GoneMember>& gone) {
+  std::vector<Group> groups;
+  for (const GoneMember& member : gone) {
+    const std::string why = (member.step.empty() ? "" : member.step + ": ") + member.reason.line();
+    auto same = std::find_if(groups.begin(), groups.end(),
+                             [&](const Group& group) { return group.why == why; });
+    if (same == groups.end()) same = groups.insert(groups.end(), Group{why, {}});
+    same->names.push_back(member.name);
+  }
+  return groups;
+}
+
+}  // namespace
+
+MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
+                              bool time_is_up) {
+  const std::size_t here = count(members, Member::kHere);
+  const std::size_t awaited = count(members, Member::kAwaited);
+  if (here + (time_is_up ? 0 : awaited) < least) return MemberDecision::kTooFew;
+  return awaited > 0 && !time_is_up ? MemberDecision::kWait : MemberDecision::kGoOn;
+}
+
+std::size_t spare_members(const std::vector<Member>& members, std::size_t least) {
+  const std::size_t here = count(members, Member::kHere);
+  return here > least ? here - least : 0;
+}
+
+std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
+                                        std::size_t store_host) {
+  std::set<std::set<std::string>> machines;
+  for (const std::vector<std::string>& addresses : hosts)
+    machines.emplace(addresses.begin(), addresses.end());
+  std::map<std::string, int> owners;
+  for (const std::set<std::string>& addresses : machines)
+    for (const std::string& address : addresses) owners[address] += 1;
+  for (const std::string& address : hosts.at(store_host)) owners.erase(address);
+  std::vector<std::string> peers;
+  for (const auto& [address, count] : owners)
+    if (count == 1) peers.push_back(address);
+  return peers;
+}
+
+std::string members_line(std::size_t here, std::size_t all, const std::string& range,
+                         const std::vector<GoneMember>& gone) {
+  std::string line = std::to_string(here) + " of " + std::to_string(all) + " hosts (" + range + ")";
+  const std::vector<Group> groups = by_reason(gone);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    line += (i == 0 ? ", without " : ", ") + fold_host_names(groups[i].names);
+    if (i < kMaxReasons) line += " (" + groups[i].why + ")";
+  }
+  return line;
+}
+
+std::string lost_text(const std::vector<LostMember>& lost) {
+  std::string text;
+  for (const LostMember& member : lost) text += (text.empty() ? "" : ", ") + member.cause;
+  return text;
+}
+
+}  // namespace ivy

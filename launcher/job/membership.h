@@ -1,0 +1,61 @@
+// Which of a job's hosts take part: --nnodes MIN:MAX. Pure; thread: any.
+//
+//   awaited -> here -> gone    lost while the job ran, or its supervisor is
+//      '-> gone                did not come up, or not in time
+//
+// Who is gone never comes back: another attempt would have to wait for it, and nobody can tell a
+// host that comes back from one that is about to be lost again.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "launcher/report/verdict.h"
+#include "proto/contract/remote_text.h"
+
+namespace ivy {
+
+enum class Member { kAwaited, kHere, kGone };
+
+// Whether a job may begin, or begin again, with the hosts that are here.
+enum class MemberDecision {
+  kWait,    // Some are awaited, and have time left.
+  kGoOn,    // With those that are here; whoever is still awaited is gone.
+  kTooFew,  // Even with all that are awaited: less than `least`.
+};
+MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
+                              bool time_is_up);
+
+// How many hosts may still be lost; 0 also where there are too few already.
+std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
+
+// By which addresses the others' workers come to `store_host`, given each host's own without
+// loopback. Those that it has itself are none: its own workers come from the one that they dial.
+// Nor are those that several have, which name nobody: a bridge for containers is 172.17.0.1 on many
+// hosts, and strangers behind it would pass for the job's. Hosts with equal addresses are one
+// machine.
+std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
+                                        std::size_t store_host);
+
+// Why one host takes no part.
+struct GoneMember {
+  std::string name;
+  std::string step;  // "connecting"; may be empty.
+  RemoteText reason;
+};
+
+// "2 of 4 hosts (--nnodes 2:4), without node03 (connecting: no answer in 5 s), node04 (...)". Equal
+// reasons are said once for all of their hosts.
+std::string members_line(std::size_t here, std::size_t all, const std::string& range,
+                         const std::vector<GoneMember>& gone);
+
+// A host that was lost in an attempt, and that the job can do without.
+struct LostMember {
+  std::size_t host = 0;  // Its number in the job.
+  LauncherEnd end;       // What would be said if nothing else were to be said.
+  std::string cause;     // "host node03 was lost: nothing was heard for 10 s"
+};
+std::string lost_text(const std::vector<LostMember>& lost);
+
+}  // namespace ivy

@@ -1,0 +1,102 @@
+#include "launcher/job/news_board.h"
+
+#include <utility>
+
+namespace ivy {
+
+using comm_status::RankState;
+
+void NewsBoard::begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank) {
+  *this = NewsBoard();
+  generation_ = generation;
+  host_of_rank_ = std::move(host_of_rank);
+}
+
+bool NewsBoard::set(std::size_t host, const RankNews& rank) {
+  const auto state = static_cast<RankState>(rank.state());
+  Known& known = ranks_[rank.rank()];
+  const bool is_better = known.state == RankState::kDied &&
+                         (state == RankState::kExited || state == RankState::kSignalled);
+  const bool is_open = known.state == RankState::kAlive ||
+                       (known.state == RankState::kLeft && state == RankState::kAlive);
+  if (state == known.state || (!is_open && !is_better)) return false;
+  known.state = state;
+  is_urgent_ |= state != RankState::kLeft && state != RankState::kAlive;
+  entries_.push_back({host, rank, std::nullopt});
+  return true;
+}
+
+bool NewsBoard::take(std::size_t host, const News& news) {
+  if (news.generation() != generation_) return false;
+  if (news.listening()) cursors_.emplace(host, 0);
+  bool changed = news.listening() && !entries_.empty();
+  is_urgent_ |= changed;
+  for (const RankNews& rank : news.ranks()) {
+    if (!has_rank(host, rank.rank())) continue;
+    ranks_[rank.rank()].told_by_host = true;
+    changed |= set(host, rank);
+  }
+  for (const RankReport& report : news.reports()) {
+    if (!has_rank(host, report.reporter())) continue;
+    entries_.push_back({host, std::nullopt, report});
+    is_urgent_ = true;
+    changed = true;
+  }
+  return changed;
+}
+
+bool NewsBoard::worker_ended(std::size_t host, const RankNews& rank) {
+  const auto known = ranks_.find(rank.rank());
+  const bool is_told = known != ranks_.end() && known->second.told_by_host;
+  return !is_told && set(host, rank);
+}
+
+bool NewsBoard::rank_lost(std::size_t host, std::uint32_t rank, RankState state) {
+  RankNews lost;
+  lost.set_rank(rank);
+  lost.set_state(static_cast<std::uint32_t>(state));
+  return set(host, lost);
+}
+
+std::vector<std::size_t> NewsBoard::listeners() const {
+  std::vector<std::size_t> hosts;
+  for (const auto& [host, cursor] : cursors_) hosts.push_back(host);
+  return hosts;
+}
+
+std::optional<News> NewsBoard::next_for(std::size_t host) {
+  const auto found = cursors_.find(host);
+  if (found == cursors_.end()) return std::nullopt;
+  News news;
+  news.set_generation(generation_);
+  for (; found->second < entries_.size(); ++found->second) {
+    const Entry& entry = entries_[found->second];
+    if (entry.origin == host) continue;
+    if (entry.rank) *news.add_ranks() = *entry.rank;
+    if (entry.report) *news.add_reports() = *entry.report;
+  }
+  if (news.ranks_size() == 0 && news.reports_size() == 0) return std::nullopt;
+  return news;
+}
+
+void NewsBoard::told_all() {
+  is_urgent_ = false;
+  // A rank may leave and come back without end, and communicators break.
+  if (entries_.size() < 2 * (ranks_.size() + kMaxReports)) return;
+  std::map<std::uint32_t, std::size_t> newest;
+  std::size_t reports = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].rank) newest[entries_[i].rank->rank()] = i;
+    if (entries_[i].report) ++reports;
+  }
+  std::vector<Entry> kept;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const bool is_old_report = entries_[i].report && reports-- > kMaxReports;
+    const bool is_overtaken = entries_[i].rank && newest[entries_[i].rank->rank()] != i;
+    if (!is_old_report && !is_overtaken) kept.push_back(std::move(entries_[i]));
+  }
+  entries_ = std::move(kept);
+  for (auto& [host, cursor] : cursors_) cursor = entries_.size();
+}
+
+}  // namespace ivy

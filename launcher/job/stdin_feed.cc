@@ -1,0 +1,95 @@
+#include "launcher/job/stdin_feed.h"
+
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kReadBytes = 32u << 10;
+// How often a background job looks whether it has come to the foreground.
+constexpr std::chrono::milliseconds kForegroundPoll{300};
+
+}  // namespace
+
+StdinFeed::StdinFeed(boost::asio::io_context& loop, Handlers handlers)
+    : handlers_(std::move(handlers)), descriptor_(loop), timer_(loop) {}
+
+bool StdinFeed::worth_forwarding() {
+  struct stat status {};
+  if (fstat(STDIN_FILENO, &status) != 0) return false;
+  if (S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || S_ISREG(status.st_mode)) return true;
+  return isatty(STDIN_FILENO) != 0;
+}
+
+void StdinFeed::start() {
+  struct stat status {};
+  if (fstat(STDIN_FILENO, &status) != 0) return handlers_.bytes("");
+  is_file_ = S_ISREG(status.st_mode);
+  is_terminal_ = isatty(STDIN_FILENO) != 0;
+  ended_ = false;
+  if (!is_file_) {
+    // Asio makes what it watches non-blocking, and that flag would be shared with our caller's
+    // shell: it watches an epoll descriptor that watches standard input.
+    const int watcher = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event readable{};
+    readable.events = EPOLLIN;
+    if (watcher < 0 || epoll_ctl(watcher, EPOLL_CTL_ADD, STDIN_FILENO, &readable) != 0) {
+      if (watcher >= 0) close(watcher);
+      ended_ = true;
+      return handlers_.bytes("");
+    }
+    descriptor_.assign(watcher);
+  }
+  resume();
+}
+
+void StdinFeed::resume() {
+  if (!ended_ && !waiting_ && handlers_.room() > 0) wait();
+}
+
+void StdinFeed::stop() {
+  ended_ = true;
+  boost::system::error_code ignored;
+  descriptor_.close(ignored);
+  timer_.cancel();
+}
+
+bool StdinFeed::may_read_terminal() const { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+void StdinFeed::wait() {
+  waiting_ = true;
+  auto ready = [this](const boost::system::error_code& error) {
+    waiting_ = false;
+    if (!error && !ended_) read_some();
+  };
+  if (is_file_ || (is_terminal_ && !may_read_terminal())) {
+    timer_.expires_after(is_file_ ? std::chrono::milliseconds(0) : kForegroundPoll);
+    timer_.async_wait(ready);
+    return;
+  }
+  descriptor_.async_wait(boost::asio::posix::stream_descriptor::wait_read, ready);
+}
+
+void StdinFeed::read_some() {
+  if (is_terminal_ && !may_read_terminal()) return wait();
+  const std::size_t room = std::min(handlers_.room(), kReadBytes);
+  if (room == 0) return;
+  std::string bytes(room, '\0');
+  const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return wait();
+  if (count <= 0) {
+    stop();
+    return handlers_.bytes("");
+  }
+  bytes.resize(static_cast<std::size_t>(count));
+  handlers_.bytes(std::move(bytes));
+  resume();
+}
+
+}  // namespace ivy

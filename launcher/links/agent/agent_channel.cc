@@ -1,0 +1,127 @@
+#include "launcher/links/agent/agent_channel.h"
+
+#include <absl/synchronization/mutex.h>
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <boost/asio/post.hpp>
+
+#include "launcher/links/carrier_context.h"
+#include "proto/contract/log.h"
+
+namespace ivy {
+namespace {
+
+// A ping after so much silence of the transport; the connection is given up when its answer takes
+// longer than the second: a line of 256 kbit/s with full buffers needs tens of seconds.
+constexpr int kKeepaliveMs = 20'000;
+constexpr int kKeepaliveTimeoutMs = 120'000;
+// The agent sends data messages of at most 64 KiB, and short lists.
+constexpr int kMaxMessageBytes = 4 << 20;
+
+void log_line(gpr_log_func_args* line) { log::debug(std::string("gRPC: ") + line->message); }
+
+// Once, before the first channel. gRPC writes to standard error otherwise; and its mutexes, as
+// Debian builds them, look for lock cycles, which costs a fiftieth of a launch and would abort.
+void calm_grpc() {
+  static const bool once = [] {
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+    gpr_set_log_function(log_line);
+    gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    return true;
+  }();
+  (void)once;
+}
+
+// gRPC's threads for callbacks end with the last channel, and whoever lets go of it waits for them:
+// a call that ends last, on one of these threads, would wait for itself. The first channel of the
+// process (idle, once its host is done) stays until exit and prevents that.
+std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel) {
+  static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
+  (void)kept;
+  return channel;
+}
+
+grpc::ChannelArguments arguments() {
+  grpc::ChannelArguments result;
+  // A dial is a connection of its own: nobody waits for another one's back-off.
+  result.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // The address is the one that was asked for: no proxy, no service configuration from a name
+  // server, no second try behind our back.
+  result.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  result.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  result.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  result.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  result.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  result.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  result.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  return result;
+}
+
+// What HTTP/2 wants to know of whom it speaks to; a scope is of no use to the other end.
+std::string authority_of(const std::string& address, std::uint16_t port) {
+  const std::string plain = address.substr(0, address.find('%'));
+  const bool is_ipv6 = plain.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + plain + "]" : plain) + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(CarrierContext& context,
+                                                             const AgentIdentity& us,
+                                                             const std::string& asked,
+                                                             const std::string& address,
+                                                             std::uint16_t port) {
+  calm_grpc();
+  if (!context.agent_tunnels()) {
+    context.keep_agent_tunnels(std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us))));
+  }
+  const AgentTunnels::Dialled dialled =
+      IVY_TRY(context.agent_tunnels()->dial(asked, address, port));
+  auto channel = std::make_shared<AgentChannel>();
+  channel->dialled_ = dialled;
+  channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(
+      authority_of(address, port), dialled.socket, arguments()));
+  return channel;
+}
+
+std::shared_ptr<AgentChannel> AgentChannel::over_unix(const std::string& path) {
+  calm_grpc();
+  auto channel = std::make_shared<AgentChannel>();
+  channel->channel_ = keep_first(
+      grpc::CreateCustomChannel("unix:" + path, grpc::InsecureChannelCredentials(), arguments()));
+  return channel;
+}
+
+bool AgentChannel::is_connected() const {
+  return dialled_ ? dialled_->story->look().is_connected
+                  : channel_->GetState(false) == GRPC_CHANNEL_READY;
+}
+
+std::optional<Error> AgentChannel::refusal() const {
+  return dialled_ ? dialled_->story->look().verdict.refusal : std::nullopt;
+}
+
+bool AgentChannel::believes() const { return dialled_ && dialled_->story->look().verdict.believes; }
+
+AgentStatus AgentChannel::explain(AgentStatus status) const {
+  if (!dialled_ || status.code == 0) return status;
+  const AgentTunnel::State state = dialled_->story->look();
+  if (state.is_connected || state.failure.empty()) return status;
+  status.code = static_cast<int>(Code::kUnavailable);
+  status.message = state.failure;
+  return status;
+}
+
+void AgentChannel::give_up() {
+  if (!dialled_ || is_connected()) return;
+  boost::asio::post(*dialled_->loop, [weak = dialled_->tunnel] {
+    if (const std::shared_ptr<AgentTunnel> tunnel = weak.lock()) tunnel->give_up();
+  });
+}
+
+}  // namespace ivy

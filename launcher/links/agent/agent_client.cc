@@ -1,0 +1,263 @@
+#include "launcher/links/agent/agent_client.h"
+
+#include <grpcpp/client_context.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <optional>
+#include <utility>
+
+#include "launcher/links/address_lookup.h"
+#include "launcher/links/agent/agent_channel.h"
+#include "launcher/links/agent/agent_failure.h"
+#include "launcher/links/carrier_context.h"
+#include "launcher/links/this_host.h"
+#include "launcher/streams/loop_gate.h"
+#include "proto/wire/agent.grpc.pb.h"
+
+namespace ivy {
+namespace asio = boost::asio;
+namespace v1 = agent::v1;
+using std::chrono::milliseconds;
+
+namespace {
+
+// One unary call. gRPC's threads only post; the memory lives until the call is done.
+template <class Reply>
+struct AgentCall {
+  std::shared_ptr<AgentChannel> channel;
+  std::unique_ptr<v1::Agent::Stub> stub;
+  grpc::ClientContext context;
+  Reply reply;
+};
+
+template <class Reply>
+using Start = std::function<void(AgentCall<Reply>&, std::function<void(grpc::Status)>)>;
+
+// One host's question: address after address until one answers, all within the deadline. Keeps
+// itself by what is pending.
+template <class Reply>
+class Question : public std::enable_shared_from_this<Question<Reply>> {
+ public:
+  using Answered = std::function<void(const Host&, const Result<Reply>&)>;
+
+  Question(asio::io_context& loop, std::shared_ptr<CarrierContext> context, Host host,
+           Start<Reply> start, Answered answered)
+      : loop_(loop),
+        context_(std::move(context)),
+        host_(std::move(host)),
+        start_(std::move(start)),
+        answered_(std::move(answered)),
+        gate_(std::make_shared<LoopGate>(loop)),
+        timer_(loop) {}
+
+  void ask(milliseconds deadline) {
+    place_.host = host_.name;
+    timer_.expires_after(deadline);
+    timer_.async_wait([self = this->shared_from_this()](const boost::system::error_code& error) {
+      if (!error) self->time_up();
+    });
+    gate_->post([self = this->shared_from_this()] {
+      if (const Result<void> ready = self->prepare(); !ready.ok()) self->finish(ready.error());
+    });
+  }
+
+ private:
+  Result<void> prepare() {
+    if (is_this_host(host_)) {
+      place_.socket = IVY_TRY(context_->agent_socket());
+      call(AgentChannel::over_unix(place_.socket));
+      return {};
+    }
+    const Result<std::optional<AgentIdentity>>& identity = context_->agent_identity();
+    if (!identity.ok()) return identity.error();
+    if (!*identity) {
+      return Error{Code::kNotFound, "no agent is configured: there is no agent.toml",
+                   "whoever has the CA makes it: ivy-agent cert --user NAME"};
+    }
+    us_ = &**identity;
+    place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
+    place_.port = host_.port == 0 ? us_->port : host_.port;
+    if (is_numeric_address(host_.name)) {
+      addresses_ = {host_.name};
+      next_address();
+      return {};
+    }
+    lookup_ = std::make_shared<AddressLookup>(loop_);
+    lookup_->start(context_->resolvers(), host_.name,
+                   [self = this->shared_from_this()](const auto& addresses) {
+                     if (!addresses.ok()) return self->finish(addresses.error());
+                     self->addresses_ = *addresses;
+                     self->next_address();
+                   });
+    return {};
+  }
+
+  void next_address() {
+    place_.address = addresses_[next_++];
+    if (call_) call_->channel->give_up();
+    Result<std::shared_ptr<AgentChannel>> channel =
+        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
+    if (!channel.ok()) return finish(channel.error());
+    call(std::move(channel).value());
+  }
+
+  void call(std::shared_ptr<AgentChannel> channel) {
+    call_ = std::make_shared<AgentCall<Reply>>();
+    call_->channel = std::move(channel);
+    call_->stub = v1::Agent::NewStub(call_->channel->grpc());
+    start_(*call_, [self = std::weak_ptr(this->shared_from_this()), call = call_,
+                    gate = gate_](const grpc::Status& status) {
+      const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}};
+      gate->post([self, call, ended] {
+        if (const auto alive = self.lock()) alive->ended(ended);
+      });
+    });
+  }
+
+  AgentPlace place() const {
+    AgentPlace here = place_;
+    if (!call_) return here;
+    here.connected = call_->channel->is_connected();
+    here.refusal = call_->channel->refusal();
+    here.believed = call_->channel->believes();
+    return here;
+  }
+
+  void ended(const AgentStatus& status) {
+    if (status.code == 0) return finish(std::move(call_->reply));
+    const AgentStatus why = call_->channel->explain(status);
+    const bool other = is_about_the_address(agent_failure(place(), why).failure);
+    if (other && next_ < addresses_.size()) return next_address();
+    finish(agent_error(place(), why));
+  }
+
+  void time_up() {
+    // Both may have been due when the loop looked: then the answer was taken already.
+    if (!answered_) return;
+    place_.timed_out = true;
+    if (place_.address.empty() && place_.socket.empty()) {
+      return finish(Error{Code::kDeadlineExceeded,
+                          "the name server did not answer for " + host_.name + " in time",
+                          "getent hosts " + host_.name});
+    }
+    finish(agent_error(place(), {}));
+  }
+
+  void finish(const Result<Reply>& answer) {
+    const std::shared_ptr<Question> self = this->shared_from_this();
+    gate_->close();
+    timer_.cancel();
+    if (lookup_) lookup_->cancel();
+    if (call_) {
+      call_->context.TryCancel();
+      call_->channel->give_up();
+    }
+    std::exchange(answered_, {})(host_, answer);
+  }
+
+  asio::io_context& loop_;
+  const std::shared_ptr<CarrierContext> context_;
+  const Host host_;
+  const Start<Reply> start_;
+  Answered answered_;
+  const std::shared_ptr<LoopGate> gate_;
+  asio::steady_timer timer_;
+  const AgentIdentity* us_ = nullptr;
+  std::shared_ptr<AddressLookup> lookup_;
+  std::vector<std::string> addresses_;
+  std::size_t next_ = 0;
+  AgentPlace place_;
+  std::shared_ptr<AgentCall<Reply>> call_;
+};
+
+JobEntry entry_of(const v1::JobEntry& job) {
+  JobEntry entry;
+  entry.job_id = job.job_id();
+  entry.host = job.host();
+  entry.opened_at_unix_s = job.opened_at();
+  entry.certificate = job.certificate();
+  entry.user = job.job().user();
+  entry.launcher_host = job.job().launcher_host();
+  entry.hosts.assign(job.job().hosts().begin(), job.job().hosts().end());
+  entry.host_count = job.job().host_count();
+  entry.command_sha256 = job.job().command_sha256();
+  entry.program = job.job().program();
+  entry.attached = job.attached();
+  return entry;
+}
+
+AgentFacts facts_of(const v1::FactsReply& reply) {
+  AgentFacts facts;
+  facts.version = reply.version();
+  facts.host_name = reply.host_name();
+  facts.user = reply.user();
+  facts.architecture = reply.architecture();
+  facts.certificate_expires_at = reply.certificate_expires_at();
+  facts.draining = reply.draining();
+  facts.jobs = reply.jobs();
+  facts.containment = reply.containment();
+  facts.started_at_unix_s = reply.started_at();
+  return facts;
+}
+
+}  // namespace
+
+void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+               const std::vector<Host>& hosts, milliseconds deadline,
+               std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered) {
+  static const v1::ListRequest kRequest;
+  for (const Host& host : hosts) {
+    const auto question = std::make_shared<Question<v1::ListReply>>(
+        loop, context, host,
+        [](AgentCall<v1::ListReply>& call, std::function<void(grpc::Status)> done) {
+          call.stub->async()->List(&call.context, &kRequest, &call.reply, std::move(done));
+        },
+        [answered](const Host& asked, const Result<v1::ListReply>& reply) {
+          if (!reply.ok()) return answered(asked, reply.error());
+          std::vector<JobEntry> jobs;
+          for (const v1::JobEntry& job : reply->jobs()) jobs.push_back(entry_of(job));
+          answered(asked, jobs);
+        });
+    question->ask(deadline);
+  }
+}
+
+void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+              const std::vector<Host>& hosts, const std::string& job_id, milliseconds deadline,
+              std::function<void(const Host&, const Result<std::uint32_t>&)> answered) {
+  const auto request = std::make_shared<v1::StopRequest>();
+  request->set_job_id(job_id);
+  for (const Host& host : hosts) {
+    const auto question = std::make_shared<Question<v1::StopReply>>(
+        loop, context, host,
+        [request](AgentCall<v1::StopReply>& call, std::function<void(grpc::Status)> done) {
+          call.stub->async()->Stop(&call.context, request.get(), &call.reply, std::move(done));
+        },
+        [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
+          if (!reply.ok()) return answered(asked, reply.error());
+          answered(asked, reply->supervisors());
+        });
+    question->ask(deadline);
+  }
+}
+
+void ask_facts(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+               const std::vector<Host>& hosts, milliseconds deadline,
+               std::function<void(const Host&, const Result<AgentFacts>&)> answered) {
+  static const v1::FactsRequest kRequest;
+  for (const Host& host : hosts) {
+    const auto question = std::make_shared<Question<v1::FactsReply>>(
+        loop, context, host,
+        [](AgentCall<v1::FactsReply>& call, std::function<void(grpc::Status)> done) {
+          call.stub->async()->Facts(&call.context, &kRequest, &call.reply, std::move(done));
+        },
+        [answered](const Host& asked, const Result<v1::FactsReply>& reply) {
+          if (!reply.ok()) return answered(asked, reply.error());
+          answered(asked, facts_of(*reply));
+        });
+    question->ask(deadline);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,70 @@
+// Questions to many hosts' agents at once, for `ivyctl`: which jobs live there, what the agent is.
+// This host is asked over its agent's Unix socket, every other one over TCP with the user's
+// certificate.
+//
+// Thread: the loop's. Nothing blocks: every host is asked at the same time, and each is answered
+// for exactly once, from the loop, no later than the deadline. Lifetime: the context outlives the
+// last answer (keep the shared pointer); a loop that is stopped earlier takes the rest along.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/links/carrier_context.h"
+#include "launcher/options/hosts.h"
+#include "proto/contract/remote_text.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+// A job as its host's agent knows it.
+struct JobEntry {
+  RemoteText job_id;       // 32 hexadecimal digits.
+  std::uint32_t host = 0;  // Host number in the job.
+  std::int64_t opened_at_unix_s = 0;
+  RemoteText certificate;  // "user/alice serial 4f02", or "unix socket".
+  RemoteText user;         // The launching account.
+  RemoteText launcher_host;
+  std::vector<std::string> hosts;  // As typed; at most 64 of them...
+  std::uint32_t host_count = 0;    // ...and how many there are.
+  std::string command_sha256;
+  RemoteText program;     // The program alone.
+  bool attached = false;  // A launcher has a carrier through this agent now.
+};
+
+struct AgentFacts {
+  std::string version;
+  std::string host_name;
+  std::string user;
+  std::string architecture;
+  std::int64_t certificate_expires_at = 0;  // Seconds since 1970; 0: it has none.
+  bool draining = false;
+  std::uint32_t jobs = 0;
+  std::string containment;
+  std::int64_t started_at_unix_s = 0;
+};
+
+// Errors (message names the host, fix says what to do): NotFound when no agent is configured
+// (neither agent.toml nor, for this host, a socket); Unavailable when it refuses or does not
+// answer; Unauthenticated and PermissionDenied when a certificate does not do; DeadlineExceeded.
+void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+               const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
+               std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
+
+// Asks the hosts' agents to end what they have of a job, in order. The answer is how many of its
+// supervisors were asked to end there; they end later. Unimplemented: that agent is too old.
+void stop_job(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+              const std::vector<Host>& hosts, const std::string& job_id,
+              std::chrono::milliseconds deadline,
+              std::function<void(const Host&, const Result<std::uint32_t>&)> answered);
+
+void ask_facts(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
+               const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
+               std::function<void(const Host&, const Result<AgentFacts>&)> answered);
+
+}  // namespace ivy

@@ -1,0 +1,13 @@
+#include "launcher/links/agent/agent_link.h"
+#include "launcher/links/agent_carrier.h"
+
+namespace ivy {
+
+MakeAgentLink agent_link_maker() {
+  return [](const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+            std::chrono::milliseconds answer, const HostLink::Handlers& handlers) {
+    return std::make_unique<AgentLink>(context, host, way, answer, handlers);
+  };
+}
+
+}  // namespace ivy

@@ -1,0 +1,106 @@
+#include "launcher/links/agent/agent_put.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "proto/wire/agent.grpc.pb.h"
+
+namespace ivy {
+namespace v1 = agent::v1;
+
+namespace {
+
+constexpr std::size_t kMaxDataBytes = 64u << 10;
+// A transfer slower than this (half a line of 256 kbit/s) has stalled.
+constexpr std::size_t kSlowestBytesPerSecond = 16u << 10;
+constexpr std::chrono::seconds kLeastTime{30};
+
+}  // namespace
+
+// The reactor: one write after the other, then the answer. Keeps itself until it is done.
+class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
+                       public std::enable_shared_from_this<Call> {
+ public:
+  Call(std::shared_ptr<AgentChannel> channel, NodeBundle bundle, std::shared_ptr<LoopGate> gate,
+       Handlers handlers)
+      : channel_(std::move(channel)),
+        stub_(v1::Agent::NewStub(channel_->grpc())),
+        bundle_(std::move(bundle)),
+        rest_(*bundle_.tar),
+        gate_(std::move(gate)),
+        handlers_(std::move(handlers)) {}
+
+  void start(const std::string& name, const std::string& architecture) {
+    self_ = shared_from_this();
+    v1::PutBundle& head = *request_.mutable_bundle();
+    head.set_bundle(name);
+    head.set_architecture(architecture);
+    head.set_sha256(bundle_.sha256);
+    head.set_bytes(rest_.size());
+    context_.set_deadline(std::chrono::system_clock::now() + kLeastTime +
+                          std::chrono::seconds(rest_.size() / kSlowestBytesPerSecond));
+    stub_->async()->Put(&context_, &reply_, this);
+    StartWrite(&request_);
+    StartCall();
+  }
+
+  void cancel() { context_.TryCancel(); }
+
+ private:
+  void OnWriteDone(bool ok) override {
+    if (!ok) return;
+    const std::size_t size = std::min(rest_.size(), kMaxDataBytes);
+    if (size == 0) return StartWritesDone();
+    request_.set_data(rest_.data(), size);
+    tell_moved();
+    rest_.remove_prefix(size);
+    StartWrite(&request_);
+  }
+
+  // What has been written before this chunk.
+  void tell_moved() {
+    const std::size_t all = bundle_.tar->size();
+    const std::size_t percent = 100 * (all - rest_.size()) / all;
+    if (percent == std::exchange(told_percent_, percent)) return;
+    gate_->post([self = self_, percent] { self->handlers_.moved(percent); });
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const AgentStatus ended{static_cast<int>(status.error_code()), status.error_message(), {}};
+    const std::shared_ptr<Call> self = std::move(self_);
+    gate_->post([self, ended] { self->handlers_.ended(ended); });
+  }
+
+  const std::shared_ptr<AgentChannel> channel_;
+  const std::unique_ptr<v1::Agent::Stub> stub_;
+  const NodeBundle bundle_;
+  std::string_view rest_;
+  const std::shared_ptr<LoopGate> gate_;
+  const Handlers handlers_;
+  std::size_t told_percent_ = 0;
+  grpc::ClientContext context_;
+  v1::PutRequest request_;
+  v1::PutReply reply_;
+  std::shared_ptr<Call> self_;
+};
+
+AgentPut::AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
+                   const std::string& name, const std::string& architecture,
+                   const NodeBundle& bundle, Handlers handlers)
+    : gate_(std::make_shared<LoopGate>(loop)),
+      call_(std::make_shared<Call>(std::move(channel), bundle, gate_, std::move(handlers))) {
+  call_->start(name, architecture);
+}
+
+AgentPut::~AgentPut() {
+  gate_->close();
+  call_->cancel();
+}
+
+}  // namespace ivy

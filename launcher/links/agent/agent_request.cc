@@ -1,0 +1,65 @@
+#include "launcher/links/agent/agent_request.h"
+
+#include <openssl/evp.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <memory>
+#include <string_view>
+
+namespace ivy {
+namespace {
+
+// As agent.proto has it.
+constexpr std::size_t kMaxHostsTold = 64;
+
+std::string own_host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+std::string own_user() {
+  const passwd* own = getpwuid(geteuid());
+  return own == nullptr ? std::to_string(geteuid()) : own->pw_name;
+}
+
+}  // namespace
+
+std::string command_sha256(const std::vector<std::string>& command) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned size = 0;
+  EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr);
+  for (const std::string& argument : command) {
+    EVP_DigestUpdate(hash.get(), argument.c_str(), argument.size() + 1);
+  }
+  EVP_DigestFinal_ex(hash.get(), digest.data(), &size);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (unsigned i = 0; i < size; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
+}
+
+agent::v1::JobDescription job_description(const Options& options) {
+  agent::v1::JobDescription job;
+  job.set_user(own_user());
+  job.set_launcher_host(own_host_name());
+  std::size_t count = options.hosts.size();
+  if (options.num_nodes) count = std::min(count, static_cast<std::size_t>(*options.num_nodes));
+  for (std::size_t i = 0; i < std::min(count, kMaxHostsTold); ++i) {
+    job.add_hosts(options.hosts[i].name);
+  }
+  if (count == 0) job.add_hosts("localhost");
+  job.set_host_count(static_cast<std::uint32_t>(std::max<std::size_t>(count, 1)));
+  job.set_command_sha256(command_sha256(options.command));
+  if (!options.command.empty()) job.set_program(options.command.front());
+  return job;
+}
+
+}  // namespace ivy

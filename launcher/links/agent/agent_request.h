@@ -1,0 +1,19 @@
+// What an agent is asked for when a job is opened. Pure but for the names of this account and this
+// machine. Thread: the loop's.
+#pragma once
+
+#include <string>
+
+#include "launcher/links/host_link.h"
+#include "launcher/options/options.h"
+#include "proto/wire/agent.pb.h"
+
+namespace ivy {
+
+// For the agent's audit line and `ivyctl ps`; nothing is decided by it.
+agent::v1::JobDescription job_description(const Options& options);
+
+// 64 hexadecimal digits over program and arguments, each with a NUL behind it.
+std::string command_sha256(const std::vector<std::string>& command);
+
+}  // namespace ivy

@@ -1,0 +1,264 @@
+#include "launcher/links/agent/agent_stream.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "proto/wire/agent.grpc.pb.h"
+
+namespace ivy {
+namespace v1 = agent::v1;
+
+namespace {
+
+// As agent.proto has it, so that several jobs share one connection fairly.
+constexpr std::size_t kMaxDataBytes = 64u << 10;
+// A half-closed call whose other end does not end it is cancelled after this long: an agent gives
+// the supervisor's last words 5 s, but nobody listens to them here.
+constexpr std::chrono::seconds kLetGo{2};
+
+AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& context) {
+  AgentStatus result{static_cast<int>(status.error_code()), status.error_message(), {}};
+  const auto& trailer = context.GetServerTrailingMetadata();
+  if (const auto need = trailer.find("ivy-need"); need != trailer.end()) {
+    result.need.assign(need->second.data(), need->second.size());
+  }
+  return result;
+}
+
+}  // namespace
+
+// The reactor. It keeps itself until its call is done. At most one read and one write are under
+// way; a hold keeps the call from being done while the loop may still start one.
+class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::OpenReply>,
+                          public std::enable_shared_from_this<Call> {
+ public:
+  struct Reactions {
+    std::function<void(v1::OpenReply&)> reply;
+    std::function<void()> drained;
+    std::function<void(const AgentStatus&)> ended;
+  };
+
+  Call(std::shared_ptr<AgentChannel> channel, std::shared_ptr<LoopGate> gate, Reactions reactions)
+      : channel_(std::move(channel)),
+        stub_(v1::Agent::NewStub(channel_->grpc())),
+        gate_(std::move(gate)),
+        reactions_(std::move(reactions)) {}
+
+  void start(const v1::OpenJob& job) {
+    self_ = shared_from_this();
+    *request_.mutable_open() = job;
+    stub_->async()->Open(&context_, this);
+    AddHold();
+    StartWrite(&request_);
+    StartRead(&reply_);
+    StartCall();
+  }
+
+  void write(std::string bytes) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || !held_ || broken_) return;
+      pending_.append(bytes);
+      if (writing_) return;
+      next_chunk();
+    }
+    StartWrite(&request_);
+  }
+
+  void close() {
+    bool read = false;
+    bool finish = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || !held_) return;
+      closed_ = true;
+      read = !std::exchange(reading_, true) && !read_over_;
+      finish = !writing_;
+      if (finish) held_ = false;
+    }
+    // What still comes is read and dropped, so that the agent is not kept from ending the call.
+    if (read) StartRead(&reply_);
+    if (finish) half_close();
+  }
+
+  void cancel() { context_.TryCancel(); }
+
+  // Called once when the call is done, on any thread; false when it is done already.
+  bool when_done(std::function<void()> done) {
+    const std::lock_guard lock(mutex_);
+    if (!self_) return false;
+    done_ = std::move(done);
+    return true;
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      reading_ = ok && closed_;
+      read_over_ = !ok;
+      if (!closed_) {
+        gate_->post([self = shared_from_this(), ok] { self->read_on(ok); });
+        return;
+      }
+    }
+    if (ok) StartRead(&reply_);
+  }
+
+  // On the loop: nothing is read meanwhile, so a slow loop slows the agent down.
+  void read_on(bool ok) {
+    if (!ok) return release();
+    const std::shared_ptr<Call> self = shared_from_this();
+    reactions_.reply(reply_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_ || !held_) return;
+      reading_ = true;
+    }
+    StartRead(&reply_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    bool more = false;
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+      if (!ok) {
+        broken_ = true;
+        pending_.clear();
+      }
+      const bool was_opening = std::exchange(opening_, false);
+      more = !pending_.empty();
+      if (more) {
+        next_chunk();
+      } else if (!closed_) {
+        if (ok && !was_opening) gate_->post(reactions_.drained);
+        return;
+      } else if (!std::exchange(held_, false)) {
+        return;
+      }
+    }
+    if (more) {
+      StartWrite(&request_);
+    } else {
+      half_close();
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const AgentStatus ended = status_of(status, context_);
+    gate_->post([self = shared_from_this(), ended] { self->reactions_.ended(ended); });
+    std::shared_ptr<Call> self;
+    std::function<void()> done;
+    {
+      const std::lock_guard lock(mutex_);
+      done = std::exchange(done_, {});
+      self = std::move(self_);
+    }
+    if (done) done();
+  }
+
+  // Under the lock.
+  void next_chunk() {
+    const std::size_t size = std::min(pending_.size() - sent_, kMaxDataBytes);
+    request_.set_data(pending_.substr(sent_, size));
+    sent_ += size;
+    if (sent_ == pending_.size()) {
+      pending_.clear();
+      sent_ = 0;
+    }
+    writing_ = true;
+  }
+
+  void half_close() {
+    StartWritesDone();
+    RemoveHold();
+  }
+
+  void release() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(held_, false)) return;
+    }
+    RemoveHold();
+  }
+
+  const std::shared_ptr<AgentChannel> channel_;
+  const std::unique_ptr<v1::Agent::Stub> stub_;
+  const std::shared_ptr<LoopGate> gate_;
+  const Reactions reactions_;
+  grpc::ClientContext context_;
+  v1::OpenRequest request_;
+  v1::OpenReply reply_;
+
+  std::mutex mutex_;  // Guards what follows.
+  std::shared_ptr<Call> self_;
+  std::function<void()> done_;
+  std::string pending_;
+  std::size_t sent_ = 0;  // Of pending_.
+  bool opening_ = true;   // The first message is under way...
+  bool writing_ = true;   // ...or any other one.
+  bool reading_ = true;
+  bool read_over_ = false;
+  bool broken_ = false;
+  bool closed_ = false;
+  bool held_ = true;
+};
+
+AgentStream::AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
+                         const v1::OpenJob& request, Handlers handlers)
+    : loop_(loop),
+      handlers_(std::move(handlers)),
+      gate_(std::make_shared<LoopGate>(loop)),
+      call_(std::make_shared<Call>(
+          std::move(channel), gate_,
+          Call::Reactions{[this](v1::OpenReply& reply) { take(reply); },
+                          [this] { handlers_.drained(); },
+                          [this](const AgentStatus& status) { handlers_.ended(status); }})) {
+  call_->start(request);
+}
+
+AgentStream::~AgentStream() { close(); }
+
+void AgentStream::write(std::string bytes) { call_->write(std::move(bytes)); }
+
+void AgentStream::take(v1::OpenReply& reply) {
+  switch (reply.kind_case()) {
+    case v1::OpenReply::kOpened:
+      return handlers_.opened(reply.opened());
+    case v1::OpenReply::kData:
+      return handlers_.data(std::move(*reply.mutable_data()));
+    case v1::OpenReply::KIND_NOT_SET:
+      return;  // Of a later version, and nothing that we asked for.
+  }
+}
+
+void AgentStream::close() {
+  if (!gate_->is_open()) return;
+  gate_->close();
+  call_->close();
+  // The timer belongs to its own handler: it goes with the loop if that ends first, and a handler
+  // that goes without having run cancels the call all the same.
+  using Timer = boost::asio::steady_timer;
+  const auto timer = std::make_shared<Timer>(loop_, kLetGo);
+  const auto last = std::make_shared<LoopGate>(loop_);
+  const bool waits = call_->when_done([last, weak = std::weak_ptr<Timer>(timer)] {
+    last->post([weak] {
+      if (const auto alive = weak.lock()) alive->cancel();
+    });
+  });
+  if (!waits) return last->close();
+  std::shared_ptr<void> over(nullptr, [last, call = call_](void*) {
+    last->close();
+    call->cancel();
+  });
+  timer->async_wait([timer, over](const boost::system::error_code&) {});
+}
+
+}  // namespace ivy

@@ -1,0 +1,50 @@
+// One Open call: bytes to and from a supervisor through an agent. Reactions of gRPC's threads only
+// cut and post; everything else happens on the loop.
+//
+// Thread: the loop's. Lifetime: may be destroyed at any time but inside its handlers; the call
+// itself ends on its own, within a bound.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launcher/links/agent/agent_channel.h"
+#include "launcher/links/agent/agent_failure.h"
+#include "launcher/streams/loop_gate.h"
+#include "proto/wire/agent.pb.h"
+
+namespace ivy {
+
+class AgentStream {
+ public:
+  struct Handlers {
+    std::function<void(const agent::v1::Opened&)> opened;
+    std::function<void(std::string)> data;
+    std::function<void()> drained;                  // Everything given to write() has left.
+    std::function<void(const AgentStatus&)> ended;  // Last call of all.
+  };
+
+  AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,
+              const agent::v1::OpenJob& request, Handlers handlers);
+  ~AgentStream();
+  AgentStream(const AgentStream&) = delete;
+  AgentStream& operator=(const AgentStream&) = delete;
+
+  void write(std::string bytes);
+  // Half-closes behind what was written, so that the agent knows which end went, and lets the call
+  // end by itself. No handler is called any more.
+  void close();
+
+ private:
+  class Call;
+  void take(agent::v1::OpenReply& reply);
+
+  boost::asio::io_context& loop_;
+  const Handlers handlers_;
+  const std::shared_ptr<LoopGate> gate_;
+  const std::shared_ptr<Call> call_;
+};
+
+}  // namespace ivy

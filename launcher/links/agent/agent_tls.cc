@@ -1,0 +1,137 @@
+#include "launcher/links/agent/agent_tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
+
+#include <array>
+#include <ctime>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// Several records with one look at the socket.
+constexpr std::size_t kReadAheadBytes = 64u << 10;
+constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
+
+struct FreeBio {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
+using Bio = std::unique_ptr<BIO, FreeBio>;
+
+// For whom a connection is made, where the check of its certificate finds it.
+struct Dialled {
+  std::string asked;
+  AgentVerdict* verdict;
+};
+
+int dialled_index() {
+  static const int index = SSL_get_ex_new_index(
+      0, nullptr, nullptr, nullptr, [](void*, void* dialled, CRYPTO_EX_DATA*, int, long, void*) {
+        delete static_cast<Dialled*>(dialled);
+      });
+  return index;
+}
+
+Bio text_of(const std::string& pem) {
+  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+// An encrypted key must not make us ask for a pass phrase on the terminal.
+int no_passphrase(char*, int, int, void*) { return -1; }
+
+bool use_identity(SSL_CTX* context, const AgentIdentity& us) {
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(text_of(us.certificate_pem).get(), nullptr, no_passphrase, nullptr),
+      &X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(text_of(us.key_pem).get(), nullptr, no_passphrase, nullptr),
+      &EVP_PKEY_free);
+  return certificate && key && SSL_CTX_use_certificate(context, certificate.get()) == 1 &&
+         SSL_CTX_use_PrivateKey(context, key.get()) == 1 && SSL_CTX_check_private_key(context) == 1;
+}
+
+bool set_rules(SSL_CTX* context) {
+  SSL_CTX_set_read_ahead(context, 1);
+  SSL_CTX_set_default_read_buffer_len(context, kReadAheadBytes);
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                SSL_MODE_RELEASE_BUFFERS);
+  // gRPC closes without a farewell; HTTP/2 inside knows what is missing.
+  SSL_CTX_set_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  return SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
+         SSL_CTX_set1_groups_list(context, "P-256") == 1 &&
+         SSL_CTX_set_alpn_protos(context, kHttp2.data(), kHttp2.size()) == 0;
+}
+
+// What the agent has shown, its own certificate first.
+std::string chain_text(X509_STORE_CTX* shown) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(shown);
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    if (PEM_write_bio_X509(bio.get(), sk_X509_value(chain, i)) != 1) return {};
+  }
+  char* text = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &text);
+  return size <= 0 ? std::string() : std::string(text, static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+std::string take_tls_error() {
+  const unsigned long code = ERR_get_error();
+  ERR_clear_error();
+  const char* const reason = ERR_reason_error_string(code);
+  return reason == nullptr ? std::string() : std::string(reason);
+}
+
+Result<std::shared_ptr<AgentTls>> AgentTls::make(const AgentIdentity& us) {
+  std::shared_ptr<AgentTls> made(new AgentTls(us));
+  ERR_clear_error();
+  made->context_.reset(SSL_CTX_new(TLS_client_method()));
+  SSL_CTX* const context = made->context_.get();
+  if (context == nullptr || !set_rules(context)) {
+    return Error{Code::kInternal, "OpenSSL makes no TLS: " + take_tls_error(), ""};
+  }
+  if (!use_identity(context, us)) {
+    return Error{Code::kFailedPrecondition,
+                 "your certificate and key cannot be used: " + take_tls_error(),
+                 "do both come from the same ivy-agent cert --user NAME?"};
+  }
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_cert_verify_callback(context, &AgentTls::judge, made.get());
+  return made;
+}
+
+AgentTls::Connection AgentTls::connect(int socket, const std::string& asked,
+                                       AgentVerdict& verdict) {
+  Connection connection(SSL_new(context_.get()));
+  IVY_ASSERT(connection != nullptr);
+  IVY_ASSERT(SSL_set_fd(connection.get(), socket) == 1);
+  IVY_ASSERT(SSL_set_ex_data(connection.get(), dialled_index(), new Dialled{asked, &verdict}) == 1);
+  SSL_set_connect_state(connection.get());
+  return connection;
+}
+
+// 1: believed. Anything else ends the handshake with an alert.
+int AgentTls::judge(X509_STORE_CTX* shown, void* self) {
+  const AgentTls& tls = *static_cast<AgentTls*>(self);
+  SSL* const connection =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(shown, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const auto* const dialled = static_cast<Dialled*>(SSL_get_ex_data(connection, dialled_index()));
+  const Result<CertificateIdentity> agent =
+      check_agent(tls.us_, dialled->asked, chain_text(shown), std::time(nullptr));
+  dialled->verdict->believes = agent.ok();
+  if (agent.ok()) {
+    X509_STORE_CTX_set_error(shown, X509_V_OK);
+    return 1;
+  }
+  dialled->verdict->refusal = agent.error();
+  X509_STORE_CTX_set_error(shown, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+}  // namespace ivy

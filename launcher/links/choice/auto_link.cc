@@ -1,0 +1,93 @@
+#include "launcher/links/choice/auto_link.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "proto/contract/log.h"
+
+namespace ivy {
+
+bool agent_may_be_passed_over(const LinkDown& down) {
+  switch (down.failure) {
+    case LinkFailure::kUnresolved:
+    case LinkFailure::kUnreachable:
+    case LinkFailure::kRefused:
+    case LinkFailure::kAuthentication:
+    case LinkFailure::kBroken:
+    case LinkFailure::kHostKey:
+      return true;
+    // It took the question: an agent that drains, or has no room, is not got around.
+    case LinkFailure::kBootstrap:
+    case LinkFailure::kNoSuchJob:
+      return false;
+  }
+  return false;
+}
+
+AutoLink::AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
+                   Handlers handlers)
+    : context_(std::move(context)),
+      host_(std::move(host)),
+      ways_(std::move(ways)),
+      handlers_(std::move(handlers)) {}
+
+AutoLink::~AutoLink() { close(); }
+
+void AutoLink::open(const OpenRequest& request) {
+  request_ = request;
+  take_way();
+}
+
+void AutoLink::take_way() {
+  Handlers handlers = handlers_;
+  handlers.up = [this](const LinkUp& up) {
+    is_up_ = true;
+    context_->remember_carrier(host_, ways_[current_].kind);
+    if (!note_.empty()) context_->note("no agent", "note: " + std::exchange(note_, {}));
+    handlers_.up(up);
+  };
+  handlers.down = [this](const LinkDown& down) { on_down(down); };
+  link_ = ways_[current_].make(handlers);
+  link_->open(request_);
+}
+
+void AutoLink::on_down(const LinkDown& down) {
+  const bool is_last = current_ + 1 == ways_.size();
+  if (is_up_ || is_last || !ways_[current_].may_go_on(down)) {
+    LinkDown all = down;
+    if (!is_up_) all.message += earlier_reasons(down.message);
+    return handlers_.down(all);
+  }
+  const LinkWay& failed = ways_[current_++];
+  const LinkWay& next = ways_[current_];
+  const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
+  log::debug(line.line());
+  // Who has configured agents wants to know that a host is reached without one. Said once it is:
+  // where nothing reaches it, the failure tells all reasons.
+  if (next.kind != failed.kind) note_ = line;
+  if (!failed.is_detour) failed_before_.emplace_back(failed.name, down.message);
+  // A link must not be destroyed inside one of its own handlers.
+  const std::shared_ptr<HostLink> old = std::move(link_);
+  boost::asio::post(context_->loop(), [old] {});
+  take_way();
+}
+
+// What earlier ways said, as far as it is something else: a name without an address is no news the
+// second time.
+RemoteText AutoLink::earlier_reasons(const RemoteText& last) const {
+  RemoteText text;
+  for (const auto& [name, message] : failed_before_) {
+    if (!(message == last)) text += " (" + name + ": " + message + ")";
+  }
+  return text;
+}
+
+void AutoLink::write(std::string bytes) {
+  if (link_) link_->write(std::move(bytes));
+}
+
+void AutoLink::close() {
+  if (link_) link_->close();
+}
+
+}  // namespace ivy

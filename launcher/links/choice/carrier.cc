@@ -1,0 +1,235 @@
+#include "launcher/links/choice/carrier.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <utility>
+#include <vector>
+
+#include "launcher/links/address_lookup.h"
+#include "launcher/links/carrier_context.h"
+#include "launcher/links/choice/agents_program.h"
+#include "launcher/links/choice/auto_link.h"
+#include "launcher/links/local_link.h"
+#include "launcher/links/srun/dial_back_link.h"
+#include "launcher/links/srun/srun_step.h"
+#include "launcher/links/ssh/ssh_client_link.h"
+#include "launcher/links/ssh/ssh_link.h"
+#include "launcher/links/ssh/ssh_state.h"
+#include "launcher/links/this_host.h"
+#include "proto/contract/log.h"
+#include "proto/trust/agent_config.h"
+
+namespace ivy {
+namespace {
+
+// The first known_hosts file with lines that only OpenSSH understands; empty: none.
+std::string file_for_the_client(CarrierContext& context, const SshTarget& target) {
+  for (const std::string& path : known_hosts_files(target, SshState::of(context).config().user))
+    if (SshState::of(context).known_hosts_needs_client(path)) return path;
+  return {};
+}
+
+const std::shared_ptr<SrunStep>& srun_step_of(CarrierContext& context) {
+  if (!context.srun_step()) context.keep_srun_step(std::make_shared<SrunStep>(context));
+  return context.srun_step();
+}
+
+SshTarget target_of(CarrierContext& context, const Host& host) {
+  const SshConfigFiles& config = SshState::of(context).config();
+  SshTarget target = ssh_target({host.name, host.user, host.port}, config.texts, config.user);
+  if (!target.client_because.empty()) return target;
+  if (!context.options().ssh_command.empty()) {
+    target.client_because = "--ssh-command";
+  } else if (!context.options().ssh_args.empty()) {
+    target.client_because = "--ssh-args";
+  } else if (SshState::of(context).prefers_client(host)) {
+    target.client_because = "what libssh could not do before";
+  } else if (const std::string file = file_for_the_client(context, target); !file.empty()) {
+    target.client_because = "@ lines in " + file;
+    context.note("known hosts",
+                 "note: ssh is the OpenSSH client, because of the @cert-authority "
+                 "or @revoked lines in " +
+                     file);
+  }
+  return target;
+}
+
+std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& context,
+                                        const Host& host, const HostLink::Handlers& handlers,
+                                        int attempt) {
+  Host door = host;
+  if (door.port == 0) door.port = context->options().ssh_port;
+  const SshTarget target = target_of(*context, door);
+  if (!target.client_because.empty()) {
+    log::debug(host.name + ": the OpenSSH client is used because of " + target.client_because);
+    return std::make_unique<SshClientLink>(context, door, target, handlers);
+  }
+  return std::make_unique<SshLink>(context, door, target, handlers, attempt);
+}
+
+LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+                  std::chrono::milliseconds answer) {
+  const bool is_direct = way == AgentWay::kDirect;
+  LinkWay result;
+  result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
+  result.kind = Carrier::kAgent;
+  result.is_detour = !is_direct;
+  result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
+    return context->make_agent_link()(context, host, way, answer, handlers);
+  };
+  // Whatever our own agent could not do, a connection of our own may; only that the job is gone is
+  // the last word.
+  result.may_go_on = is_direct ? agent_may_be_passed_over : [](const LinkDown& down) {
+    return down.failure != LinkFailure::kNoSuchJob;
+  };
+  return result;
+}
+
+LinkWay ssh_way(const std::shared_ptr<CarrierContext>& context, const Host& host, int attempt) {
+  LinkWay result;
+  result.name = "ssh";
+  result.kind = Carrier::kSsh;
+  result.make = [context, host, attempt](const HostLink::Handlers& handlers) {
+    return make_ssh_link(context, host, handlers, attempt);
+  };
+  return result;
+}
+
+// A host that has come up already is dialled directly: a kept connection may be the one that broke.
+std::vector<LinkWay> agent_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                                int attempt, std::chrono::milliseconds answer) {
+  std::vector<LinkWay> ways;
+  if (attempt > 0) return {agent_way(context, host, AgentWay::kDirect, kAgentAnswerRedial)};
+  if (context->agent_socket().ok()) {
+    ways.push_back(agent_way(context, host, AgentWay::kKept, std::min(answer, kAgentAnswerAuto)));
+  }
+  ways.push_back(agent_way(context, host, AgentWay::kDirect, answer));
+  return ways;
+}
+
+// Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
+std::string only_ssh_because(CarrierContext& context, const Host& host) {
+  if (host.port != 0) return "an SSH port is written for it";
+  const Result<std::optional<AgentIdentity>>& identity = context.agent_identity();
+  if (!identity.ok()) {
+    context.note("agent identity",
+                 "note: ssh is used: " + identity.error().message +
+                     (identity.error().fix.empty() ? "" : " (" + identity.error().fix + ")"));
+    return identity.error().message;
+  }
+  if (!*identity) return "no agent.toml";
+  if (!host.user.empty() && host.user != (*identity)->self.name) {
+    return "agents run workers as " + (*identity)->self.name + ", not as " + host.user;
+  }
+  if (!context.make_agent_link()) {
+    const std::string because = agents_program_path() + " cannot be run";
+    context.note("no agents", "note: ssh is used: " + because + " (build or install it)");
+    return because;
+  }
+  return {};
+}
+
+std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
+                               int attempt) {
+  const std::optional<Carrier> known = context->carrier_of(host);
+  if (known == Carrier::kAgent) return agent_ways(context, host, attempt, kAgentAnswerRedial);
+  if (known == Carrier::kSsh) return {ssh_way(context, host, attempt)};
+  const std::string because = only_ssh_because(*context, host);
+  if (!because.empty()) {
+    log::debug(host.name + ": ssh is used: " + because);
+    return {ssh_way(context, host, attempt)};
+  }
+  std::vector<LinkWay> ways = agent_ways(context, host, attempt, kAgentAnswerAuto);
+  ways.push_back(ssh_way(context, host, attempt));
+  return ways;
+}
+
+}  // namespace
+
+std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
+                                                     const Options& options,
+                                                     const std::string& node_binary,
+                                                     MakeAgentLink make_agent_link) {
+  return std::make_shared<CarrierContext>(loop, options, node_binary, std::move(make_agent_link));
+}
+
+bool is_carried_by_slurm(const Options& options, const Host& host) {
+  return !host.fake && (options.transport == TransportChoice::kSlurm ||
+                        (options.transport == TransportChoice::kAuto && options.allocation));
+}
+
+bool is_carried_locally(const Options& options, const Host& host) {
+  // This one too: its workers shall live in the step, and end with it.
+  if (is_carried_by_slurm(options, host)) return false;
+  return host.fake || options.transport == TransportChoice::kLocal ||
+         (options.transport == TransportChoice::kAuto && is_this_host(host));
+}
+
+bool may_use_agents(const Options& options, const std::vector<Host>& hosts,
+                    const Environment& environment) {
+  if (options.transport == TransportChoice::kAgent) return true;
+  if (options.transport != TransportChoice::kAuto) return false;
+  const bool is_alone = std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) {
+    return host.port != 0 || host.fake || is_carried_locally(options, host) ||
+           is_carried_by_slurm(options, host);
+  });
+  if (is_alone) return false;
+  const Result<std::optional<AgentConfig>> config = load_agent_config(environment);
+  return config.ok() && config->has_value();
+}
+
+void set_note_handler(const std::shared_ptr<CarrierContext>& context,
+                      std::function<void(const RemoteText&)> handler) {
+  context->set_note_handler(std::move(handler));
+}
+
+void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
+                                  std::function<void(int signal, bool whole_tree)> handler) {
+  srun_step_of(*context)->set_signal_handler(std::move(handler));
+}
+
+void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done) {
+  if (!context) return done();
+  srun_step_of(*context)->finish(std::move(done));
+}
+
+std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
+                                    const Host& host, const HostLink::Handlers& handlers,
+                                    int attempt) {
+  if (is_carried_locally(context->options(), host)) {
+    return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
+  }
+  if (is_carried_by_slurm(context->options(), host)) {
+    return std::make_unique<DialBackLink>(context->loop(), srun_step_of(*context), host.name,
+                                          handlers);
+  }
+  switch (context->options().transport) {
+    case TransportChoice::kSsh:
+      return make_ssh_link(context, host, handlers, attempt);
+    case TransportChoice::kAgent:
+      IVY_ASSERT(context->make_agent_link());
+      if (is_this_host(host)) {
+        return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
+                                          handlers);
+      }
+      return std::make_unique<AutoLink>(context, host,
+                                        agent_ways(context, host, attempt, kAgentAnswer), handlers);
+    case TransportChoice::kAuto:
+    case TransportChoice::kLocal:
+    case TransportChoice::kSlurm:
+      break;
+  }
+  return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
+}
+
+void look_up_name(const std::shared_ptr<CarrierContext>& context, const std::string& name,
+                  std::function<void(const Result<std::vector<std::string>>&)> found) {
+  // Held by its own timer until it calls back.
+  std::make_shared<AddressLookup>(context->loop())
+      ->start(context->resolvers(), name, std::move(found));
+}
+
+}  // namespace ivy

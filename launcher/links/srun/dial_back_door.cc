@@ -1,0 +1,147 @@
+#include "launcher/links/srun/dial_back_door.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "proto/os/listening_socket.h"
+
+namespace ivy {
+namespace asio = boost::asio;
+using tcp = asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+// Strangers that are named; a port scanner has many faces.
+constexpr std::size_t kMostTold = 64;
+
+}  // namespace
+
+DialBackDoor::DialBackDoor(asio::io_context& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
+
+Result<std::shared_ptr<DialBackDoor>> DialBackDoor::open(asio::io_context& loop,
+                                                         const DialBackDoorSettings& settings,
+                                                         Handlers handlers) {
+  std::shared_ptr<DialBackDoor> door(new DialBackDoor(loop, std::move(handlers)));
+  door->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, settings.identity, settings.key));
+  for (const std::string& address : settings.addresses) IVY_CHECK(door->listen(address, settings));
+  for (std::size_t i = 0; i < door->listeners_.size(); ++i) door->accept(i);
+  door->drop_late();
+  return door;
+}
+
+Result<void> DialBackDoor::listen(const std::string& address,
+                                  const DialBackDoorSettings& settings) {
+  Result<int> fd = Error{Code::kUnavailable, "no port"};
+  for (int port = settings.port_high; port >= settings.port_low; --port) {
+    fd = listen_tcp(address, static_cast<std::uint16_t>(port));
+    if (fd.ok()) break;
+  }
+  if (!fd.ok()) {
+    Error error = fd.error().context("listen for the step's hosts on " + address);
+    error.fix = "--port-range A-B names ports that are free, --iface NAME another interface";
+    return error;
+  }
+  error_code error;
+  const bool is_v6 = address.find(':') != std::string::npos;
+  tcp::acceptor& listener = listeners_.emplace_back(loop_);
+  listener.assign(is_v6 ? tcp::v6() : tcp::v4(), *fd, error);
+  addresses_.push_back({address, listener.local_endpoint(error).port()});
+  return {};
+}
+
+void DialBackDoor::accept(std::size_t listener) {
+  listeners_[listener].async_accept(
+      [self = shared_from_this(), listener](const error_code& error, tcp::socket socket) {
+        if (self->is_closed_ || error == asio::error::operation_aborted) return;
+        if (!error) self->enter(std::move(socket));
+        if (!error || error == asio::error::connection_aborted) return self->accept(listener);
+        // Out of descriptors, most likely: the half-open ones end in time.
+        const auto pause = std::make_shared<asio::steady_timer>(self->loop_, kHalfOpenTime);
+        pause->async_wait([self, listener, pause](const error_code&) {
+          if (!self->is_closed_) self->accept(listener);
+        });
+      });
+}
+
+void DialBackDoor::enter(tcp::socket socket) {
+  if (half_open_.size() >= kMostHalfOpen) {
+    const auto goes = oldest_of_the_fullest_address();
+    tell_stranger(goes->stream->peer_address(),
+                  "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
+    goes->stream->stop();
+    half_open_.erase(goes);
+  }
+  const std::uint64_t number = next_number_++;
+  HalfOpen& entry = half_open_.emplace_back();
+  entry.number = number;
+  entry.since = std::chrono::steady_clock::now();
+  entry.stream = std::make_shared<DialBackStream>(std::move(socket), *tls_);
+  entry.stream->greet([self = shared_from_this(), number](const Result<DialGreeting>& greeting) {
+    self->greeted(number, greeting);
+  });
+}
+
+// Whoever floods us pushes its own connections out, not those of the step's hosts.
+std::list<DialBackDoor::HalfOpen>::iterator DialBackDoor::oldest_of_the_fullest_address() {
+  std::map<std::string, std::size_t> counts;
+  for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
+  const auto fullest =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& entry) {
+    return entry.stream->peer_address() == fullest->first;
+  });
+}
+
+void DialBackDoor::greeted(std::uint64_t number, const Result<DialGreeting>& greeting) {
+  const auto entry = std::find_if(half_open_.begin(), half_open_.end(),
+                                  [&](const HalfOpen& one) { return one.number == number; });
+  if (is_closed_ || entry == half_open_.end()) return;
+  const std::shared_ptr<DialBackStream> stream = entry->stream;
+  half_open_.erase(entry);
+  if (!greeting.ok()) {
+    if (greeting.error().code != Code::kCancelled)
+      tell_stranger(stream->peer_address(), greeting.error().message);
+    return stream->stop();
+  }
+  if (greeting->kind == DialGreeting::Kind::kCarrier)
+    return handlers_.carrier(greeting->host, stream);
+  stream->stop();
+  handlers_.signal(*greeting);
+}
+
+// A host that is stopped, or a launcher that was, is no stranger: the time alone says nothing.
+void DialBackDoor::drop_late() {
+  timer_.expires_after(std::chrono::seconds(1));
+  timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (error || self->is_closed_) return;
+    const auto oldest = std::chrono::steady_clock::now() - kHalfOpenTime;
+    while (!self->half_open_.empty() && self->half_open_.front().since < oldest) {
+      self->half_open_.front().stream->stop();
+      self->half_open_.pop_front();
+    }
+    self->drop_late();
+  });
+}
+
+void DialBackDoor::tell_stranger(const std::string& address, const std::string& why) {
+  const std::string both = address + " " + why;
+  if (told_.size() >= kMostTold || std::find(told_.begin(), told_.end(), both) != told_.end())
+    return;
+  told_.push_back(both);
+  handlers_.stranger(address, why);
+}
+
+void DialBackDoor::close() {
+  if (std::exchange(is_closed_, true)) return;
+  error_code ignored;
+  for (tcp::acceptor& listener : listeners_) listener.close(ignored);
+  for (const HalfOpen& entry : half_open_) entry.stream->stop();
+  half_open_.clear();
+  timer_.cancel();
+}
+
+}  // namespace ivy

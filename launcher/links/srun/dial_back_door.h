@@ -1,0 +1,83 @@
+// Where hosts of a srun step dial back: listens on a few addresses, lets in who proves to know the
+// step's key, and hands over who they are. Strangers cost a bounded number of descriptors for a
+// bounded time, and are named.
+//
+// Thread: the loop's. Lifetime: until close(), after which nothing is called.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launcher/links/srun/dial_back_stream.h"
+
+namespace ivy {
+
+struct DialBackDoorSettings {
+  std::vector<std::string> addresses;  // Numeric; at least one.
+  // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
+  std::uint16_t port_low = 0;
+  std::uint16_t port_high = 0;
+  std::string identity;  // Names the key in clear.
+  std::string key;       // kDialKeyBytes
+};
+
+class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
+ public:
+  struct Handlers {
+    std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> carrier;
+    std::function<void(const DialGreeting&)> signal;
+    // Once for each address and reason: somebody who is no host of the step.
+    std::function<void(const std::string& address, const std::string& why)> stranger;
+  };
+
+  // Connections that have proved nothing: when another one comes, the oldest of
+  // the address that has most of them goes.
+  static constexpr std::size_t kMostHalfOpen = 256;
+  static constexpr std::chrono::seconds kHalfOpenTime{5};
+
+  // Listens. Unavailable names the address and the ports.
+  static Result<std::shared_ptr<DialBackDoor>> open(boost::asio::io_context& loop,
+                                                    const DialBackDoorSettings& settings,
+                                                    Handlers handlers);
+  DialBackDoor(const DialBackDoor&) = delete;
+  DialBackDoor& operator=(const DialBackDoor&) = delete;
+
+  const std::vector<DialAddress>& addresses() const { return addresses_; }
+  void close();
+
+ private:
+  struct HalfOpen {
+    std::uint64_t number = 0;
+    std::shared_ptr<DialBackStream> stream;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  DialBackDoor(boost::asio::io_context& loop, Handlers handlers);
+  Result<void> listen(const std::string& address, const DialBackDoorSettings& settings);
+  void accept(std::size_t listener);
+  void enter(boost::asio::ip::tcp::socket socket);
+  std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
+  void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
+  void drop_late();
+  void tell_stranger(const std::string& address, const std::string& why);
+
+  boost::asio::io_context& loop_;
+  Handlers handlers_;
+  std::unique_ptr<PskTls> tls_;
+  std::vector<boost::asio::ip::tcp::acceptor> listeners_;
+  std::vector<DialAddress> addresses_;
+  std::list<HalfOpen> half_open_;  // By age.
+  std::vector<std::string> told_;
+  boost::asio::steady_timer timer_;
+  std::uint64_t next_number_ = 0;
+  bool is_closed_ = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,164 @@
+#include "launcher/links/srun/dial_back_stream.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "launcher/links/tcp_dial.h"
+
+namespace ivy {
+using tcp = boost::asio::ip::tcp;
+using boost::system::error_code;
+using Outcome = PskStream::Step;
+
+namespace {
+
+// A host that takes nothing for so long is gone; its lease has ended long before.
+constexpr unsigned kUserTimeoutMs = 120'000;
+constexpr unsigned char kHandshakeRecord = 22;
+constexpr std::size_t kRecordHeaderBytes = 5;
+
+}  // namespace
+
+DialBackStream::DialBackStream(tcp::socket socket, PskTls& tls) : socket_(std::move(socket)) {
+  error_code ignored;
+  peer_address_ = numeric_address(socket_.remote_endpoint(ignored).address());
+  local_address_ = numeric_address(socket_.local_endpoint(ignored).address());
+  socket_.native_non_blocking(true, ignored);
+  const int fd = socket_.native_handle();
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
+  stream_ = tls.stream(fd);
+}
+
+void DialBackStream::when(Outcome step, Step again) {
+  const auto what = step == Outcome::kWantWrite ? tcp::socket::wait_write : tcp::socket::wait_read;
+  socket_.async_wait(what, [self = shared_from_this(), again](const error_code& error) {
+    if (!error && !self->is_stopped_) (self.get()->*again)();
+  });
+}
+
+void DialBackStream::greet(Greeted greeted) {
+  greeted_ = std::move(greeted);
+  when(Outcome::kWantRead, &DialBackStream::shake_hands);
+}
+
+// The first record is looked at before OpenSSL reads it, and makes room for as much as it claims.
+bool DialBackStream::looks_like_tls() {
+  std::array<unsigned char, kRecordHeaderBytes> header{};
+  const ssize_t count =
+      recv(socket_.native_handle(), header.data(), header.size(), MSG_PEEK | MSG_DONTWAIT);
+  // Too little, or its end: OpenSSL waits for more, or says that it has ended.
+  if (count <= 0) return true;
+  if (header[0] != kHandshakeRecord) return false;
+  if (static_cast<std::size_t>(count) < header.size()) return true;
+  return static_cast<std::size_t>(header[3]) * 256 + header[4] <= kStrangerMaxBytes;
+}
+
+void DialBackStream::shake_hands() {
+  if (stream_.received_bytes() == 0 && !looks_like_tls())
+    return answer(Error{Code::kUnauthenticated, "it does not speak TLS as ivy-node does"});
+  const Outcome step = stream_.shake_hands();
+  if (stream_.received_bytes() > kStrangerMaxBytes)
+    return answer(Error{Code::kUnauthenticated, "it said too much before it was believed"});
+  if (step == Outcome::kDone) return read_greeting();
+  if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+    return when(step, &DialBackStream::shake_hands);
+  refuse(step);
+}
+
+void DialBackStream::read_greeting() {
+  std::array<char, kDialGreetingMaxBytes> buffer;
+  std::size_t count = 0;
+  const Outcome step = stream_.read(buffer.data(), buffer.size() - greeting_.size(), count);
+  if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+    return when(step, &DialBackStream::read_greeting);
+  if (step != Outcome::kDone) return refuse(step);
+  greeting_.append(buffer.data(), count);
+  // It says nothing more before it is answered.
+  if (greeting_.ends_with('\n'))
+    return answer(parse_dial_greeting(std::string_view(greeting_).substr(0, greeting_.size() - 1)));
+  if (greeting_.size() >= kDialGreetingMaxBytes)
+    return answer(Error{Code::kUnauthenticated, "its greeting has no end"});
+  read_greeting();
+}
+
+void DialBackStream::answer(const Result<DialGreeting>& greeting) {
+  const Greeted greeted = std::exchange(greeted_, {});
+  if (greeted) greeted(greeting);
+}
+
+void DialBackStream::refuse(Outcome step) {
+  if (step == Outcome::kEnded) return answer(Error{Code::kCancelled, "it hung up"});
+  answer(
+      Error{Code::kUnauthenticated, "it does not know the job's key (" + stream_.failure() + ")"});
+}
+
+void DialBackStream::start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  read();
+}
+
+void DialBackStream::read() {
+  std::array<char, kReadBytes> buffer;
+  for (int reads = 0;; ++reads) {
+    std::size_t count = 0;
+    const Outcome step = stream_.read(buffer.data(), buffer.size(), count);
+    if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+      return when(step, &DialBackStream::read);
+    if (step == Outcome::kEnded) return end("end of file");
+    if (step == Outcome::kBroken) return end(stream_.failure());
+    const std::shared_ptr<DialBackStream> self = shared_from_this();
+    handlers_.bytes(std::string_view(buffer.data(), count));
+    if (is_stopped_) return;
+    if (reads < kReadsPerTurn) continue;
+    // What OpenSSL holds already makes no socket readable; writable it is nearly always.
+    return when(stream_.has_pending() ? Outcome::kWantWrite : Outcome::kWantRead,
+                &DialBackStream::read);
+  }
+}
+
+void DialBackStream::write(std::string_view bytes) {
+  queued_.append(bytes);
+  if (!std::exchange(is_writing_, true)) write_queued();
+}
+
+void DialBackStream::write_queued() {
+  while (written_ < queued_.size()) {
+    std::size_t count = 0;
+    const Outcome step = stream_.write(std::string_view(queued_).substr(written_), count);
+    if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+      return when(step, &DialBackStream::write_queued);
+    // A peer that went away shows in read() too, behind what it still had to say.
+    if (step != Outcome::kDone) return;
+    written_ += count;
+  }
+  queued_.clear();
+  written_ = 0;
+  is_writing_ = false;
+  // Never from inside write().
+  socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
+    if (!error && !self->is_stopped_ && !self->is_writing_ && self->handlers_.drained)
+      self->handlers_.drained();
+  });
+}
+
+void DialBackStream::stop() {
+  if (std::exchange(is_stopped_, true)) return;
+  stream_.say_end();
+  error_code ignored;
+  socket_.close(ignored);
+  greeted_ = {};
+}
+
+void DialBackStream::end(const std::string& why) {
+  const auto ended = std::move(handlers_.ended);
+  stop();
+  if (ended) ended(why);
+}
+
+}  // namespace ivy

@@ -1,0 +1,77 @@
+// The launcher's end of one connection that a host of a srun step has made to it: TLS by the step's
+// key, then the host's greeting (proto/wire/dial_wire.h), then bytes both ways.
+//
+// Thread: the loop's. Lifetime: held by shared pointers of its pending operations; after stop()
+// nothing is called.
+#pragma once
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proto/trust/psk_tls.h"
+#include "proto/wire/dial_wire.h"
+
+namespace ivy {
+
+class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
+ public:
+  using Greeted = std::function<void(const Result<DialGreeting>&)>;
+  struct Handlers {
+    std::function<void(std::string_view)> bytes;
+    std::function<void()> drained;                  // Everything given to write() has left.
+    std::function<void(const std::string&)> ended;  // Once: why.
+  };
+
+  // More than ours says before it is believed; who sends more, or no TLS, is a stranger.
+  static constexpr std::size_t kStrangerMaxBytes = 512;
+
+  DialBackStream(boost::asio::ip::tcp::socket socket, PskTls& tls);
+
+  // Shakes hands and reads the greeting. Calls back once, unless stopped: Unauthenticated says what
+  // a stranger did; Cancelled: it hung up without having been wrong.
+  void greet(Greeted greeted);
+  // From here on bytes come. Call once, after greet().
+  void start(Handlers handlers);
+  // Appends to what is still to be written.
+  void write(std::string_view bytes);
+  // Ends the connection at once; the peer sees its end. Unwritten bytes are dropped.
+  void stop();
+
+  const std::string& peer_address() const { return peer_address_; }
+  const std::string& local_address() const { return local_address_; }
+
+ private:
+  using Step = void (DialBackStream::*)();
+  void when(PskStream::Step step, Step again);
+  bool looks_like_tls();
+  void shake_hands();
+  void read_greeting();
+  void answer(const Result<DialGreeting>& greeting);
+  void refuse(PskStream::Step step);
+  void read();
+  void write_queued();
+  void end(const std::string& why);
+
+  // One record of TLS.
+  static constexpr std::size_t kReadBytes = 16u << 10;
+  // Then other connections have their turn.
+  static constexpr int kReadsPerTurn = 16;
+
+  boost::asio::ip::tcp::socket socket_;
+  PskStream stream_;  // Ends before the socket.
+  std::string peer_address_;
+  std::string local_address_;
+  Greeted greeted_;
+  Handlers handlers_;
+  std::string greeting_;
+  std::string queued_;
+  std::size_t written_ = 0;
+  bool is_writing_ = false;
+  bool is_stopped_ = false;
+};
+
+}  // namespace ivy

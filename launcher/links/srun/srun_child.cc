@@ -1,0 +1,83 @@
+#include "launcher/links/srun/srun_child.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace ivy {
+namespace {}  // namespace
+
+Result<std::shared_ptr<SrunChild>> SrunChild::start(boost::asio::io_context& loop,
+                                                    const std::vector<std::string>& command,
+                                                    const Environment& environment,
+                                                    Handlers handlers) {
+  std::shared_ptr<SrunChild> made(new SrunChild(std::move(handlers)));
+  IVY_CHECK(made->run(loop, command, environment));
+  return made;
+}
+
+Result<void> SrunChild::run(boost::asio::io_context& loop, const std::vector<std::string>& command,
+                            const Environment& environment) {
+  Pipe input, output, error;
+  if (!input.open() || !output.open() || !error.open())
+    return errno_error(Code::kResourceExhausted, "pipes for " + command.front(), errno);
+  ChildRequest request;
+  request.arguments = command;
+  request.stdin_fd = input.read_end();
+  request.stdout_fd = output.write_end();
+  request.stderr_fd = error.write_end();
+  request.environment.emplace();
+  for (const EnvVariable& variable : environment)
+    request.environment->push_back(variable.name + "=" + variable.value);
+  child_ = IVY_TRY(ChildProcess::start(loop, request));
+  input_ = std::make_shared<DescriptorPump>(loop, -1, input.take_write());
+  output_ = std::make_shared<DescriptorPump>(loop, output.take_read(), -1);
+  errors_ = std::make_shared<DescriptorPump>(loop, error.take_read(), -1);
+  input_->use_for_writing([] {});
+  watch(output_, false);
+  watch(errors_, true);
+  child_->on_end([self = shared_from_this()](const ExitStatus&) { self->part_ended(); });
+  return {};
+}
+
+void SrunChild::watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error) {
+  DescriptorPump::Handlers handlers;
+  const std::shared_ptr<SrunChild> self = shared_from_this();
+  handlers.bytes = [self, is_error](std::string_view bytes) {
+    self->take(is_error ? self->error_rest_ : self->output_rest_, bytes, is_error);
+  };
+  handlers.ended = [self](const std::string&) { self->part_ended(); };
+  pump->start(std::move(handlers));
+}
+
+void SrunChild::take(std::string& rest, std::string_view bytes, bool is_error) {
+  rest.append(bytes);
+  for (;;) {
+    const std::size_t newline = rest.find('\n');
+    if (newline == std::string::npos && rest.size() < kLineMaxBytes) return;
+    const std::size_t end = std::min(newline, kLineMaxBytes);
+    const std::string line = rest.substr(0, end);
+    rest.erase(0, end == newline ? end + 1 : end);
+    tell_line(line, is_error);
+  }
+}
+
+void SrunChild::tell_line(const std::string& line, bool is_error) {
+  // A copy: the receiver may forget us.
+  const auto tell = is_error ? handlers_.error_line : handlers_.output_line;
+  if (tell) tell(line);
+}
+
+void SrunChild::part_ended() {
+  if (--parts_left_ > 0) return;
+  is_over_ = true;
+  input_->stop();
+  if (!output_rest_.empty()) tell_line(std::exchange(output_rest_, {}), false);
+  if (!error_rest_.empty()) tell_line(std::exchange(error_rest_, {}), true);
+  const auto ended = std::exchange(handlers_, {}).ended;
+  if (ended) ended(child_->ended().value_or(ExitStatus{}));
+}
+
+}  // namespace ivy

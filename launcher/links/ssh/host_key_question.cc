@@ -1,0 +1,73 @@
+#include "launcher/links/ssh/host_key_question.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace ivy {
+
+bool HostKeyQuestion::can_ask() {
+  return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 &&
+         tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+void HostKeyQuestion::ask(const Subject& subject, std::function<void(bool trusted)> answered) {
+  answered_ = std::move(answered);
+  fingerprint_ = subject.fingerprint;
+  const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  boost::system::error_code error;
+  if (fd >= 0) terminal_.assign(fd, error);
+  if (fd < 0 || error) {
+    if (fd >= 0) ::close(fd);
+    boost::asio::post(terminal_.get_executor(), [self = shared_from_this()] {
+      if (self->answered_) std::exchange(self->answered_, {})(false);
+    });
+    return;
+  }
+  say("The authenticity of host '" + subject.host + " (" + subject.address +
+      ")' can't be established.\n" + subject.type + " key fingerprint is " + subject.fingerprint +
+      ".\nAre you sure you want to continue connecting (yes/no/[fingerprint])? ");
+  read();
+}
+
+void HostKeyQuestion::cancel() {
+  answered_ = {};
+  boost::system::error_code ignored;
+  terminal_.close(ignored);
+}
+
+void HostKeyQuestion::read() {
+  terminal_.async_read_some(
+      boost::asio::buffer(buffer_),
+      [self = shared_from_this()](const boost::system::error_code& error, std::size_t count) {
+        if (!self->answered_) return;
+        if (error) return self->answer("no");
+        self->line_.append(self->buffer_.data(), count);
+        const std::size_t end = self->line_.find('\n');
+        if (end == std::string::npos) return self->read();
+        const std::string line = self->line_.substr(0, end);
+        self->line_.clear();
+        self->answer(line);
+      });
+}
+
+void HostKeyQuestion::answer(const std::string& line) {
+  const bool yes = line == "yes" || line == fingerprint_;
+  if (!yes && line != "no") {
+    say("Please type 'yes', 'no' or the fingerprint: ");
+    return read();
+  }
+  const auto answered = std::move(answered_);
+  cancel();
+  answered(yes);
+}
+
+void HostKeyQuestion::say(const std::string& text) {
+  // A few hundred bytes to a terminal that a person is looking at: one write takes them.
+  if (::write(terminal_.native_handle(), text.data(), text.size()) < 0) line_.clear();
+}
+
+}  // namespace ivy

@@ -1,0 +1,97 @@
+#include "launcher/links/ssh/ssh_advice.h"
+
+#include <array>
+#include <sstream>
+#include <utility>
+
+#include "launcher/links/remote_greeting.h"
+
+namespace ivy {
+namespace {
+
+struct Phrase {
+  std::string_view text;
+  LinkFailure failure;
+};
+
+// In order: the first phrase that occurs decides.
+constexpr std::array<Phrase, 16> kPhrases = {{
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", LinkFailure::kHostKey},
+    {"Host key verification failed", LinkFailure::kHostKey},
+    {"host key is known for", LinkFailure::kHostKey},
+    {"Could not resolve hostname", LinkFailure::kUnresolved},
+    {"Permission denied (", LinkFailure::kAuthentication},
+    {"Too many authentication failures", LinkFailure::kAuthentication},
+    {"Connection refused", LinkFailure::kRefused},
+    {"No route to host", LinkFailure::kUnreachable},
+    {"Network is unreachable", LinkFailure::kUnreachable},
+    {"timed out", LinkFailure::kUnreachable},
+    {"Connection closed by", LinkFailure::kRefused},
+    {"Connection reset by", LinkFailure::kRefused},
+    {"Bad configuration option", LinkFailure::kBootstrap},
+    {"command not found", LinkFailure::kBootstrap},
+    {"not available", LinkFailure::kBootstrap},
+    {"not found", LinkFailure::kBootstrap},
+}};
+
+std::string known_hosts_name(const SshTarget& target) {
+  if (target.port == 22) return target.host_name;
+  return "[" + target.host_name + "]:" + std::to_string(target.port);
+}
+
+}  // namespace
+
+std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
+                     AskChoice ask) {
+  std::string command = "ssh";
+  if (ask == AskChoice::kNeverAsk) command += " -o BatchMode=yes";
+  if (!config_path.empty()) command += " -F " + config_path;
+  if (port != 0) command += " -p " + std::to_string(port);
+  if (!host.user.empty()) command += " -l " + host.user;
+  return command + " " + host.name + " true";
+}
+
+LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
+                          const std::string& config_path) {
+  LinkDown down;
+  down.failure = LinkFailure::kHostKey;
+  const std::uint16_t port = host.port != 0 || target.port == 22 ? host.port : target.port;
+  const std::string try_it = ssh_true(host, port, config_path, AskChoice::kMayAsk);
+  const std::string shown = key.type + " " + key.fingerprint;
+  switch (key.verdict) {
+    case SshHostKey::Verdict::kChanged:
+      down.message = "the host key is not the known one: it showed " + shown + ", " +
+                     target.known_hosts + " has " +
+                     (key.known_fingerprint.empty() ? "another" : key.known_fingerprint);
+      down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) + "' -f " +
+                 target.known_hosts + "\nthen: " + try_it;
+      break;
+    case SshHostKey::Verdict::kUnreadable:
+      down.message = "the host key cannot be compared with " + target.known_hosts;
+      down.fix = try_it;
+      break;
+    default:
+      down.message = "the host key is not known: " + shown + " is not in " + target.known_hosts;
+      down.fix = try_it + "   (asks once and remembers the key)";
+      break;
+  }
+  return down;
+}
+
+LinkFailure classify_client_failure(std::string_view error_text) {
+  for (const Phrase& phrase : kPhrases) {
+    if (error_text.find(phrase.text) != std::string_view::npos) return phrase.failure;
+  }
+  return LinkFailure::kBroken;
+}
+
+std::string telling_line(std::string_view error_text) {
+  std::istringstream lines{std::string(error_text)};
+  std::string best;
+  for (std::string line; std::getline(lines, line);) {
+    if (classify_client_failure(line) != LinkFailure::kBroken) best = last_line(line);
+  }
+  return best.empty() ? last_line(error_text) : best;
+}
+
+}  // namespace ivy

@@ -1,0 +1,32 @@
+// What people are told when SSH does not work, and what the OpenSSH client's own words mean. Pure;
+// thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "launcher/links/host_link.h"
+#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_session.h"
+#include "launcher/options/hosts.h"
+
+namespace ivy {
+
+enum class AskChoice { kMayAsk, kNeverAsk };
+
+// "ssh -p 2222 -l user host true": the command that shows or cures the trouble with this host.
+// port: 0 when it is not to be written.
+std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
+                     AskChoice ask);
+
+// The host's key is not in known_hosts, or not the one that is there.
+LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
+                          const std::string& config_path);
+
+// Before the link was up: which failure the client's standard error and exit code mean.
+LinkFailure classify_client_failure(std::string_view error_text);
+
+// The line of the client's standard error that says most.
+std::string telling_line(std::string_view error_text);
+
+}  // namespace ivy

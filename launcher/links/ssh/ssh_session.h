@@ -1,0 +1,103 @@
+// One SSH connection, non-blocking: every step says whether it is done or must be called again when
+// the socket is ready. The only file that knows libssh. libssh reads no configuration here: it gets
+// what ssh_config_check.h found.
+//
+// Thread: the loop's. A key agent is asked synchronously (it lives on this host).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/links/ssh/ssh_config_check.h"
+#include "proto/contract/status.h"
+
+struct ssh_session_struct;
+struct ssh_channel_struct;
+struct ssh_key_struct;
+
+namespace ivy {
+
+// Private keys read from files, once for all hosts. A file that is missing, protected by a
+// passphrase or of a kind that libssh does not know has no key here: the OpenSSH client may still
+// use it.
+class SshKeys {
+ public:
+  using Key = std::shared_ptr<ssh_key_struct>;
+  Key get(const std::string& path);
+
+ private:
+  std::map<std::string, Key> keys_;
+};
+
+enum class SshStep { kDone, kAgain, kFailed };
+enum class SshStream { kOutput, kError };
+
+struct SshHostKey {
+  enum class Verdict { kKnown, kUnknown, kChanged, kUnreadable };
+  Verdict verdict = Verdict::kUnreadable;
+  std::string type;               // "ED25519"
+  std::string fingerprint;        // "SHA256:..." of what the host showed.
+  std::string known_fingerprint;  // kChanged: what known_hosts has: "ED25519 SHA256:..., ...".
+};
+
+struct SshRead {
+  enum class State { kBytes, kNothing, kEnd, kBroken };
+  State state;
+  std::size_t count = 0;
+};
+
+class SshSession {
+ public:
+  // Takes over fd, a connected TCP socket. Internal when libssh cannot be set up.
+  static Result<std::unique_ptr<SshSession>> make(const SshTarget& target, int fd);
+  ~SshSession();
+  SshSession(const SshSession&) = delete;
+  SshSession& operator=(const SshSession&) = delete;
+
+  SshStep handshake();
+  // True when the far end has said that it is an SSH server.
+  bool saw_banner() const;
+  SshHostKey host_key();
+  // Appends the shown key to the user's known_hosts file.
+  Result<void> remember_host_key();
+  // By the agent, then by each identity. kFailed: all were refused.
+  SshStep log_in(SshKeys& keys);
+  SshStep open_channel();
+  SshStep execute(const std::string& command);
+
+  SshRead read(char* buffer, std::size_t size, SshStream stream);
+  // How many bytes were taken (0: call again when the socket is ready), or -1.
+  long write(std::string_view bytes);
+  // Bytes that the far end will take now.
+  std::size_t write_window() const;
+  // Some of what was written waits for room in the socket.
+  bool wants_write() const;
+  // Nothing more can come: the exit status is known, or the channel or connection is closed.
+  bool is_finished() const;
+  // Exit status of the remote command, or -1.
+  int exit_status() const;
+  // Raw text of the last failure.
+  std::string error() const;
+  // What the server says it accepts ("publickey,password"), for messages.
+  std::string accepted_methods() const;
+  // Says goodbye and closes the socket.
+  void close();
+
+ private:
+  struct Handles;
+  explicit SshSession(const SshTarget& target);
+  std::string known_fingerprints() const;
+  SshStep try_agent();
+  SshStep try_key();
+
+  const SshTarget target_;
+  std::unique_ptr<Handles> handles_;
+  bool agent_tried_ = false;
+  std::size_t next_identity_ = 0;
+  SshKeys::Key key_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,26 @@
+// The text of an --env-file. Pure; thread: any.
+//
+//   line  := [ 'export ' ] item [ '#' comment ] | '#' comment | nothing
+//   item  := NAME                  the caller's value; NAME* stands for all that begin so
+//          | NAME '=' plain        to the end of the line; blanks at its end do not count
+//          | NAME '=' "'" any "'"  byte for byte
+//          | NAME '=' '"' any '"'  byte for byte, but \" \\ \$ and \` lose their backslash
+//
+// This is what a shell, docker and dotenv files have in common. Where they differ nothing is
+// guessed: a plain value with quotes, backslashes or a '$' that a shell would expand is refused. A
+// '#' begins a comment at the beginning of a line, or behind a blank.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+// Later lines win. InvalidArgument reads "path:line:column: what"; `path` is only for messages.
+Result<Environment> parse_env_file(std::string_view content, const std::string& path,
+                                   const Environment& caller);
+
+}  // namespace ivy

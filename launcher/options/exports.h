@@ -1,0 +1,21 @@
+// Variables that a user sends to workers: -x, and the lines of an --env-file. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+// Adds what -x or a line of an --env-file asks for: "K=V", "K" (the caller's value) or "K*" (all of
+// the caller's that begin so). InvalidArgument names the variable.
+Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
+
+// The values of all -x, in order.
+Result<Environment> parse_exports(const std::vector<std::string>& exports,
+                                  const Environment& caller);
+
+}  // namespace ivy

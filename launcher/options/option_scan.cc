@@ -1,0 +1,263 @@
+// The scan is ours because CLI11 reads `-np 4` as `-n p`, takes an unknown flag before the program
+// for the program, and does not equate '_' and '-'.
+#include "launcher/options/option_scan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "launcher/options/option_values.h"
+
+namespace ivy {
+namespace {
+
+// "-nproc_per_node 2": one dash before a long name means that name, as in Open MPI.
+std::optional<OptionSpelling> find_flag(const std::string& typed) {
+  std::optional<OptionSpelling> spelling = find_option(typed);
+  if (!spelling && typed.size() > 2 && typed[1] != '-') spelling = find_option("-" + typed);
+  return spelling;
+}
+
+Error unknown_flag(const std::string& typed) {
+  const std::size_t blank = typed.find(' ');
+  if (blank != std::string::npos && find_flag(typed.substr(0, blank)))
+    return usage_error("unknown flag \"" + typed + "\"",
+                       "a flag and its value are two words, or one with a = between them");
+  const std::string nearest = nearest_option(typed);
+  return usage_error("unknown flag " + typed,
+                     nearest.empty() ? "ivyrun --help lists every flag; the program's own flags "
+                                       "come after the program"
+                                     : "did you mean " + nearest + "?");
+}
+
+// "-Host" and "-NP": a long name with other capitals, and not a letter with its value.
+bool is_misspelt_case(const std::string& typed) {
+  std::string lower = typed;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower == typed || typed.size() <= 2) return false;
+  return find_flag(lower).has_value();
+}
+
+// "--nproc-per-node N|auto|gpu|cpu", as the help writes it.
+std::string wanted_form(const std::string& typed) {
+  const std::optional<OptionSpelling> spelling = find_flag(typed);
+  return typed + " " + (spelling ? std::string(spelling->entry->value) : "VALUE");
+}
+
+// U+2010 to U+2015 and the minus sign: what word processors and web pages make of "-" and "--".
+bool begins_with_typographic_dash(const std::string& token) {
+  const bool is_dash =
+      token.starts_with("\xe2\x80") && token.size() > 2 && token[2] >= '\x90' && token[2] <= '\x95';
+  return is_dash || token.starts_with("\xe2\x88\x92");
+}
+
+// A value that is itself a flag is nearly always a forgotten value.
+Result<std::string> following_value(const std::vector<std::string>& arguments, std::size_t& at,
+                                    const std::string& typed) {
+  if (at + 1 >= arguments.size()) return usage_error(typed + " needs a value", wanted_form(typed));
+  const std::string& next = arguments[at + 1];
+  if (next == "--" || (next.size() > 1 && next.front() == '-' &&
+                       find_flag(next.substr(0, next.find('='))).has_value()))
+    return usage_error(typed + " needs a value, but " + next + " follows",
+                       "if " + next + " is the value: " + typed + "=" + next);
+  ++at;
+  return next;
+}
+
+// One flag that was found by its spelling; `joined` is what followed its '='.
+Result<void> add_setting(const OptionSpelling& spelling, const std::string& typed,
+                         const std::optional<std::string>& joined,
+                         const std::vector<std::string>& arguments, std::size_t& at, Scanned& out) {
+  Setting setting{spelling.entry, "true", typed};
+  if (spelling.takes_value()) {
+    setting.value = joined ? *joined : IVY_TRY(following_value(arguments, at, typed));
+    setting.is_next_word = !joined;
+    if (setting.value.empty()) return usage_error(typed + " has an empty value");
+  } else {
+    const bool reads_value =
+        joined && spelling.entry->kind == OptionKind::kHonoured && spelling.entry->name != "help";
+    if (reads_value) {
+      const Result<bool> on = parse_switch(*joined);
+      if (!on.ok())
+        return usage_error(typed + " takes no value: " + on.error().message, "write " + typed);
+      if (!on.value()) return {};
+    }
+    if (!spelling.implied_value.empty()) setting.value = spelling.implied_value;
+  }
+  out.settings.push_back(std::move(setting));
+  return {};
+}
+
+// The value of a number flag that is joined to its letter begins as a number does, so "-nproc" is a
+// name that was mistyped, and not the letter n with the value "proc".
+bool can_be_joined(const OptionSpelling& spelling, std::string_view rest) {
+  const std::string_view wanted = spelling.entry->value;
+  const bool is_number = wanted == "N" || wanted.starts_with("0..");
+  return !is_number || rest.find_first_of("0123456789+-") == 0;
+}
+
+// "-n4", "-vv", "-lv": letters until one takes the rest as its value.
+Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t& at,
+                          Scanned& out) {
+  const std::string& token = arguments[at];
+  for (std::size_t i = 1; i < token.size(); ++i) {
+    const std::string typed{'-', token[i]};
+    const std::optional<OptionSpelling> spelling = find_option(typed);
+    if (!spelling) return unknown_flag(token.substr(0, token.find('=')));
+    std::optional<std::string> rest;
+    if (spelling->takes_value() && i + 1 < token.size()) {
+      const bool has_equals = token[i + 1] == '=';
+      rest = token.substr(has_equals ? i + 2 : i + 1);
+      if (!has_equals && !can_be_joined(*spelling, *rest))
+        return unknown_flag(token.substr(0, token.find('=')));
+    }
+    // "-mpkg" is not about a flag -p that nobody typed.
+    if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
+      return unknown_flag(token.substr(0, token.find('=')));
+    IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));
+    // srun's "-K1": a number behind a switch that changes nothing here belongs to it.
+    if (spelling->entry->kind == OptionKind::kIgnored && i + 1 < token.size() &&
+        token.find_first_not_of("0123456789", i + 1) == std::string::npos)
+      break;
+    if (spelling->takes_value() || spelling->entry->kind == OptionKind::kRefused) break;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Scanned> scan_command_line(const std::vector<std::string>& arguments) {
+  Scanned out;
+  std::size_t at = 0;
+  for (; at < arguments.size(); ++at) {
+    const std::string& token = arguments[at];
+    if (token == "--") {
+      ++at;
+      out.is_command_marked = true;
+      break;
+    }
+    if (begins_with_typographic_dash(token))
+      return usage_error("\"" + token + "\" begins with a typographic dash",
+                         "write - or --, as on a keyboard; a program of that name comes after --");
+    if (token.size() < 2 || token.front() != '-') break;
+    const std::size_t equals = token.find('=');
+    const std::string typed = token.substr(0, equals);
+    std::optional<std::string> joined;
+    if (equals != std::string::npos) joined = token.substr(equals + 1);
+    if (const std::optional<OptionSpelling> spelling = find_flag(typed)) {
+      IVY_CHECK(add_setting(*spelling, typed, joined, arguments, at, out));
+    } else if (token[1] == '-' || is_misspelt_case(typed)) {
+      return unknown_flag(typed);
+    } else {
+      IVY_CHECK(scan_letters(arguments, at, out));
+    }
+  }
+  out.command.assign(
+      arguments.begin() + static_cast<std::ptrdiff_t>(std::min(at, arguments.size())),
+      arguments.end());
+  return out;
+}
+
+namespace {
+
+bool names_hosts(std::string_view flag) {
+  return flag == "hosts" || flag == "hostfile" || flag == "fake-hosts";
+}
+
+std::string variable_of(std::string_view prefix, std::string_view flag) {
+  std::string name(prefix);
+  for (const char c : flag)
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// Those that can be a flag's default. There are few, if any, and each flag looks through them.
+Environment possible_defaults(const Environment& environment) {
+  Environment possible;
+  for (const EnvVariable& variable : environment)
+    if (variable.name.starts_with("IVY_") || variable.name.starts_with("PET_"))
+      possible.push_back(variable);
+  return possible;
+}
+
+}  // namespace
+
+Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
+  const Environment possible = possible_defaults(environment);
+  if (possible.empty()) return {};
+  const std::vector<Setting> typed = scanned.settings;
+  for (const OptionEntry& entry : option_table()) {
+    if (entry.name == "help" || entry.name == "version") continue;
+    if (entry.kind != OptionKind::kHonoured && entry.origin != OptionOrigin::kTorchrun) continue;
+    const bool is_typed = std::any_of(typed.begin(), typed.end(), [&](const Setting& setting) {
+      return setting.entry == &entry ||
+             (names_hosts(entry.name) && names_hosts(setting.entry->name));
+    });
+    if (is_typed) continue;
+    std::string name = variable_of("IVY_", entry.name);
+    const std::string* value = find_variable(possible, name);
+    if ((value == nullptr || value->empty()) && entry.origin == OptionOrigin::kTorchrun) {
+      name = variable_of("PET_", entry.name);
+      value = find_variable(possible, name);
+    }
+    if (value == nullptr || value->empty()) continue;
+    if (entry.value.empty()) {
+      const Result<bool> on = parse_switch(*value);
+      if (!on.ok()) return on.error().context(name);
+      if (!on.value()) continue;
+    }
+    scanned.settings.push_back(Setting{&entry, entry.value.empty() ? "true" : *value, name});
+  }
+  return {};
+}
+
+void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes) {
+  // Read by our programs, though neither a flag's default nor a worker's.
+  constexpr std::string_view kRead[] = {
+      "IVY_PYTHON",      "IVY_SSH_CONFIG", "IVY_AGENT_*",      "IVY_DEVICE_ROOT", "IVY_LAUNCHER",
+      "IVY_INIT_METHOD", "IVY_RENDEZVOUS", "IVY_NODE_SCOPE_*", "IVY_TEST*",       "IVY_BIN"};
+  const auto is_known = [&](const std::string& name) {
+    const auto matches = [&](std::string_view pattern) {
+      return env_pattern_matches(pattern, name);
+    };
+    const auto table = env_table();
+    const auto options = option_table();
+    return std::any_of(std::begin(kRead), std::end(kRead), matches) ||
+           std::any_of(table.begin(), table.end(),
+                       [&](const EnvEntry& entry) {
+                         return entry.pattern != "IVY_*" && matches(entry.pattern);
+                       }) ||
+           std::any_of(options.begin(), options.end(), [&](const OptionEntry& entry) {
+             return variable_of("IVY_", entry.name) == name;
+           });
+  };
+  for (const EnvVariable& variable : environment) {
+    const std::string& name = variable.name;
+    if (!name.starts_with("IVY_") || !is_env_name(name) || is_known(name)) continue;
+    std::string flag = "--";
+    for (const char c : name.substr(4))
+      flag += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const std::optional<OptionSpelling> alias = find_option(flag);
+    const std::string near = alias ? "--" + std::string(alias->entry->name) : nearest_option(flag);
+    const std::optional<OptionSpelling> meant = find_option(near);
+    notes.push_back(name + " is set, and nothing reads it" +
+                    (meant ? ": did you mean " + variable_of("IVY_", meant->entry->name) + "?"
+                           : "; ivyrun --help names every flag, and IVY_<FLAG> is its default"));
+  }
+}
+
+Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes) {
+  for (const Setting& setting : scanned.settings) {
+    const OptionEntry& entry = *setting.entry;
+    if (entry.kind == OptionKind::kRefused)
+      return usage_error(setting.shown + " is not a flag of ivyrun", std::string(entry.text));
+    if (entry.kind == OptionKind::kIgnored && !entry.text.empty())
+      notes.push_back(setting.shown + " has no effect: " + std::string(entry.text));
+  }
+  std::erase_if(scanned.settings, [](const Setting& setting) {
+    return setting.entry->kind != OptionKind::kHonoured;
+  });
+  return {};
+}
+
+}  // namespace ivy

@@ -1,0 +1,43 @@
+// The first steps of a command line: argv to settings, defaults of the environment, and the flags
+// of other launchers. Pure; thread: any. Errors are InvalidArgument and name the flag as it was
+// typed.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/option_table.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct Setting {
+  const OptionEntry* entry = nullptr;
+  std::string value;          // "true" for a switch.
+  std::string shown;          // As the user wrote it: "--npernode", "IVY_NNODES".
+  bool is_next_word = false;  // The value was a word of its own: "-n 4", not "-n4".
+};
+
+struct Scanned {
+  std::vector<Setting> settings;     // In the order of typing.
+  std::vector<std::string> command;  // The program and its arguments, byte for byte.
+  bool is_command_marked = false;    // By "--".
+};
+
+// arguments: argv without argv[0]. Flags end at the first word that is none, or after "--". A long
+// name may have one dash ("-nproc_per_node 2"). Unknown flags are errors with the nearest right
+// one.
+Result<Scanned> scan_command_line(const std::vector<std::string>& arguments);
+
+// Adds IVY_<FLAG> and, for torchrun's flags, PET_<FLAG>. IVY_* counts more than PET_*; a typed
+// flag, or another typed source of hosts, counts more than both.
+Result<void> add_defaults(const Environment& environment, Scanned& scanned);
+
+// One note for each IVY_* of the caller's that nothing of ours reads.
+void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes);
+
+// Removes what is not honoured: with a note, or as an error that says what to do instead.
+Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes);
+
+}  // namespace ivy

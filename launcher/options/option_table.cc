@@ -1,0 +1,443 @@
+#include "launcher/options/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include "proto/contract/edit_distance.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+using enum OptionGroup;
+using enum OptionKind;
+using enum OptionOrigin;
+
+constexpr std::string_view kElastic =
+    "--nnodes MIN:MAX with all hosts named by -H; it counts hosts, --nproc-per-node their workers";
+
+constexpr OptionEntry kTable[] = {
+    // clang-format off
+    // Placement
+    {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
+     "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (brackets in quotes: shells read them too); "
+     "@FILE reads a hostfile"},
+    {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
+     kHonoured, kOurs, "hosts from a file: one `host[:slots]` or `host slots=N` per line"},
+    {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
+     "number of workers in all"},
+    {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
+     "--slots-per-host", "N|auto|gpu|cpu", kPlacement, kHonoured, kTorchrun,
+     "workers on each host (default: the slots written for it, else its accelerators, else 1)"},
+    {"nnodes", "--num-nodes --num-machines --nodes", "N|MIN:MAX", kPlacement, kHonoured, kTorchrun,
+     "use the first N hosts; MIN:MAX: start with MIN or more of the first MAX when the others do not "
+     "come up in --start-timeout, and go on without hosts that are lost"},
+    {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
+     "pretend that this machine is N hosts (for trying things out)"},
+    {"-N", "-N", "", kPlacement, kRefused, kOurs,
+     "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"},
+    {"include", "--exclude", "", kPlacement, kRefused, kOurs, "write the wanted hosts with -H"},
+    {"map-by", "-map-by --rank-by -rank-by --bynode -bynode --byslot -byslot --bycore -bycore", "", kPlacement, kRefused, kOurs,
+     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"},
+    {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
+     "KIND", kPlacement, kHonoured, kOurs,
+     "run workers on some processors only: core (an even share of the cores, its own), l3, numa, socket "
+     "(all of one), none; default: near its accelerators where it has any, else none"},
+    {"report-bindings", "-report-bindings", "", kPlacement, kHonoured, kOurs,
+     "say for each rank which processors it runs on"},
+    {"visible", "--virtual-local-rank=own", "all|own", kPlacement, kHonoured, kOurs,
+     "accelerators visible to a worker: `all` on its host (it uses index LOCAL_RANK; default for torch and jax) "
+     "or only its `own` (LOCAL_RANK is 0; default for the other backends and with --gpus-per-proc)"},
+    {"gpus-per-proc", "-gpus-per-proc --gpus-per-task --gpus-per-process --devices-per-proc", "K", kPlacement, kHonoured,
+     kOurs, "accelerators of each worker (default 1); without -n a host gets as many workers as it has room for"},
+    {"nooversubscribe", "-nooversubscribe", "", kPlacement, kIgnored, kOurs,
+     "workers share accelerators and places only where --oversubscribe says so"},
+    {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
+     "let workers share accelerators where --visible own, --gpus-per-proc or --nproc-per-node gpu asks for "
+     "more than there are"},
+    {"device-env", "", "NAME", kPlacement, kHonoured, kOurs,
+     "put a worker's accelerators into this variable too, for vendors that ivyrun does not know, such as "
+     "ASCEND_RT_VISIBLE_DEVICES; may be repeated"},
+    {"gpu-bind", "", "", kPlacement, kRefused, kOurs,
+     "--visible own shows each worker its own accelerators, --gpus-per-proc K gives it several"},
+    {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
+     "the order of -H or of the hostfile is the order of ranks"},
+    {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
+    {"workers", "--num-workers --nprocs --ranks --processes --gpus", "",
+     kPlacement, kRefused, kOurs,
+     "-n N starts N workers in all, --nproc-per-node N starts N on each host"},
+    {"gres", "--gpus-per-node -G", "", kPlacement, kRefused, kOurs,
+     "the accelerators of a host are found: --nproc-per-node N starts N workers on each, "
+     "--gpus-per-proc K gives K to each worker"},
+    {"world-size", "--rank --local-rank", "", kPlacement, kRefused, kOurs,
+     "every worker is given its rank and the world size: -n N starts N workers in all"},
+    {"nodelist", "-w --nodefile", "", kPlacement, kRefused, kOurs,
+     "-H h1,h2,... or --hostfile FILE names the hosts"},
+    {"-f", "-f", "", kPlacement, kRefused, kOurs, "--hostfile FILE reads the hosts from a file"},
+    {"partition", "--account -A --qos --reservation --constraint -C --job-name -J --mem "
+     "--exclusive --jobid", "", kPlacement, kRefused, kOurs,
+     "hosts are allocated with sbatch or salloc; call ivyrun inside"},
+    {"cpus-per-task", "-c --num-cpu-threads-per-process", "", kPlacement, kRefused, kOurs,
+     "--bind-to core gives each worker an even share of the cores; -x OMP_NUM_THREADS=N limits threads"},
+    {"use-hwthread-cpus", "-use-hwthread-cpus", "", kPlacement, kIgnored, kOurs,
+     "workers keep the cores that ivyrun was given"},
+
+    // Command
+    {"module", "-m", "", kCommand, kHonoured, kTorchrun,
+     "the program is a Python module, as for python -m"},
+    {"no-python", "", "", kCommand, kHonoured, kTorchrun,
+     "run the program itself even if its name ends in .py"},
+    {"python", "", "PATH", kCommand, kHonoured, kOurs,
+     "interpreter for scripts and modules (default: the caller's)"},
+    {"wdir", "-wdir --chdir --cwd --workdir --working-dir --working-directory", "DIR", kCommand, kHonoured, kOurs,
+     "working directory on every host (default: this one)"},
+    {"export", "-x", "K[=V]", kCommand, kHonoured, kOurs,
+     "give workers a variable; K* passes all that begin with K; may be repeated"},
+    {"env-file", "", "FILE", kCommand, kHonoured, kOurs,
+     "give workers the variables of a file: NAME, NAME=VALUE, NAME='VALUE' or NAME=\"VALUE\" per "
+     "line, `export` and # comments allowed; may be repeated"},
+    {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
+     "which rank reads standard input (default 0)"},
+    {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
+    {"run-path", "", "", kCommand, kIgnored, kTorchrun,
+     "the script is run by the interpreter as is"},
+    {"start-method", "", "METHOD", kCommand, kIgnored, kTorchrun, "workers are separate programs"},
+    {"no-local-rank", "", "", kCommand, kIgnored, kOurs, "no --local_rank argument is ever added"},
+    {"pass-local-rank", "--use-env", "", kCommand, kRefused, kOurs, "read LOCAL_RANK in the script"},
+    {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
+     "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible"},
+    {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
+     "start programs whose workers ivyrun does not connect yet (MPI, Horovod, -B tensorflow, paddle, mpi): "
+     "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
+    {"env", "--genv -genv -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
+    {"genvlist", "-genvlist -envlist", "", kCommand, kRefused, kOurs, "use -x NAME for each"},
+    {"genvall", "-genvall -envall", "", kCommand, kRefused, kOurs,
+     "other hosts get the variables that frameworks read; pass more with -x NAME"},
+    {"container", "--container-image", "", kCommand, kRefused, kOurs,
+     "give the container runtime as the program"},
+    {"app", "--app-file -configfile", "", kCommand, kRefused, kOurs,
+     "start a script that looks at RANK and runs what this rank should"},
+    {"mca", "-mca --gmca --prtemca --pmixmca --omca", "", kCommand, kRefused, kOurs,
+     "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
+    {"prefix", "-prefix", "", kCommand, kRefused, kOurs,
+     "nothing has to be installed on the hosts"},
+    {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
+     "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
+     kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
+    {"config-file", "--config", "", kCommand, kRefused, kOurs,
+     "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of accelerate's file "
+     "num_processes is -n, and the machines are named by -H"},
+    {"gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
+     "--mpi-args --jsrun", "", kCommand, kRefused, kOurs,
+     "Horovod reads its own variables: -x HOROVOD_...=VALUE"},
+    {"mpi", "", "", kCommand, kRefused, kOurs,
+     "programs that are started through PMI need mpirun or srun"},
+    {"-D", "-D", "", kCommand, kRefused, kOurs, "--wdir DIR names the working directory"},
+    {"multi-gpu", "", "", kCommand, kIgnored, kOurs, "one worker per accelerator is the default"},
+
+    // Output
+    {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
+     "KIND", kOutput, kHonoured, kOurs,
+     "auto (default), none, rank, host, or a template of %r rank, %R padded, %h host, %l local "
+     "rank, %s stream, %a attempt, %j job, %%; -l alone: rank"},
+    {"timestamps", "--timestamp-output -timestamp-output --prefix-output-with-timestamp", "",
+     kOutput,
+     kHonoured, kOurs, "put the time before each line"},
+    {"show-ranks", "", "RANKS", kOutput, kHonoured, kOurs,
+     "ranks shown on the console: 0,8-15 or first-per-host (files get everything)"},
+    {"local-ranks-filter", "", "RANKS", kOutput, kHonoured, kTorchrun,
+     "local ranks shown on the console"},
+    {"log-dir", "--enable-each-rank-log", "DIR", kOutput, kHonoured, kTorchrun,
+     "write each rank's output to files below DIR"},
+    {"log-to", "", "head|node|both", kOutput, kHonoured, kOurs,
+     "where these files are written (default: head)"},
+    {"redirects", "-r", "0..3|MAP", kOutput, kHonoured, kTorchrun,
+     "these streams go to the files of --log-dir alone: 1 standard output, 2 standard error, 3 "
+     "both; MAP: of these local ranks, such as 0:3,1:2"},
+    {"tee", "-t", "0..3|MAP", kOutput, kHonoured, kTorchrun,
+     "these streams go to the console too, whatever --redirects says"},
+    {"raw", "", "", kOutput, kHonoured, kOurs, "pass terminal escape sequences through unchanged"},
+    {"color", "--colour", "auto|always|never", kOutput, kHonoured, kOurs,
+     "colour labels (default: on terminals)"},
+    {"console-overflow", "", "block|drop", kOutput, kHonoured, kOurs,
+     "when nobody reads: make workers wait, or lose console lines (default: block)"},
+    {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
+    {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
+    {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kRefused, kOurs,
+     "use --log-dir DIR"},
+    {"error", "-e --merge-stderr-to-stdout", "", kOutput, kRefused, kOurs,
+     "--log-dir DIR keeps both streams of every rank, --label names them on the console"},
+    {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
+     "use --label with a template, such as --label '%r %h'"},
+    {"unbuffered", "-u", "", kOutput, kIgnored, kOurs, "output is shown as it comes"},
+    {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun,
+     "there is no such handler here"},
+    {"logs-specs", "", "NAME", kOutput, kIgnored, kTorchrun, "use --log-dir and --label"},
+
+    // Lifecycle
+    {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
+     "how long hosts may take to come up (default 120s)"},
+    {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
+     "stop the job after TIME, such as 90, 30m, 1h30m or 01:30:00"},
+    {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
+     kTorchrun,
+     "from the first signal to KILL (default: 5s after a failure, 30s when asked to stop). Ctrl-C "
+     "sends INT first and TERM a second later, anything else TERM at once"},
+    {"lease", "", "TIME", kLifecycle, kHonoured, kOurs,
+     "stop workers when ivyrun has been unreachable for TIME (default: 10s, 60s in batch)"},
+    {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
+     "when a worker fails, start all of them again, at most N times (default 0; lost hosts of "
+     "--nnodes MIN:MAX do not count)"},
+    {"monitor-interval", "", "S", kLifecycle, kIgnored, kTorchrun,
+     "the kernel reports a worker's end at once"},
+    {"kill-on-bad-exit", "-K", "", kLifecycle, kIgnored, kOurs,
+     "the first failure always ends the job"},
+    {"time", "", "", kLifecycle, kRefused, kOurs, "--timeout TIME, such as 30m, ends the job"},
+    {"restart-policy", "", "", kLifecycle, kRefused, kOurs,
+     "--max-restarts N starts all workers again when one fails"},
+    {"reset-limit", "--elastic-timeout --blacklist-cooldown-range", "", kLifecycle, kRefused, kOurs,
+     "--max-restarts N limits restarts, --start-timeout the wait for hosts"},
+    {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
+     "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kRefused, kOurs, kElastic},
+    {"signals-to-handle", "", "LIST", kLifecycle, kIgnored, kTorchrun,
+     "TERM, INT, HUP and QUIT stop the job and its workers, USR1 and USR2 are forwarded"},
+    {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
+     "in a Slurm job: TIME before it ends send --preempt-signal to the ranks, once; exit code 75 when "
+     "they have ended"},
+    {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kOurs,
+     "which signal tells the ranks that the Slurm job is about to end (default TERM)"},
+    {"requeue", "", "", kLifecycle, kHonoured, kOurs,
+     "put the Slurm job back into the queue when its end has stopped it (exit code 75)"},
+    {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
+     "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
+    {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
+     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, and "
+     "a script that sets MASTER_PORT itself needs --no-store"},
+    {"detach", "", "", kLifecycle, kHonoured, kOurs,
+     "go into the background once all workers run: their output goes to the files of --log-dir "
+     "(default ./ivyrun-JOB), ivyctl follows and stops the job"},
+
+    // Network
+    {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
+     "interface whose addresses workers use (default: by route)"},
+    {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
+     "MASTER_ADDR of the workers: an address or a name of the first host (default: chosen and "
+     "tested)"},
+    {"master-port", "--main-process-port", "PORT", kNetwork, kHonoured, kTorchrun,
+     "MASTER_PORT of the workers (default: reserved on the first host)"},
+    {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
+    {"no-store", "", "", kNetwork, kHonoured, kOurs,
+     "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
+    {"wal", "--store-wal", "DIR", kNetwork, kHonoured, kOurs,
+     "keep what the store has acknowledged in a log below DIR on the first host: a store that is "
+     "killed is started again, and the job goes on"},
+    {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
+     "on hosts with several workers torch speaks to the store through one process of its own host: "
+     "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},
+    {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kOurs,
+     "how hosts are reached (default auto: inside a Slurm allocation by a srun step, elsewhere by "
+     "their agents, else by ssh)"},
+    {"ssh-port", "", "PORT", kNetwork, kHonoured, kOurs, "port of SSH where none is written"},
+    {"ssh-command", "", "COMMAND", kNetwork, kHonoured, kOurs,
+     "use this OpenSSH client instead of the built-in one"},
+    {"ssh-args", "--launcher-args", "ARGS", kNetwork, kHonoured, kOurs,
+     "arguments for the OpenSSH client"},
+    {"srun-args", "", "ARGS", kNetwork, kHonoured, kOurs,
+     "arguments for the srun that starts the hosts of a Slurm allocation"},
+    {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
+    {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
+     "only 0: one ivyrun starts every host"},
+    {"standalone", "", "", kNetwork, kIgnored, kTorchrun,
+     "ivyrun picks address and port"},
+    {"rdzv-backend", "", "NAME", kNetwork, kHonoured, kTorchrun,
+     "only static and c10d, which change nothing: one ivyrun starts every host"},
+    {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kIgnored, kTorchrun,
+     "ivyrun picks address and port; --master-addr and --master-port override"},
+    {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "every job has its own id"},
+    {"rdzv-conf", "", "CONF", kNetwork, kIgnored, kTorchrun,
+     "--start-timeout bounds the wait for hosts, --lease the silence of one"},
+    {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
+     "addresses are tested; --iface chooses the interface"},
+    {"no-ssh", "", "", kNetwork, kRefused, kOurs,
+     "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank order"},
+    {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},
+    {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
+    {"same-network", "", "", kNetwork, kIgnored, kOurs, "addresses are tested"},
+    {"allow-run-as-root", "-allow-run-as-root", "", kNetwork, kIgnored, kOurs, ""},
+    {"-p", "-p", "", kNetwork, kRefused, kOurs,
+     "--ssh-port PORT is the port of SSH; a partition is chosen with sbatch or salloc"},
+    {"-i", "-i", "", kNetwork, kRefused, kOurs,
+     "--ssh-args '-i FILE' gives ssh a key, --stdin 0|none chooses who reads standard input"},
+    {"ssh-key", "--identity-file --ssh-identity-file", "", kNetwork, kRefused, kOurs,
+     "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
+    {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
+     "write it before the host: -H user@host"},
+
+    // Diagnosis
+    {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
+     "connect, check and print the plan, but start nothing"},
+    {"help", "-h", "", kDiagnosis, kHonoured, kOurs, "this text"},
+    {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
+    {"display", "--display-map -display-map --display-allocation --display-topo", "", kDiagnosis, kRefused, kOurs, "use --dry-run"},
+    {"check-build", "", "", kDiagnosis, kRefused, kOurs, "use --version -v"},
+    {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
+     "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
+    {"get-stack-traces", "-get-stack-traces", "", kDiagnosis, kRefused, kOurs,
+     "`ivyctl stack` shows where the ranks are, --stall-timeout TIME says it when nothing moves"},
+    {"debug", "-debug", "", kDiagnosis, kRefused, kOurs, "-vv shows what ivyrun does"},
+    // clang-format on
+};
+
+// The spellings of one entry: "--name" first, then its aliases as they stand in the table.
+std::vector<std::string> spellings(const OptionEntry& entry) {
+  std::vector<std::string> all;
+  if (entry.name.front() != '-') all.push_back("--" + std::string(entry.name));
+  std::string_view rest = entry.aliases;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find(' '), rest.size());
+    if (end > 0) all.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return all;
+}
+
+std::string normalised(std::string_view typed) {
+  std::string text(typed);
+  std::replace(text.begin(), text.end(), '_', '-');
+  return text;
+}
+
+// "--Nproc_per_node" and "-nproc-per-node" as "nproc-per-node".
+std::string bare_name(std::string_view typed) {
+  std::string text = normalised(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())));
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string_view group_title(OptionGroup group) {
+  switch (group) {
+    case kPlacement:
+      return "Where workers run";
+    case kCommand:
+      return "What they run";
+    case kOutput:
+      return "What you see";
+    case kLifecycle:
+      return "How long it lasts";
+    case kNetwork:
+      return "How hosts are reached";
+    case kDiagnosis:
+      return "Finding out";
+  }
+  return "";
+}
+
+// "  -n, --num-proc N          text"
+std::string flag_help(const OptionEntry& entry) {
+  std::string typed = "      ";
+  for (const std::string& spelling : spellings(entry))
+    if (spelling.size() == 2 || spelling[2] == '=') typed = "  " + spelling.substr(0, 2) + ", ";
+  typed += "--" + std::string(entry.name);
+  if (!entry.value.empty()) typed += " " + std::string(entry.value);
+  return help_entry(std::move(typed), entry.text, 32);
+}
+
+}  // namespace
+
+std::span<const OptionEntry> option_table() { return kTable; }
+
+std::optional<OptionSpelling> find_option(std::string_view typed) {
+  const std::string wanted = normalised(typed);
+  for (const OptionEntry& entry : kTable) {
+    if (entry.name.front() != '-' && wanted == "--" + std::string(entry.name))
+      return OptionSpelling{&entry, {}};
+    std::string_view rest = entry.aliases;
+    while (!rest.empty()) {
+      const std::string_view alias = rest.substr(0, rest.find(' '));
+      const std::size_t equals = std::min(alias.find('='), alias.size());
+      if (alias.substr(0, equals) == wanted)
+        return OptionSpelling{&entry, alias.substr(std::min(equals + 1, alias.size()))};
+      rest.remove_prefix(std::min(alias.size() + 1, rest.size()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::string nearest_option(std::string_view typed) {
+  // A name longer than any of ours by half is not a slip of the fingers.
+  constexpr std::size_t kMaxTypedBytes = 64;
+  // A letter alone says nothing about a name.
+  if (typed.size() > kMaxTypedBytes || typed.size() <= 2) return {};
+  const std::string wanted = bare_name(typed);
+  const std::size_t limit = wanted.size() <= 4 ? 1 : std::max<std::size_t>(2, wanted.size() / 4);
+  std::string best;
+  std::size_t best_distance = limit + 1;
+  std::string longer;  // The first name that begins as what was typed: "--nproc".
+  for (const OptionEntry& entry : kTable) {
+    if (entry.kind != kHonoured) continue;
+    for (const std::string& spelling : spellings(entry)) {
+      const std::string known = spelling.substr(0, spelling.find('='));
+      // Letters are too near to each other to suggest one for another.
+      if (known.size() == 2) continue;
+      const std::string name = bare_name(known);
+      const bool is_canonical = name == entry.name;
+      if (longer.empty() && is_canonical && wanted.size() >= 3 && name.starts_with(wanted))
+        longer = known;
+      const std::size_t distance = edit_distance(wanted, name);
+      if (distance >= best_distance) continue;
+      best_distance = distance;
+      best = known;
+    }
+  }
+  return best_distance > 1 && !longer.empty() ? longer : best;
+}
+
+std::string short_help() {
+  return "ivyrun launches one worker per accelerator on every host and exits with the status of "
+         "the\n"
+         "first failure.\n"
+         "\n"
+         "usage: ivyrun [flags] program [arguments]\n"
+         "  ivyrun -n 4 train.py --lr 3e-4\n"
+         "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n"
+         "\n"
+         "  -H LIST  hosts in rank order, with slots if wanted: node01:8,node02:8\n"
+         "  -n N     number of workers in all; --nproc-per-node N: on each host\n"
+         "  -x K=V   give workers a variable; -m: the program is a Python module\n"
+         "  --dry-run connects, checks and prints the plan; --log-dir DIR keeps the output\n"
+         "  --help shows every flag\n";
+}
+
+std::string full_help() {
+  std::string out =
+      "usage: ivyrun [flags] program [arguments]\n"
+      "\n"
+      "Starts one worker per accelerator on every host, gives each its rank, world size and "
+      "peers,\n"
+      "shows what they print, and exits with the code of the worker that failed first.\n"
+      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its "
+      "default\n"
+      "from IVY_<FLAG>, such as IVY_HOSTS; torchrun's also from PET_<FLAG>.\n"
+      "\n"
+      "  ivyrun -n 4 train.py --lr 3e-4                       four workers on this host\n"
+      "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py  eight on each of four hosts\n"
+      "  ivyrun --fake-hosts 2 --nproc_per_node 2 train.py    two pretended hosts\n";
+  for (const OptionGroup group :
+       {kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis}) {
+    out += "\n" + std::string(group_title(group)) + ":\n";
+    for (const OptionEntry& entry : kTable)
+      if (entry.group == group && entry.kind == kHonoured) out += flag_help(entry);
+  }
+  out +=
+      "\nExit code: that of the worker that failed first (128 + N for signal N), or ivyrun's own:\n"
+      "  2 wrong command line     75 stopped before the end of the Slurm job\n"
+      "  120 hosts did not come up   121 host or supervisor lost\n"
+      "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
+      "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
+      "  141 stdout was closed by its reader (for example `| head`)\n"
+      "After a job that did not end well, the last line on standard error says whose code it is.\n";
+  return out;
+}
+
+}  // namespace ivy

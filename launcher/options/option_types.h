@@ -1,0 +1,55 @@
+// What the values of flags become: choices, and the small structs behind --nproc_per_node,
+// --show-ranks, --redirects and --tee. Pure; thread: any.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+namespace ivy {
+
+enum class ProgramKind { kAuto, kScript, kModule, kExecutable };
+enum class ColorChoice { kAuto, kAlways, kNever };
+enum class LogPlace { kHead, kNode, kBoth };
+enum class OverflowChoice { kBlock, kDrop };
+enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
+// --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
+enum class VisibleChoice { kAuto, kAll, kOwn };
+// --backend: what the workers are written with.
+enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
+// --bind-to. kAuto: near the worker's accelerators, where it has any.
+enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
+
+// Workers per host: a number, or a word that facts decide.
+struct PerHost {
+  enum class Kind { kNumber, kAuto, kGpu, kCpu };
+  Kind kind = Kind::kAuto;
+  int number = 0;
+  bool written = false;  // --nproc_per_node was given.
+};
+
+// Which ranks reach the console: a list, or every rank.
+struct ShowRanks {
+  bool all = true;
+  bool first_per_host = false;
+  bool local = false;  // The numbers are local ranks (--local-ranks-filter).
+  std::vector<int> ranks;
+};
+
+// torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error; for every
+// worker of a host, or by local rank (who is not named has none).
+struct StreamChoice {
+  int everywhere = 0;
+  std::map<int, int> by_local_rank;
+
+  int of(int local_rank) const {
+    const auto found = by_local_rank.find(local_rank);
+    return found == by_local_rank.end() ? everywhere : found->second;
+  }
+  bool has_any() const {
+    return everywhere != 0 || std::any_of(by_local_rank.begin(), by_local_rank.end(),
+                                          [](const auto& entry) { return entry.second != 0; });
+  }
+};
+
+}  // namespace ivy

@@ -1,0 +1,283 @@
+#include "launcher/options/option_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "launcher/report/label.h"
+
+namespace ivy {
+namespace {
+
+Error invalid(std::string_view text, const std::string& wanted) {
+  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not " + wanted};
+}
+
+}  // namespace
+
+Result<int> parse_number(std::string_view text, int low, int high) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end || number < low || number > high)
+    return invalid(text, "a number from " + std::to_string(low) + " to " + std::to_string(high));
+  return number;
+}
+
+namespace {
+
+constexpr std::string_view kTimeForms = "a time such as 90, 1.5s, 250ms, 30m, 1h30m or 01:30:00";
+
+// "1h30m", "1.5s": numbers with their units, each unit smaller than the one before. A number alone
+// is seconds.
+std::optional<double> milliseconds_of_units(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1e3}, {"s", 1e3}, {"ms", 1}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
+  double sum = 0;
+  double last_unit = std::numeric_limits<double>::infinity();
+  while (!text.empty()) {
+    double number = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+    // Written so that "nan" fails too.
+    if (error != std::errc{} || !(number >= 0)) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    const std::size_t length = std::min(text.find_first_of("0123456789."), text.size());
+    const std::string_view unit = text.substr(0, length);
+    const auto* known = std::find_if(std::begin(kUnits), std::end(kUnits),
+                                     [&](const auto& entry) { return entry.first == unit; });
+    const bool is_part = last_unit < std::numeric_limits<double>::infinity();
+    if (known == std::end(kUnits) || known->second >= last_unit || (unit.empty() && is_part))
+      return std::nullopt;
+    sum += number * known->second;
+    last_unit = known->second;
+    text.remove_prefix(length);
+  }
+  if (last_unit == std::numeric_limits<double>::infinity()) return std::nullopt;
+  return sum;
+}
+
+// Schedulers' form: [days-]hours:minutes:seconds, or minutes:seconds.
+std::optional<double> milliseconds_of_clock(std::string_view text) {
+  double days = 0;
+  const auto whole = [](std::string_view part) -> std::optional<int> {
+    const Result<int> number = parse_number(part, 0, 100'000);
+    const bool is_plain = part.find_first_not_of("0123456789") == std::string_view::npos;
+    return number.ok() && is_plain ? std::optional(number.value()) : std::nullopt;
+  };
+  const std::size_t dash = text.find('-');
+  if (dash != std::string_view::npos) {
+    const std::optional<int> written = whole(text.substr(0, dash));
+    if (!written) return std::nullopt;
+    days = *written;
+    text.remove_prefix(dash + 1);
+  }
+  double seconds = 0;
+  int parts = 0;
+  while (true) {
+    const std::string_view part = text.substr(0, text.find(':'));
+    const std::optional<int> number = whole(part);
+    // Only the first part may be more than a clock shows.
+    if (!number || ++parts > 3 || (parts > 1 && (*number > 59 || part.size() != 2)))
+      return std::nullopt;
+    seconds = seconds * 60 + *number;
+    if (part.size() == text.size()) break;
+    text.remove_prefix(part.size() + 1);
+  }
+  if (parts < 2 || (days > 0 && parts != 3)) return std::nullopt;
+  return (days * 86400 + seconds) * 1e3;
+}
+
+}  // namespace
+
+Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
+  const std::optional<double> milliseconds = text.find(':') == std::string_view::npos
+                                                 ? milliseconds_of_units(text)
+                                                 : milliseconds_of_clock(text);
+  if (!milliseconds) return invalid(text, std::string(kTimeForms));
+  if (*milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
+    return invalid(text, "shorter than a year");
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*milliseconds));
+}
+
+Result<PerHost> parse_per_host(std::string_view text) {
+  PerHost result;
+  result.written = true;
+  if (text == "auto") return result;
+  if (text == "gpu") {
+    result.kind = PerHost::Kind::kGpu;
+  } else if (text == "cpu") {
+    result.kind = PerHost::Kind::kCpu;
+  } else {
+    const Result<int> number = parse_number(text, 1, kMaxWorkers);
+    if (!number.ok()) {
+      Error error = invalid(text, "a number of workers, auto, gpu or cpu");
+      if (text == "xpu")
+        error.fix = "Intel's accelerators are not counted yet: a number, one for each of them";
+      return error;
+    }
+    result.kind = PerHost::Kind::kNumber;
+    result.number = number.value();
+  }
+  return result;
+}
+
+Result<BindChoice> parse_bind_to(std::string_view text) {
+  using enum BindChoice;
+  // torchrun's node, exclusive and core-complex; srun's plurals and ldoms; mpirun's l3cache.
+  constexpr std::pair<std::string_view, BindChoice> kWords[] = {
+      {"none", kNone},       {"core", kCore},  {"l3", kL3},          {"numa", kNuma},
+      {"socket", kSocket},   {"auto", kAuto},  {"node", kNuma},      {"exclusive", kCore},
+      {"core-complex", kL3}, {"l3cache", kL3}, {"package", kSocket}, {"cores", kCore},
+      {"sockets", kSocket},  {"ldoms", kNuma}};
+  for (const auto& [word, choice] : kWords)
+    if (text == word) return choice;
+  return Error{Code::kInvalidArgument,
+               "\"" + std::string(text) + "\" is not one of none, core, l3, numa, socket"};
+}
+
+namespace {
+
+// The first word of each is its name.
+constexpr std::pair<std::string_view, Profile> kProfiles[] = {
+    {"torch", Profile::kTorch},   {"pytorch", Profile::kTorch},
+    {"auto", Profile::kTorch},    {"jax", Profile::kJax},
+    {"numpy", Profile::kNumpy},   {"cupy", Profile::kCupy},
+    {"paddle", Profile::kPaddle}, {"tensorflow", Profile::kTensorflow},
+    {"tf", Profile::kTensorflow}, {"mpi", Profile::kMpi}};
+
+}  // namespace
+
+std::string profile_name(Profile wanted) {
+  for (const auto& [word, profile] : kProfiles)
+    if (profile == wanted) return std::string(word);
+  return {};
+}
+
+Result<Profile> parse_profile(std::string_view text) {
+  for (const auto& [word, profile] : kProfiles)
+    if (text == word) return profile;
+  return Error{Code::kInvalidArgument,
+               "\"" + std::string(text) +
+                   "\" is not one of torch, jax, tensorflow, numpy, cupy, paddle, mpi",
+               text == "nccl" || text == "gloo"
+                   ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
+                   : ""};
+}
+
+Result<ShowRanks> parse_show_ranks(std::string_view text) {
+  ShowRanks result;
+  if (text == "all") return result;
+  result.all = false;
+  result.first_per_host = text == "first-per-host";
+  if (result.first_per_host) return result;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view range = rest.substr(0, rest.find(','));
+    const std::size_t dash = range.find('-');
+    const Result<int> low = parse_number(range.substr(0, dash), 0, kMaxWorkers - 1);
+    const Result<int> high = dash == std::string_view::npos
+                                 ? low
+                                 : parse_number(range.substr(dash + 1), 0, kMaxWorkers - 1);
+    if (!low.ok() || !high.ok() || high.value() < low.value())
+      return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
+    for (int rank = low.value(); rank <= high.value(); ++rank) result.ranks.push_back(rank);
+    if (range.size() == rest.size()) break;
+    rest.remove_prefix(range.size() + 1);
+    // Overlapping ranges may repeat ranks, but never without an end.
+    if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");
+  }
+  std::sort(result.ranks.begin(), result.ranks.end());
+  result.ranks.erase(std::unique(result.ranks.begin(), result.ranks.end()), result.ranks.end());
+  return result;
+}
+
+Result<std::string> parse_label(std::string_view text) {
+  for (const std::string_view word : {"auto", "none", "rank", "host"})
+    if (text == word) return std::string(text);
+  const std::string known =
+      "%r rank, %R padded rank, %h host, %l local rank, %s stream, %a attempt, %j job, %% a "
+      "percent sign";
+  if (text.find('%') == std::string_view::npos) {
+    Error error = invalid(text, "a label");
+    error.fix = "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank";
+    return error;
+  }
+  for (std::size_t at = text.find('%'); at != std::string_view::npos; at = text.find('%', at + 2)) {
+    const std::string_view placeholder = text.substr(at, 2);
+    if (placeholder.size() == 2 &&
+        kLabelPlaceholders.find(placeholder[1]) != std::string_view::npos)
+      continue;
+    Error error = invalid(placeholder, "a placeholder of a label");
+    error.fix = known;
+    return error;
+  }
+  return std::string(text);
+}
+
+Result<StreamChoice> parse_streams(std::string_view text) {
+  const auto wrong = [&] {
+    Error error = invalid(text,
+                          "0, 1 (standard output), 2 (standard error) or 3 (both), or one of them "
+                          "for each local rank, such as 0:3,1:2");
+    // srun's -t is the time limit, in minutes or as a clock shows it.
+    const bool is_minutes = text.find_first_not_of("0123456789") == std::string_view::npos;
+    if (is_minutes || parse_duration(text).ok())
+      error.fix = "a time limit is --timeout " + std::string(text) + (is_minutes ? "m" : "");
+    return error;
+  };
+  const auto parse_bits = [](std::string_view bits) {
+    return bits.size() == 1 ? parse_number(bits, 0, 3) : Result<int>(Error{});
+  };
+  StreamChoice choice;
+  if (const Result<int> everywhere = parse_bits(text); everywhere.ok()) {
+    choice.everywhere = *everywhere;
+    return choice;
+  }
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    const std::size_t colon = part.find(':');
+    if (colon == std::string_view::npos) return wrong();
+    const Result<int> rank = parse_number(part.substr(0, colon), 0, kMaxWorkers - 1);
+    const Result<int> bits = parse_bits(part.substr(colon + 1));
+    if (!rank.ok() || !bits.ok() || !choice.by_local_rank.emplace(*rank, *bits).second)
+      return wrong();
+    if (part.size() == rest.size()) return choice;
+    rest.remove_prefix(part.size() + 1);
+  }
+}
+
+Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const Result<int> low = parse_number(text.substr(0, dash), 1, 65535);
+  const Result<int> high =
+      dash == std::string_view::npos ? low : parse_number(text.substr(dash + 1), 1, 65535);
+  if (!low.ok() || !high.ok() || high.value() < low.value())
+    return invalid(text, "a range of ports such as 20000-20100");
+  return std::pair(static_cast<std::uint16_t>(low.value()),
+                   static_cast<std::uint16_t>(high.value()));
+}
+
+Result<bool> parse_switch(std::string_view text) {
+  for (const std::string_view yes : {"1", "true", "yes", "on"})
+    if (text == yes) return true;
+  for (const std::string_view no : {"0", "false", "no", "off"})
+    if (text == no) return false;
+  return invalid(text, "true or false");
+}
+
+std::vector<std::string> split_blanks(std::string_view text) {
+  std::vector<std::string> words;
+  while (true) {
+    const std::size_t begin = text.find_first_not_of(" \t\n");
+    if (begin == std::string_view::npos) return words;
+    text.remove_prefix(begin);
+    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+    words.emplace_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,661 @@
+// A command line goes through four steps:
+//
+//   scan      argv to settings {flag, value}: spellings, '_' and '-', where the program begins
+//   defaults  IVY_<FLAG> and PET_<FLAG> for what was not typed
+//   sort out  other launchers' flags: a note, or a refusal by name (these three: option_scan)
+//   bind      CLI11 converts the values and puts them into Options; then what depends on two flags
+#include "launcher/options/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "launcher/options/option_scan.h"
+#include "launcher/options/option_table.h"
+#include "launcher/options/option_values.h"
+#include "proto/contract/build.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+// Carries an Error through CLI11; caught where CLI11 is called.
+struct Rejected : CLI::ParseError {
+  explicit Rejected(ivy::Error reason)
+      : ParseError("Rejected", reason.message, CLI::ExitCodes::ValidationError),
+        why(std::move(reason)) {}
+  ivy::Error why;
+};
+
+// What more than one flag decides together.
+struct Raw {
+  std::vector<std::string> hosts;
+  std::string hostfile;
+  int fake_hosts = 0;
+  bool is_module = false;
+  bool no_python = false;
+  bool wants_help = false;
+  bool wants_version = false;
+};
+
+// One CLI::App and the spellings that the user chose, for messages.
+class Binder {
+ public:
+  explicit Binder(const Scanned& scanned) {
+    app_.set_help_flag();
+    for (const Setting& setting : scanned.settings) {
+      shown_[std::string(setting.entry->name)] = setting.shown;
+      tokens_.push_back("--" + std::string(setting.entry->name) +
+                        (setting.entry->value.empty() ? "" : "=" + setting.value));
+    }
+  }
+
+  // A flag whose last value counts. take returns Result<void>, or stores and returns nothing.
+  template <class Take>
+  void value(const std::string& name, Take take) {
+    if (!is_wanted(name)) return;
+    app_.add_option_function<std::string>("--" + name,
+                                          [this, name, take](const std::string& text) {
+                                            const Result<void> taken = take(text);
+                                            if (!taken.ok())
+                                              throw Rejected(taken.error().context(shown_[name]));
+                                          })
+        ->take_last();
+  }
+
+  // A flag whose value is parsed into a place.
+  template <class T, class Parse>
+  void parsed(const std::string& name, T& place, Parse parse) {
+    value(name, [&place, parse](const std::string& text) -> Result<void> {
+      place = IVY_TRY(parse(text));
+      return {};
+    });
+  }
+
+  void text(const std::string& name, std::string& place) {
+    if (is_wanted(name)) app_.add_option("--" + name, place)->take_last();
+  }
+  void list(const std::string& name, std::vector<std::string>& place) {
+    if (is_wanted(name)) app_.add_option("--" + name, place)->allow_extra_args(false)->take_all();
+  }
+  void on(const std::string& name, bool& place) {
+    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  }
+  void count(const std::string& name, int& place) {
+    if (is_wanted(name)) app_.add_flag("--" + name, place);
+  }
+
+  template <class T>
+  void choice(const std::string& name, T& place,
+              std::initializer_list<std::pair<std::string, T>> choices) {
+    value(name, [&place, known = std::vector(choices)](const std::string& text) -> Result<void> {
+      std::string allowed;
+      for (const auto& [word, meaning] : known) {
+        if (word == text) {
+          place = meaning;
+          return {};
+        }
+        allowed += (allowed.empty() ? "" : ", ") + word;
+      }
+      return usage_error("\"" + text + "\" is not one of " + allowed);
+    });
+  }
+
+  Result<void> run() {
+    for (const OptionEntry& entry : option_table())
+      IVY_ASSERT(entry.kind != OptionKind::kHonoured || bound_.contains(entry.name));
+    // CLI11 takes the tokens from the back.
+    std::reverse(tokens_.begin(), tokens_.end());
+    try {
+      app_.parse(tokens_);
+    } catch (const Rejected& rejected) {
+      return rejected.why;
+    } catch (const CLI::ParseError& error) {
+      return usage_error(error.what());
+    }
+    return {};
+  }
+
+  // As the user wrote it, for messages that concern two flags.
+  std::string shown(std::string_view name) const {
+    const auto found = shown_.find(name);
+    return found == shown_.end() ? "--" + std::string(name) : found->second;
+  }
+  bool is_given(std::string_view name) const { return shown_.contains(name); }
+
+ private:
+  // CLI11 compares each new option with all before it, so it hears only of those that were given:
+  // all of them would cost a quarter of a millisecond of every start.
+  bool is_wanted(const std::string& name) {
+    bound_.insert(name);
+    return shown_.contains(name);
+  }
+
+  CLI::App app_;
+  std::set<std::string, std::less<>> bound_;
+  std::map<std::string, std::string, std::less<>> shown_;
+  std::vector<std::string> tokens_;
+};
+
+auto number_between(int low, int high) {
+  return [low, high](const std::string& text) { return parse_number(text, low, high); };
+}
+
+auto port_number() {
+  return [](const std::string& text) -> Result<std::uint16_t> {
+    return static_cast<std::uint16_t>(IVY_TRY(parse_number(text, 1, 65535)));
+  };
+}
+
+void bind_placement(Binder& binder, Options& options, Raw& raw) {
+  binder.list("hosts", raw.hosts);
+  binder.text("hostfile", raw.hostfile);
+  binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
+  binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
+  binder.parsed("nproc-per-node", options.per_host, parse_per_host);
+  binder.value("nnodes", [&](const std::string& text) -> Result<void> {
+    const std::size_t colon = text.find(':');
+    const int low = IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
+    options.num_nodes = low;
+    options.min_nodes.reset();
+    if (colon == std::string::npos) return {};
+    const int high = IVY_TRY(parse_number(text.substr(colon + 1), 1, static_cast<int>(kMaxHosts)));
+    if (high < low)
+      return usage_error("a range of hosts is MIN:MAX, and " + text + " has MIN above MAX",
+                         "--nnodes " + std::to_string(high) + ":" + std::to_string(low));
+    options.num_nodes = high;
+    // "2:2" is how torchrun's users write a fixed number.
+    if (low < high) options.min_nodes = low;
+    return {};
+  });
+}
+
+void bind_devices(Binder& binder, Options& options) {
+  binder.choice<VisibleChoice>("visible", options.visible,
+                               {{"all", VisibleChoice::kAll}, {"own", VisibleChoice::kOwn}});
+  // 1024: more than any host has.
+  binder.parsed("gpus-per-proc", options.gpus_per_proc, number_between(1, 1024));
+  binder.on("oversubscribe", options.oversubscribe);
+  binder.list("device-env", options.device_env);
+  binder.parsed("bind-to", options.bind_to, parse_bind_to);
+  binder.on("report-bindings", options.report_bindings);
+  binder.parsed("backend", options.profile, parse_profile);
+}
+
+void bind_command(Binder& binder, Options& options, Raw& raw) {
+  binder.on("module", raw.is_module);
+  binder.on("no-python", raw.no_python);
+  binder.on("allow-singletons", options.allow_singletons);
+  binder.text("python", options.python);
+  binder.text("wdir", options.working_directory);
+  binder.list("export", options.exports);
+  binder.list("env-file", options.env_files);
+  binder.choice<std::string>("stdin", options.stdin_choice, {{"0", "0"}, {"none", "none"}});
+  binder.value("role", [](const std::string& text) -> Result<void> {
+    if (text == "default") return {};
+    return usage_error("roles are not available yet", "leave it out; --label changes the labels");
+  });
+}
+
+void bind_output(Binder& binder, Options& options) {
+  binder.parsed("label", options.label, parse_label);
+  binder.on("timestamps", options.timestamps);
+  binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
+  binder.value("local-ranks-filter", [&](const std::string& text) -> Result<void> {
+    options.show_ranks = IVY_TRY(parse_show_ranks(text));
+    options.show_ranks.local = true;
+    return {};
+  });
+  binder.text("log-dir", options.log_dir);
+  binder.choice<LogPlace>(
+      "log-to", options.log_to,
+      {{"head", LogPlace::kHead}, {"node", LogPlace::kNode}, {"both", LogPlace::kBoth}});
+  binder.parsed("redirects", options.redirects, parse_streams);
+  binder.parsed("tee", options.tee, parse_streams);
+  binder.on("raw", options.raw);
+  binder.choice<ColorChoice>("color", options.color,
+                             {{"auto", ColorChoice::kAuto},
+                              {"always", ColorChoice::kAlways},
+                              {"never", ColorChoice::kNever}});
+  binder.choice<OverflowChoice>(
+      "console-overflow", options.overflow,
+      {{"block", OverflowChoice::kBlock}, {"drop", OverflowChoice::kDrop}});
+  binder.on("quiet", options.quiet);
+  binder.count("verbose", options.verbose);
+}
+
+void bind_lifecycle(Binder& binder, Options& options) {
+  binder.parsed("start-timeout", options.start_timeout, parse_duration);
+  binder.parsed("timeout", options.timeout, parse_duration);
+  binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
+  binder.parsed(
+      "lease", options.lease, [](const std::string& text) -> Result<std::chrono::milliseconds> {
+        const std::chrono::milliseconds lease = IVY_TRY(parse_duration(text));
+        if (lease >= kShortestLease) return lease;
+        return usage_error("a lease must be 2 s or more: hosts are heard once per second");
+      });
+  binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
+    options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
+    return {};
+  });
+  binder.on("no-python-hook", options.no_python_hook);
+  binder.value("stop-before-end", [&](const std::string& text) -> Result<void> {
+    options.stop_before_end = IVY_TRY(parse_duration(text));
+    return {};
+  });
+  binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
+    const int signal = signal_number(text);
+    if (signal == 0) return usage_error("there is no signal \"" + text + "\"", "USR1, TERM, ...");
+    if (signal == SIGKILL || signal == SIGSTOP)
+      return usage_error(signal_name(signal) + " tells a process nothing that it could act on",
+                         "USR1 or TERM");
+    options.preempt_signal = signal;
+    return {};
+  });
+  binder.on("requeue", options.requeue);
+  binder.on("detach", options.detach);
+  binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
+}
+
+void bind_network(Binder& binder, Options& options) {
+  binder.text("iface", options.interface);
+  binder.text("master-addr", options.master_addr);
+  binder.on("no-store", options.no_store);
+  binder.text("wal", options.wal);
+  binder.on("store-proxy", options.store_proxy);
+  binder.value("port-range", [&](const std::string& text) -> Result<void> {
+    std::tie(options.port_low, options.port_high) = IVY_TRY(parse_port_range(text));
+    return {};
+  });
+  binder.value("master-port", [&](const std::string& text) -> Result<void> {
+    // torchrun's "any free port".
+    if (text == "0") return {};
+    options.port_low = IVY_TRY(port_number()(text));
+    options.port_high = options.port_low;
+    return {};
+  });
+  binder.choice<TransportChoice>("transport", options.transport,
+                                 {{"auto", TransportChoice::kAuto},
+                                  {"local", TransportChoice::kLocal},
+                                  {"agent", TransportChoice::kAgent},
+                                  {"ssh", TransportChoice::kSsh},
+                                  {"slurm", TransportChoice::kSlurm}});
+  binder.parsed("ssh-port", options.ssh_port, port_number());
+  const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
+    return split_blanks(text);
+  };
+  binder.parsed("ssh-command", options.ssh_command, words);
+  binder.parsed("ssh-args", options.ssh_args, words);
+  binder.parsed("srun-args", options.srun_args, words);
+  // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
+  binder.parsed("fanout", options.fanout, number_between(1, 512));
+  binder.value("rdzv-backend", [&](const std::string& text) -> Result<void> {
+    if (text == "static" || text == "c10d") {
+      options.notes.push_back(
+          binder.shown("rdzv-backend") +
+          " has no effect: one ivyrun starts every host and gives out the ranks");
+      return {};
+    }
+    // Where it means a server that hosts find each other by, the job would not be what was asked
+    // for.
+    return usage_error(
+        "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
+        "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
+  });
+  binder.value("node-rank", [&](const std::string& text) -> Result<void> {
+    if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
+      options.notes.push_back(binder.shown("node-rank") +
+                              " has no effect: one ivyrun starts every host");
+      return {};
+    }
+    return usage_error("ivyrun is started once, not on every host",
+                       "on one host: ivyrun -H host0,host1 ... with all hosts in rank order");
+  });
+}
+
+void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
+  binder.on("dry-run", options.dry_run);
+  binder.on("explain-env", options.explain_env);
+  binder.on("help", raw.wants_help);
+  binder.on("version", raw.wants_version);
+}
+
+// "node" and "7" of "node7"; the number is empty where a name does not end with one.
+std::pair<std::string, std::string> cut_at_last_number(const std::string& name) {
+  const std::size_t last = name.find_last_not_of("0123456789");
+  const std::size_t cut = last == std::string::npos ? 0 : last + 1;
+  return {name.substr(0, cut), name.substr(cut)};
+}
+
+// Beside files of that name a shell makes "-H node1 node2 train.py" of -H node[1-2] train.py.
+Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
+                                     const std::vector<std::string>& command) {
+  if (raw.hosts.size() != 1) return {};
+  const std::string& host = raw.hosts.front();
+  const auto [stem, first] = cut_at_last_number(host);
+  std::error_code ignored;
+  if (stem.empty() || first.empty() || !std::filesystem::exists(host, ignored)) return {};
+  std::string last;
+  for (const std::string& word : command) {
+    const auto [other_stem, number] = cut_at_last_number(word);
+    if (other_stem != stem || number.empty() || !std::filesystem::exists(word, ignored)) break;
+    last = number;
+  }
+  if (last.empty()) return {};
+  return usage_error(
+      binder.shown("hosts") + " " + host + " " + command.front() +
+          " ...: these are files here; the shell has put them in the place of a name with brackets",
+      "quote it: " + binder.shown("hosts") + " '" + stem + "[" + first + "-" + last + "]'");
+}
+
+// What is right as it stands and often means something else.
+void note_odd_hosts(const Binder& binder, const Raw& raw, Options& options) {
+  std::error_code ignored;
+  if (raw.hosts.size() == 1 && !cut_at_last_number(raw.hosts.front()).second.empty() &&
+      std::filesystem::is_directory(raw.hosts.front(), ignored))
+    options.notes.push_back(
+        binder.shown("hosts") + " " + raw.hosts.front() +
+        " names a directory here too: brackets need quotes, or the shell replaces "
+        "them");
+  for (const Host& host : options.hosts) {
+    // The ports at which SSH listens, as many people write them.
+    if (host.slots != 22 && host.slots != 2222) continue;
+    const std::string number = std::to_string(*host.slots);
+    options.notes.push_back(host.name + ":" + number + " means " + number + " workers on " +
+                            host.name + "; a port is written " + host.name + ":port=" + number +
+                            " or --ssh-port " + number);
+    break;
+  }
+}
+
+// A -H that is a file: "@f", or a path that exists and cannot be meant as a list.
+std::string hostfile_in(const std::string& text) {
+  if (text.starts_with('@')) return text.substr(1);
+  std::error_code ignored;
+  const bool looks_like_list = text.find_first_of(",:[") != std::string::npos;
+  return !looks_like_list && std::filesystem::is_regular_file(text, ignored) ? text : "";
+}
+
+Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileReader& read,
+                          Options& options) {
+  std::vector<std::string> sources;
+  if (!raw.hosts.empty()) sources.push_back(binder.shown("hosts"));
+  if (!raw.hostfile.empty()) sources.push_back(binder.shown("hostfile"));
+  if (raw.fake_hosts > 0) sources.push_back(binder.shown("fake-hosts"));
+  if (sources.empty()) return {};
+  if (sources.size() > 1)
+    return usage_error(sources[0] + " and " + sources[1] + " both name hosts", "keep one of them");
+  options.host_source = sources[0];
+  if (raw.fake_hosts > 0) {
+    options.hosts = fake_hosts(raw.fake_hosts);
+    return {};
+  }
+  std::string path = raw.hostfile;
+  if (raw.hosts.size() == 1) path = hostfile_in(raw.hosts.front());
+  if (path.empty()) {
+    options.hosts = IVY_TRY(parse_host_list(joined(raw.hosts, ","), binder.shown("hosts")));
+    note_odd_hosts(binder, raw, options);
+    return {};
+  }
+  const Result<std::string> content = read(path);
+  if (!content.ok()) return content.error().context(sources[0]);
+  options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
+  options.host_source = "hostfile " + path;
+  if (!raw.hosts.empty())
+    options.notes.push_back(sources[0] + " " + raw.hosts.front() + " is read as a hostfile");
+  return {};
+}
+
+Error no_program(const Scanned& scanned) {
+  Error error = usage_error("no program given", "ivyrun [flags] program [arguments]");
+  if (scanned.settings.empty() || !scanned.settings.back().is_next_word) return error;
+  const Setting& last = scanned.settings.back();
+  const bool is_file = last.value.ends_with(".py") || last.value.find('/') != std::string::npos;
+  if (!is_file) {
+    error.fix = "ivyrun " + last.shown + " " + quoted_arguments({last.value}) + " PROGRAM";
+    return error;
+  }
+  error.fix = last.shown + " " + std::string(last.entry->value) + " " + last.value;
+  error.message += ": \"" + last.value + "\" was taken as the value of " + last.shown;
+  return error;
+}
+
+// What is easily meant otherwise, but may be meant so: a note, and the job runs.
+void note_odd_commands(Options& options) {
+  const std::string& program = options.command.front();
+  const std::string name = program.substr(program.rfind('/') + 1);
+  for (const std::string_view launcher :
+       {"torchrun", "mpirun", "mpiexec", "srun", "deepspeed", "accelerate", "horovodrun", "ivyrun"})
+    if (name == launcher)
+      options.notes.push_back(name +
+                              " is a launcher itself: every worker runs one of its own; "
+                              "give ivyrun the script instead");
+  for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
+    const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
+    const bool is_placement =
+        flag && word->starts_with("--") &&
+        (flag->entry->name == "nproc-per-node" || flag->entry->name == "nnodes");
+    if (!is_placement) continue;
+    options.notes.push_back(*word + " is an argument of the program, because it comes after it");
+    break;
+  }
+}
+
+// "-np 2 a : -np 2 b": a job of another shape than the one that would run. Behind "--" a : is an
+// argument, and so it is as the last word, where no program follows.
+Result<void> check_one_program(const Scanned& scanned) {
+  if (scanned.is_command_marked) return {};
+  const auto colon = std::find(scanned.command.begin(), scanned.command.end(), ":");
+  if (colon == scanned.command.end() || colon + 1 == scanned.command.end()) return {};
+  return usage_error("several programs in one job (a : b) are not available yet",
+                     "start a script that looks at RANK and runs what this rank should\n"
+                     "if : is an argument of the program: ivyrun [flags] -- " +
+                         scanned.command.front() + " ...");
+}
+
+Result<void> check_module(const Binder& binder, const std::string& module) {
+  const bool is_file = module.ends_with(".py") || module.find('/') != std::string::npos;
+  if (!is_file) return {};
+  std::string name = module.substr(0, module.size() - (module.ends_with(".py") ? 3 : 0));
+  std::replace(name.begin(), name.end(), '/', '.');
+  return usage_error(binder.shown("module") + ": " + module + " is a file, not a module",
+                     "leave out " + binder.shown("module") + ", or write the module's name: " +
+                         name.substr(std::min(name.find_first_not_of('.'), name.size())));
+}
+
+// srun's --export is one list for all; ours is one flag for each variable.
+Result<void> check_exports(const Binder& binder, const Options& options) {
+  const std::string shown = binder.shown("export");
+  for (const std::string& text : options.exports) {
+    const std::string name = text.substr(0, text.find('='));
+    if (is_env_name(name) && name != "ALL" && name != "NONE" && name != "NIL") continue;
+    if (name.ends_with('*') || name.empty()) continue;
+    const bool is_srun =
+        name == "ALL" || name == "NONE" || name == "NIL" || name.find(',') != std::string::npos;
+    if (!is_srun) continue;
+    return usage_error(shown + ": \"" + text + "\" is srun's form, a list for all variables",
+                       "one " + shown + " for each variable: " + shown +
+                           " NAME=VALUE; without it workers get what the frameworks read");
+  }
+  return {};
+}
+
+Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
+  if (options.command.front().empty()) return usage_error("the program's name is empty");
+  IVY_CHECK(check_exports(binder, options));
+  if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
+  if (raw.is_module) options.program_kind = ProgramKind::kModule;
+  if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
+  if (!options.working_directory.empty()) {
+    std::error_code error;
+    options.working_directory =
+        std::filesystem::absolute(options.working_directory, error).lexically_normal();
+    if (error) return usage_error("--wdir: " + error.message());
+  }
+  note_odd_commands(options);
+  return {};
+}
+
+// torchrun's -r and -t.
+Result<void> settle_streams(const Binder& binder, Options& options) {
+  if (options.redirects.has_any() && options.log_dir.empty())
+    return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
+  if (options.tee.has_any() && options.log_dir.empty())
+    options.notes.push_back(
+        binder.shown("tee") +
+        " has no effect without --log-dir DIR (a time limit is --timeout TIME)");
+  return {};
+}
+
+// Two flags that cannot both be meant, and why where it is not plain.
+struct Contradiction {
+  std::string_view one;
+  std::string_view other;
+  std::string_view why;
+};
+
+constexpr Contradiction kContradictions[] = {
+    {"module", "no-python", ""},
+    {"show-ranks", "local-ranks-filter", ""},
+    {"stall-timeout", "no-store", ": the store is who knows who waits"},
+    {"wal", "no-store", ": there is no store whose log could be kept"},
+    {"store-proxy", "no-store", ": without a store there is nothing to pass on to"},
+    {"master-port", "port-range", ""},
+};
+
+Result<void> check_contradictions(const Binder& binder, const Options& options) {
+  for (const auto& [one, other, why] : kContradictions) {
+    if (!binder.is_given(one) || !binder.is_given(other)) continue;
+    // A time of 0 means that the flag is off.
+    if (one == "stall-timeout" && options.stall_timeout.count() == 0) continue;
+    return usage_error(binder.shown(one) + " and " + binder.shown(other) +
+                           " contradict each other" + std::string(why),
+                       "keep one of them");
+  }
+  return {};
+}
+
+Result<void> settle_output(const Binder& binder, Options& options) {
+  if (options.log_to != LogPlace::kHead && options.log_dir.empty())
+    return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
+  return settle_streams(binder, options);
+}
+
+// What a number of hosts that may change does not go with.
+Result<void> settle_range(const Binder& binder, const Options& options) {
+  if (!options.min_nodes) return {};
+  if (options.num_proc)
+    return usage_error(binder.shown("num-proc") + " fixes the number of ranks, and " +
+                           binder.shown("nnodes") + " MIN:MAX lets it follow the hosts",
+                       "--nproc-per-node N, workers on each host");
+  if (options.detach && options.lease)
+    return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
+                           " hands the job to another launcher, which does not know which hosts "
+                           "are left of " +
+                           binder.shown("nnodes") + " MIN:MAX",
+                       "leave " + binder.shown("lease") + " out, or give one number of hosts");
+  const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
+  if (*options.min_nodes <= given) return {};
+  return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
+                         " hosts at least, and " + std::to_string(given) +
+                         (given == 1 ? " is given" : " are given"),
+                     "name the hosts: -H host1,host2,...");
+}
+
+Result<void> settle_devices(const Binder& binder, Options& options) {
+  for (const std::string& name : options.device_env) {
+    if (!is_env_name(name))
+      return usage_error(binder.shown("device-env") + ": \"" + name +
+                         "\" is not the name of a variable");
+    if (env_rule(name) == EnvRule::kSet)
+      return usage_error(binder.shown("device-env") + ": " + name +
+                         " is set by ivyrun for every worker");
+  }
+  options.dry_run = options.dry_run || options.explain_env;
+  return {};
+}
+
+std::string version_text(const Options& options) {
+  std::string text = "ivyrun " + std::string(version());
+  if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
+  return text + "\n";
+}
+
+}  // namespace
+
+Result<std::string> read_hostfile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return usage_error(path + " is a directory, not a hostfile");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  // One byte more than allowed, so that the parser can say that it is too long.
+  std::string content(kMaxHostListBytes + 1, '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  if (file.bad()) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  content.resize(static_cast<std::size_t>(file.gcount()));
+  return content;
+}
+
+Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
+                                             const Environment& environment,
+                                             const HostfileReader& read) {
+  ParsedCommandLine parsed;
+  if (arguments.empty()) {
+    parsed.text_to_print = short_help();
+    parsed.exit_code = kExitUsage;
+    return parsed;
+  }
+  Options& options = parsed.options;
+  Scanned scanned = IVY_TRY(scan_command_line(arguments));
+  const auto asks_for = [&](std::string_view name) {
+    return std::any_of(scanned.settings.begin(), scanned.settings.end(),
+                       [&](const Setting& setting) { return setting.entry->name == name; });
+  };
+  if (asks_for("help")) {
+    parsed.text_to_print = full_help();
+    return parsed;
+  }
+  IVY_CHECK(sort_out(scanned, options.notes));
+  if (!asks_for("version")) {
+    IVY_CHECK(add_defaults(environment, scanned));
+    note_unknown_variables(environment, options.notes);
+  }
+  IVY_CHECK(sort_out(scanned, options.notes));
+  Raw raw;
+  Binder binder(scanned);
+  bind_placement(binder, options, raw);
+  bind_devices(binder, options);
+  bind_command(binder, options, raw);
+  bind_output(binder, options);
+  bind_lifecycle(binder, options);
+  bind_network(binder, options);
+  bind_diagnosis(binder, options, raw);
+  IVY_CHECK(binder.run());
+  if (raw.wants_version) {
+    parsed.text_to_print = version_text(options);
+    return parsed;
+  }
+  if (scanned.command.empty()) return no_program(scanned);
+  IVY_CHECK(check_contradictions(binder, options));
+  IVY_CHECK(check_one_program(scanned));
+  IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
+  options.command = std::move(scanned.command);
+  IVY_CHECK(settle_command(binder, raw, options));
+  IVY_CHECK(settle_hosts(binder, raw, read, options));
+  IVY_CHECK(settle_range(binder, options));
+  IVY_CHECK(settle_output(binder, options));
+  IVY_CHECK(settle_devices(binder, options));
+  return parsed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,115 @@
+// What the user typed, checked as far as it can be without touching anything. The table of flags is
+// option_table.h; CLI11 is used only in options.cc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/hosts.h"
+#include "launcher/options/option_types.h"
+#include "launcher/slurm/allocation.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct Options {
+  // Placement.
+  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+  std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
+  std::optional<SlurmAllocation> allocation;
+  std::optional<int> num_proc;   // -n
+  std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
+  // --nnodes MIN:MAX: so many hosts are enough (launcher/job/membership.h). Else all are needed.
+  std::optional<int> min_nodes;
+  PerHost per_host;  // --nproc_per_node
+  // Accelerators and cores.
+  VisibleChoice visible = VisibleChoice::kAuto;
+  std::optional<int> gpus_per_proc;     // --gpus_per_proc; else 1.
+  bool oversubscribe = false;           // Workers may share accelerators that were asked for.
+  std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
+  BindChoice bind_to = BindChoice::kAuto;
+  bool report_bindings = false;
+  // Command.
+  Profile profile = Profile::kTorch;  // -B/--backend
+  bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
+  ProgramKind program_kind = ProgramKind::kAuto;
+  std::vector<std::string> command;    // Program and its arguments, byte for byte.
+  std::string python;                  // --python
+  std::string working_directory;       // --wdir; empty: where ivyrun was started.
+  std::vector<std::string> exports;    // -x K or K=V, in order.
+  std::vector<std::string> env_files;  // --env-file
+  std::string stdin_choice = "0";      // --stdin 0|none
+  // Output.
+  std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
+  ColorChoice color = ColorChoice::kAuto;
+  ShowRanks show_ranks;
+  StreamChoice redirects;  // --redirects: these go to the files of --log-dir alone,
+  StreamChoice tee;        // --tee: but these to the console as well.
+  std::string log_dir;     // --log-dir; empty: no files.
+  LogPlace log_to = LogPlace::kHead;
+  bool raw = false;
+  bool timestamps = false;
+  OverflowChoice overflow = OverflowChoice::kBlock;
+  bool quiet = false;
+  int verbose = 0;
+  // Lifecycle.
+  std::chrono::milliseconds start_timeout{120'000};
+  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
+  std::optional<std::chrono::milliseconds> lease;
+  bool no_python_hook = false;            // Python workers cannot be asked where they are.
+  std::chrono::seconds stall_timeout{0};  // Say who waits for whom after so long; 0: never.
+  int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
+  // --stop-before-end, --preempt-signal, --requeue: launcher/slurm/allocation_watch.h.
+  std::optional<std::chrono::milliseconds> stop_before_end;
+  std::optional<int> preempt_signal;  // None: TERM.
+  bool requeue = false;
+  bool detach = false;  // Go into the background once all workers run.
+  // Network.
+  std::string interface;       // --iface
+  std::uint16_t port_low = 0;  // --port-range or --master-port
+  std::uint16_t port_high = 0;
+  std::string master_addr;  // --master-addr: an address, or a name.
+  // What its name was looked up to, numeric, or why it was not: the job's part, before it plans.
+  std::vector<std::string> master_addresses;
+  std::string master_addr_error;
+  bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
+  std::string wal;           // --wal: where the store keeps its log; empty: it keeps none.
+  bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
+  TransportChoice transport = TransportChoice::kAuto;
+  std::uint16_t ssh_port = 0;
+  std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
+  std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
+  std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
+  int fanout = 64;
+  // Diagnosis.
+  bool dry_run = false;
+  bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
+  std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
+};
+
+// What to do with a command line: run a job, or print a text and exit.
+struct ParsedCommandLine {
+  Options options;
+  std::string text_to_print;  // --help, --version: print and exit with exit_code.
+  int exit_code = 0;
+};
+
+// The text of a --hostfile, as far as a list of hosts may be long.
+Result<std::string> read_hostfile(const std::string& path);
+using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
+
+// arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read
+// from it). Reads a --hostfile, by `read`. InvalidArgument names the flag, what is wrong, and the
+// nearest right flag.
+Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
+                                             const Environment& environment,
+                                             const HostfileReader& read = read_hostfile);
+
+}  // namespace ivy

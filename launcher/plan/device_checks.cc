@@ -1,0 +1,96 @@
+#include "launcher/plan/device_checks.h"
+
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+std::string asked_text(const SlurmAllocation& allocation) {
+  if (!allocation.gpus_asked.empty())
+    return allocation.name() + " was asked for with " + allocation.gpus_asked;
+  if (allocation.gpus_here)
+    return "SLURM_GPUS_ON_NODE=" + std::to_string(*allocation.gpus_here) + " in " +
+           allocation.name();
+  return allocation.name();
+}
+
+struct Hidden {
+  // Hosts that show their task of the step less than the job has there.
+  std::vector<std::string> names;
+  const PlannedHost* too_few = nullptr;  // One of them with more workers than it shows devices.
+  std::size_t visible = 0;               // There, else on the first of them.
+  int allocated = 0;
+};
+
+Hidden hidden_devices(const SlurmAllocation& allocation, const std::vector<HostAnswer>& answers,
+                      const JobPlan& plan) {
+  Hidden hidden;
+  if (allocation.gpus_bound_by.empty()) return hidden;
+  for (const PlannedHost& host : plan.hosts) {
+    const std::size_t visible = answers[host.host_index].facts.accelerators();
+    const int allocated = allocation.gpus_of(host.name).value_or(0);
+    if (visible == 0 || static_cast<int>(visible) >= allocated) continue;
+    hidden.names.push_back(host.name);
+    const bool is_too_few = hidden.too_few == nullptr && visible < host.workers.size();
+    if (is_too_few) hidden.too_few = &host;
+    if (!is_too_few && hidden.names.size() > 1) continue;
+    hidden.visible = visible;
+    hidden.allocated = allocated;
+  }
+  return hidden;
+}
+
+Diagnostic text_of(const Hidden& hidden, const SlurmAllocation& allocation) {
+  const std::string visible = std::to_string(hidden.visible);
+  const std::string& binding = allocation.gpus_bound_by;
+  Diagnostic text;
+  text.severity = Severity::kWarning;
+  text.id = "IVY-P019";
+  text.what = binding + " leaves " + visible + " of " + std::to_string(hidden.allocated) +
+              " devices visible";
+  text.where = fold_host_names(hidden.names);
+  text.cause = asked_text(allocation) +
+               ": Slurm shows each task of a step its own devices and hides the others";
+  text.fix = "ask for --gpus-per-node N with --ntasks-per-node 1, without " + binding +
+             ": ivyrun gives each worker its device";
+  return text;
+}
+
+// A shortage stops the job, unless sharing is wanted.
+Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
+  text.severity = Severity::kError;
+  text.what = std::to_string(hidden.too_few->workers.size()) + " workers, but " + text.what;
+  // One host says it for all: they were asked for alike.
+  text.where = hidden.too_few->name;
+  text.fix += "\nor --nproc-per-node " + std::to_string(hidden.visible) +
+              "\nor --oversubscribe: workers share what is visible";
+  text.exit_code = kExitRefused;
+  return text;
+}
+
+}  // namespace
+
+void check_allocated_devices(const Options& options, const std::vector<HostAnswer>& answers,
+                             JobPlan& plan, std::vector<Diagnostic>& refusals) {
+  if (!options.allocation) return;
+  const SlurmAllocation& allocation = *options.allocation;
+  const Hidden hidden = hidden_devices(allocation, answers, plan);
+  if (hidden.too_few != nullptr && !options.oversubscribe)
+    return refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
+  if (!hidden.names.empty()) plan.warnings.push_back(text_of(hidden, allocation));
+  const bool has_devices = !allocation.gpus_asked.empty() || allocation.gpus_here.value_or(0) > 0;
+  std::vector<std::string> without;
+  for (const PlannedHost& host : plan.hosts)
+    if (answers[host.host_index].facts.accelerators() == 0) without.push_back(host.name);
+  if (!has_devices || without.empty()) return;
+  Diagnostic warning;
+  warning.severity = Severity::kWarning;
+  warning.id = "IVY-P020";
+  warning.what = "the job has devices, but ivyrun sees none";
+  warning.where = fold_host_names(without);
+  warning.cause = asked_text(allocation);
+  warning.fix = "--nproc-per-node N starts N workers whatever ivyrun sees";
+  plan.warnings.push_back(std::move(warning));
+}
+
+}  // namespace ivy

@@ -1,0 +1,442 @@
+#include "launcher/plan/device_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "launcher/options/hosts.h"
+#include "launcher/plan/core_split.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/remote_text.h"
+
+namespace ivy {
+namespace {
+
+std::string counted(std::size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+bool is_fake(const Options& options, std::size_t index) {
+  return index < options.hosts.size() && options.hosts[index].fake.has_value();
+}
+
+std::size_t devices_per_worker(const Options& options) {
+  return static_cast<std::size_t>(options.gpus_per_proc.value_or(1));
+}
+
+struct DevicePlanner {
+  const Options& options;
+  const std::vector<HostAnswer>& answers;
+  JobPlan& plan;
+  std::vector<Diagnostic>& refusals;
+
+  const HostFacts& facts(const PlannedHost& host) const { return answers[host.host_index].facts; }
+  void say(std::string words) {
+    plan.device_words += (plan.device_words.empty() ? "" : ", ") + std::move(words);
+  }
+  void warn(std::string id, std::string what, std::string where, std::string cause,
+            std::string fix) {
+    plan.warnings.push_back(Diagnostic{Severity::kWarning, std::move(id), std::move(what),
+                                       std::move(where), std::move(cause), std::move(fix), 0});
+  }
+  void refuse(std::string id, std::string what, std::string where, std::string cause,
+              std::string fix) {
+    refusals.push_back(Diagnostic{Severity::kError, std::move(id), std::move(what),
+                                  std::move(where), std::move(cause), std::move(fix),
+                                  kExitRefused});
+  }
+  // " on node[01-03]", where there are others.
+  std::string on(const std::vector<std::string>& names) const {
+    return plan.hosts.size() > 1 ? " on " + fold_host_names(names) : "";
+  }
+};
+
+bool has_instances(const HostFacts& facts, const std::vector<int>& devices) {
+  return std::any_of(devices.begin(), devices.end(), [&](int index) {
+    return index < facts.devices_size() && facts.devices(index).is_mig();
+  });
+}
+
+// A process can use one MIG instance only, the first that it sees: so each must see its own.
+bool sees_own(const Options& options, const HostFacts& facts, const std::vector<int>& devices) {
+  if (devices.empty()) return false;
+  if (has_instances(facts, devices)) return true;
+  if (options.visible != VisibleChoice::kAuto) return options.visible == VisibleChoice::kOwn;
+  if (options.profile == Profile::kJax) return false;
+  // A torch script takes number LOCAL_RANK of those it sees, which is right for one device each.
+  return options.profile != Profile::kTorch || options.gpus_per_proc.has_value();
+}
+
+void assign_devices(DevicePlanner& planner) {
+  const std::size_t each = devices_per_worker(planner.options);
+  for (PlannedHost& host : planner.plan.hosts) {
+    const HostFacts& facts = planner.facts(host);
+    host.devices = devices_of_host(planner.options, planner.answers, host.host_index);
+    host.has_part_of_devices = host.devices.size() < facts.accelerators();
+    host.sees_own = sees_own(planner.options, facts, host.devices);
+    for (PlannedWorker& worker : host.workers)
+      worker = PlannedWorker{worker.rank, worker.local_rank};
+    const std::size_t count = host.devices.size();
+    host.shares_devices = count > 0 && host.workers.size() * each > count;
+    if (count == 0) continue;
+    for (PlannedWorker& worker : host.workers)
+      for (std::size_t i = 0; i < std::min(each, count); ++i)
+        // In turn, as scripts do that take LOCAL_RANK modulo the number of devices.
+        worker.devices.push_back(
+            static_cast<int>((static_cast<std::size_t>(worker.local_rank) * each + i) % count));
+  }
+}
+
+// Devices were asked for, not only found.
+bool is_strict(const Options& options) {
+  return options.visible == VisibleChoice::kOwn || options.gpus_per_proc ||
+         (options.per_host.written && options.per_host.kind == PerHost::Kind::kGpu);
+}
+
+std::string slurm_advice(const HostFacts& facts) {
+  const std::uint32_t all = facts.device_view().present() + facts.device_view().unusable();
+  return "allocate with --gpus-per-node=" + std::to_string(all) +
+         " --ntasks-per-node=1 instead of --gpus-per-task: ivyrun itself starts the workers of a "
+         "host and gives out its accelerators";
+}
+
+// How workers get more of the accelerators that the host has; a line of its own for each way.
+std::string hidden_advice(const HostFacts& facts, std::size_t needed) {
+  const DeviceView& view = facts.device_view();
+  const std::size_t all = view.present() + view.unusable();
+  std::string advice;
+  if (facts.accelerators() < view.present() && !view.mask().empty() && !view.is_slurms_mask()) {
+    advice = "\nunset " + std::string(view.mask_variable()) + ", or name more accelerators in it";
+  }
+  if (!view.hidden_by().empty()) return advice + "\n" + slurm_advice(facts);
+  if (!view.is_slurms_mask() || facts.accelerators() >= all) return advice;
+  const std::string number = std::to_string(std::min(needed, all));
+  return advice + "\nask Slurm for --gpus-per-node=" + number + ", or --gres=gpu:" + number +
+         ": the others on the host are not this job's";
+}
+
+struct Shortage {
+  std::vector<std::string> names;
+  const PlannedHost* first = nullptr;
+};
+
+std::string arithmetic(const DevicePlanner& planner, const PlannedHost& host) {
+  const std::size_t each = devices_per_worker(planner.options);
+  const std::size_t workers = host.workers.size();
+  std::string text = counted(workers, "worker") + " on " + host.name + " ";
+  text += each == 1 ? "need " + counted(workers, "accelerator")
+                    : "with " + std::to_string(each) + " accelerators each need " +
+                          std::to_string(workers * each);
+  if (workers == 1) text.replace(text.find(" need"), 5, " needs");
+  return text + ", " + (host.devices.empty() ? "none" : std::to_string(host.devices.size())) +
+         (host.devices.size() > 1 ? " are" : " is") + " visible";
+}
+
+void refuse_shortage(DevicePlanner& planner, const Shortage& shortage) {
+  const PlannedHost& host = *shortage.first;
+  const HostFacts& facts = planner.facts(host);
+  const std::size_t places = host.devices.size() / devices_per_worker(planner.options);
+  std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
+  fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
+                              : "--oversubscribe lets workers share accelerators";
+  fix += hidden_advice(facts, host.workers.size() * devices_per_worker(planner.options));
+  planner.refuse("IVY-P011", arithmetic(planner, host), fold_host_names(shortage.names),
+                 hiding_reason(facts), fix);
+}
+
+void check_shortage(DevicePlanner& planner) {
+  const std::size_t each = devices_per_worker(planner.options);
+  const bool strict = is_strict(planner.options) && !planner.options.oversubscribe;
+  std::map<std::string, Shortage> shortages;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const bool is_short = host.workers.size() * each > host.devices.size();
+    const HostFacts& facts = planner.facts(host);
+    const bool is_hidden = !facts.device_view().mask().empty();
+    // Without accelerators at all a job may well be meant to have none.
+    if (!is_short || (!strict && (!is_hidden || host.devices.empty()))) continue;
+    Shortage& shortage = shortages[std::to_string(host.workers.size()) + " " +
+                                   std::to_string(host.devices.size()) + hiding_reason(facts)];
+    shortage.names.push_back(host.name);
+    if (shortage.first == nullptr) shortage.first = &host;
+  }
+  for (const auto& [key, shortage] : shortages) {
+    if (strict) {
+      refuse_shortage(planner, shortage);
+      continue;
+    }
+    if (planner.options.oversubscribe) continue;
+    const HostFacts& facts = planner.facts(*shortage.first);
+    planner.warn("IVY-P011", arithmetic(planner, *shortage.first) + ": they are shared",
+                 fold_host_names(shortage.names), hiding_reason(facts),
+                 "--nproc-per-node gpu starts one worker for each" +
+                     hidden_advice(facts, shortage.first->workers.size() * each));
+  }
+}
+
+// CUDA enumerates one instance for a process, whatever its mask names.
+void check_instances(DevicePlanner& planner) {
+  std::vector<std::string> names;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const auto is_wrong = [&](const PlannedWorker& worker) {
+      std::vector<int> devices;
+      for (const int place : worker.devices)
+        devices.push_back(host.devices[static_cast<std::size_t>(place)]);
+      return devices.size() > 1 && has_instances(planner.facts(host), devices);
+    };
+    if (std::any_of(host.workers.begin(), host.workers.end(), is_wrong)) names.push_back(host.name);
+  }
+  if (names.empty()) return;
+  const std::string each = std::to_string(devices_per_worker(planner.options));
+  planner.refuse("IVY-P021", "--gpus_per_proc " + each + ": accelerators there are MIG instances",
+                 fold_host_names(names), "CUDA lets a process use one instance only",
+                 "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)");
+}
+
+void check_masks(DevicePlanner& planner) {
+  std::map<std::string, std::vector<const PlannedHost*>> wrong;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const HostFacts& facts = planner.facts(host);
+    const DeviceView& view = facts.device_view();
+    if (!view.mask_error().empty())
+      wrong[view.mask() + "\n" + view.mask_error() + (facts.accelerators() == 0 ? "" : "!")]
+          .push_back(&host);
+  }
+  for (const auto& [key, hosts] : wrong) {
+    std::vector<std::string> names;
+    for (const PlannedHost* host : hosts) names.push_back(host->name);
+    const HostFacts& facts = planner.facts(*hosts.front());
+    const DeviceView& view = facts.device_view();
+    const std::string fix = "unset " + std::string(view.mask_variable()) +
+                            " there, or name what is there: -x " +
+                            std::string(view.mask_variable()) + "=0";
+    if (facts.accelerators() == 0) {
+      planner.refuse("IVY-P017", view.mask() + " names no accelerator", fold_host_names(names),
+                     view.mask_error(), fix);
+      continue;
+    }
+    planner.warn("IVY-P017",
+                 view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
+                     counted(view.present(), "accelerator") +
+                     ": what stands behind a wrong entry is hidden",
+                 fold_host_names(names), view.mask_error(), fix);
+  }
+}
+
+void check_views(DevicePlanner& planner) {
+  std::map<std::string, std::vector<std::string>> disagreements;
+  std::map<std::string, std::vector<std::string>> hidden;
+  std::string advice;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const HostFacts& facts = planner.facts(host);
+    const DeviceView& view = facts.device_view();
+    for (const std::string& text : view.disagreements()) {
+      std::vector<std::string>& names = disagreements[text];
+      // Pretended hosts are one machine, which says it once.
+      if (!is_fake(planner.options, host.host_index) || names.empty()) names.push_back(host.name);
+    }
+    const std::uint32_t all = view.present() + view.unusable();
+    if (view.hidden_by().empty() || facts.accelerators() >= all) continue;
+    hidden[view.hidden_by() + " hides " + std::to_string(all - facts.accelerators()) + " of " +
+           counted(all, "accelerator")]
+        .push_back(host.name);
+    if (advice.empty()) advice = slurm_advice(facts);
+  }
+  // A refusal names it as its cause.
+  if (!planner.refusals.empty()) hidden.clear();
+  for (const auto& [text, names] : hidden)
+    planner.warn("IVY-P018", text, fold_host_names(names),
+                 "Slurm has given each task its own, and ivyrun runs as one of them", advice);
+  for (const auto& [text, names] : disagreements)
+    planner.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), "", "");
+}
+
+void say_sharing(DevicePlanner& planner) {
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> sharing;
+  for (const PlannedHost& host : planner.plan.hosts)
+    if (host.shares_devices)
+      sharing[{host.workers.size(), host.devices.size()}].push_back(host.name);
+  const PlannedHost& first = planner.plan.hosts.front();
+  const std::size_t all = planner.facts(first).accelerators();
+  if (is_fake(planner.options, first.host_index) && all > 0 && all < planner.answers.size())
+    planner.say(std::to_string(planner.answers.size()) + " pretended hosts share " +
+                counted(all, "accelerator"));
+  for (const auto& [counts, names] : sharing)
+    planner.say(counted(counts.first, "worker") + " share " +
+                counted(counts.second, "accelerator") + planner.on(names));
+}
+
+void say_visibility(DevicePlanner& planner) {
+  const std::size_t each = devices_per_worker(planner.options);
+  const std::vector<PlannedHost>& hosts = planner.plan.hosts;
+  const bool any_own =
+      std::any_of(hosts.begin(), hosts.end(), [](const PlannedHost& h) { return h.sees_own; });
+  const bool any_instances = std::any_of(hosts.begin(), hosts.end(), [&](const PlannedHost& host) {
+    return has_instances(planner.facts(host), host.devices);
+  });
+  if (any_own)
+    planner.say(any_instances ? "each sees its own MIG instance"
+                : each == 1   ? "each sees its own accelerator"
+                              : "each sees its own " + std::to_string(each) + " accelerators");
+}
+
+std::string gibibytes(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB",
+                static_cast<double>(bytes) / static_cast<double>(1ull << 30));
+  return text;
+}
+
+// More would not be read.
+constexpr std::size_t kMaxUsersShown = 4;
+
+void say_users(DevicePlanner& planner) {
+  std::vector<std::string> said;
+  std::size_t more = 0;
+  for (const PlannedHost& host : planner.plan.hosts) {
+    const HostFacts& facts = planner.facts(host);
+    for (const int index : host.devices) {
+      if (index >= facts.devices_size() || facts.devices(index).users().empty()) continue;
+      const Accelerator& device = facts.devices(index);
+      std::string text = "accelerator " + RemoteText(device.mask_entry()).line() +
+                         planner.on({host.name}) + " is in use by pid " +
+                         std::to_string(device.users(0));
+      if (device.users_size() > 1)
+        text += " and " + std::to_string(device.users_size() - 1) + " more";
+      if (device.used_bytes() > 0) text += " (" + gibibytes(device.used_bytes()) + ")";
+      if (said.size() < kMaxUsersShown)
+        said.push_back(std::move(text));
+      else
+        ++more;
+    }
+  }
+  for (std::string& text : said) planner.say(std::move(text));
+  if (more > 0) planner.say(counted(more, "other accelerator") + " also in use");
+}
+
+int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker) {
+  if (worker.devices.empty()) return -1;
+  const int index = host.devices[static_cast<std::size_t>(worker.devices.front())];
+  return index < facts.devices_size() ? facts.devices(index).numa_node() : -1;
+}
+
+// Without --bind-to: the processors near a worker's accelerators, where these are not all.
+void bind_near_devices(const HostFacts& facts, const PlannedHost& host, PlannedWorker& worker) {
+  CoreList near;
+  for (const int place : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(place)];
+    if (index >= facts.devices_size()) return;
+    const CoreList cores = parse_core_list(facts.devices(index).cores());
+    // One that nobody knows is near to everything.
+    if (cores.empty()) return;
+    near = joined_cores(near, cores);
+  }
+  if (near.empty() || near == parse_core_list(facts.allowed_cores())) return;
+  worker.cores = near;
+  const int node = near_node(facts, host, worker);
+  if (worker.devices.size() == 1 && node >= 0) worker.memory_node = node;
+}
+
+void count_sharers(std::vector<PlannedWorker*>& workers) {
+  std::map<CoreList, int> counts;
+  for (const PlannedWorker* worker : workers) ++counts[worker->cores];
+  for (PlannedWorker* worker : workers) worker->sharers = counts[worker->cores];
+}
+
+// The workers of one machine: of a host, or of all pretended ones.
+void bind_machine(const DevicePlanner& planner, const std::vector<PlannedHost*>& hosts) {
+  const HostFacts& facts = planner.facts(*hosts.front());
+  std::vector<PlannedWorker*> workers;
+  std::vector<int> near_nodes;
+  for (PlannedHost* host : hosts) {
+    for (PlannedWorker& worker : host->workers) {
+      workers.push_back(&worker);
+      near_nodes.push_back(near_node(facts, *host, worker));
+      if (planner.options.bind_to == BindChoice::kAuto) bind_near_devices(facts, *host, worker);
+    }
+  }
+  if (planner.options.bind_to == BindChoice::kAuto) return count_sharers(workers);
+  const std::vector<CoreShare> shares = split_cores(
+      {facts.core_list().begin(), facts.core_list().end()}, planner.options.bind_to, near_nodes);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    workers[i]->cores = shares[i].processors;
+    workers[i]->sharers = shares[i].sharers;
+    workers[i]->memory_node = shares[i].memory_node;
+  }
+}
+
+void bind_workers(DevicePlanner& planner) {
+  std::vector<PlannedHost*> pretended;
+  for (PlannedHost& host : planner.plan.hosts) {
+    if (is_fake(planner.options, host.host_index)) {
+      pretended.push_back(&host);
+    } else {
+      bind_machine(planner, {&host});
+    }
+  }
+  if (!pretended.empty()) bind_machine(planner, pretended);
+  if (planner.options.bind_to != BindChoice::kAuto) return;
+  const bool any_bound =
+      std::any_of(planner.plan.hosts.begin(), planner.plan.hosts.end(), [](const PlannedHost& h) {
+        return std::any_of(h.workers.begin(), h.workers.end(),
+                           [](const PlannedWorker& w) { return !w.cores.empty(); });
+      });
+  if (any_bound)
+    planner.say("bound to the cores near their accelerators (--bind-to none leaves them free)");
+}
+
+}  // namespace
+
+std::vector<int> devices_of_host(const Options& options, const std::vector<HostAnswer>& answers,
+                                 std::size_t index) {
+  const int all = static_cast<int>(answers[index].facts.accelerators());
+  int begin = 0;
+  int end = all;
+  const int hosts = static_cast<int>(answers.size());
+  const int host = static_cast<int>(index);
+  if (is_fake(options, index) && all > 0 && all < hosts) {
+    begin = host % all;
+    end = begin + 1;
+  } else if (is_fake(options, index)) {
+    begin = host * (all / hosts) + std::min(host, all % hosts);
+    end = begin + all / hosts + (host < all % hosts ? 1 : 0);
+  }
+  std::vector<int> devices;
+  for (int device = begin; device < end; ++device) devices.push_back(device);
+  return devices;
+}
+
+int device_places(const Options& options, const std::vector<HostAnswer>& answers,
+                  std::size_t index) {
+  return static_cast<int>(devices_of_host(options, answers, index).size() /
+                          devices_per_worker(options));
+}
+
+std::string hiding_reason(const HostFacts& facts) {
+  const DeviceView& view = facts.device_view();
+  std::string reason;
+  const auto add = [&](const std::string& line) { reason += (reason.empty() ? "" : "\n") + line; };
+  if (!view.mask().empty() && facts.accelerators() < view.present())
+    add(view.mask() + " hides " + std::to_string(view.present() - facts.accelerators()) + " of " +
+        counted(view.present(), "accelerator"));
+  if (!view.mask_error().empty()) add(view.mask_error());
+  if (!view.hidden_by().empty()) add(view.hidden_by() + " gives each task of Slurm its own");
+  for (const std::string& note : view.notes()) add(note);
+  return reason;
+}
+
+void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
+                  std::vector<Diagnostic>& refusals) {
+  plan.device_words.clear();
+  DevicePlanner planner{options, answers, plan, refusals};
+  assign_devices(planner);
+  check_masks(planner);
+  check_instances(planner);
+  if (refusals.empty()) check_shortage(planner);
+  check_views(planner);
+  say_visibility(planner);
+  say_sharing(planner);
+  say_users(planner);
+  bind_workers(planner);
+}
+
+}  // namespace ivy

@@ -1,0 +1,31 @@
+// Accelerators and cores in the plan: which of them each worker gets, and what is wrong with that.
+// Pure; thread: any.
+#pragma once
+
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+
+namespace ivy {
+
+// Indices into the host's HostFacts::devices. Pretended hosts divide the machine's accelerators,
+// the first take the rest; where there are fewer accelerators than hosts, they share them one by
+// one.
+std::vector<int> devices_of_host(const Options& options, const std::vector<HostAnswer>& answers,
+                                 std::size_t index);
+
+// How many workers have accelerators of their own on this host: devices_of_host by --gpus_per_proc.
+int device_places(const Options& options, const std::vector<HostAnswer>& answers,
+                  std::size_t index);
+
+// Fills what plan.h says is filled here, for hosts whose workers are placed and numbered. Refuses
+// (IVY-P011, P017, P021) and warns (P011, P017, P018).
+void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
+                  std::vector<Diagnostic>& refusals);
+
+// Why a host shows no accelerator, or fewer than it has, for a message's cause; empty: no reason is
+// known.
+std::string hiding_reason(const HostFacts& facts);
+
+}  // namespace ivy

@@ -1,0 +1,195 @@
+#include "launcher/plan/explain_env.h"
+
+#include <algorithm>
+
+#include "launcher/options/exports.h"
+#include "launcher/report/text_columns.h"
+
+namespace ivy {
+namespace {
+
+// More of a value would break every table: PATH and its like.
+constexpr std::size_t kMaxValueBytes = 60;
+
+// What people show to others when they ask for help should hold no secrets.
+bool is_secret(const std::string& name) {
+  return name.find("TOKEN") != std::string::npos || name.find("SECRET") != std::string::npos ||
+         name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
+}
+
+// http://user:password@proxy:3128
+bool has_password(const std::string& name, const std::string& value) {
+  return (name.ends_with("_proxy") || name.ends_with("_PROXY")) &&
+         value.find('@') != std::string::npos;
+}
+
+std::string shown(const std::string& name, const std::string& value) {
+  if (is_secret(name) || has_password(name, value)) return name + "=(hidden)";
+  const std::string text = RemoteText(value.substr(0, kMaxValueBytes)).line();
+  return name + "=" + text + (value.size() > kMaxValueBytes ? "..." : "");
+}
+
+// Why what we set has its value; the first matching pattern counts.
+struct Reason {
+  std::string_view pattern;
+  std::string_view why;
+};
+constexpr Reason kReasons[] = {
+    {"RANK", "its place in the order of hosts"},
+    {"ROLE_RANK", "its place in the order of hosts"},
+    {"IVY_RANK", "its place in the order of hosts"},
+    {"KERAS_DISTRIBUTION_PROCESS_ID", "its place in the order of hosts"},
+    {"IVY_LOCAL_RANK", "its place on its host"},
+    {"LOCAL_RANK", "its place on its host; 0 where it sees its own accelerators alone"},
+    {"GROUP_WORLD_SIZE", "hosts with workers"},
+    {"*LOCAL_WORLD_SIZE", "workers on its host"},
+    {"*WORLD_SIZE", "workers in all"},
+    {"KERAS_DISTRIBUTION_NUM_PROCESSES", "workers in all"},
+    {"GROUP_RANK", "its host's place in the order of hosts"},
+    {"*NODE_RANK", "its host's place in the order of hosts"},
+    {"IVY_NUM_NODES", "hosts with workers"},
+    {"ROLE_NAME", "there is one role"},
+    {"MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
+    {"IVY_MASTER_ADDR", "how every host reaches the first one, or --master-addr"},
+    {"MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"IVY_MASTER_PORT", "kept free on the first host, or --master-port"},
+    {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
+    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
+    {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},
+    {"IVY_DEVICE_ORDINAL", "its accelerators, among those that it sees"},
+    {"IVY_DEVICE_*", "its accelerators"},
+    {"TORCHELASTIC_RUN_ID", "the job's id"},
+    {"IVY_JOB_ID", "the job's id"},
+    {"TORCHELASTIC_RESTART_COUNT", "attempts before this one"},
+    {"IVY_GENERATION", "attempts before this one"},
+    {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
+    {"IVY_STORE", "where the store, or this host's leaf of it, listens"},
+    // Not set for good, only where nobody else has.
+    {"OMP_NUM_THREADS", "cores by workers, because nobody has set it"},
+    {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
+    {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
+    {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
+    {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
+
+bool matches(std::string_view pattern, const std::string& name) {
+  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
+  return env_pattern_matches(pattern, name);
+}
+
+std::string why_set(const std::string& name) {
+  const auto* reason =
+      std::find_if(std::begin(kReasons), std::end(kReasons),
+                   [&](const Reason& candidate) { return matches(candidate.pattern, name); });
+  return reason == std::end(kReasons) ? "ivyrun's default, because nobody has set it"
+                                      : std::string(reason->why);
+}
+
+const EnvEntry* entry_of(const std::string& name) {
+  const auto table = env_table();
+  const auto entry = std::find_if(table.begin(), table.end(), [&](const EnvEntry& e) {
+    return env_pattern_matches(e.pattern, name);
+  });
+  return entry == table.end() ? nullptr : &*entry;
+}
+
+std::string reader_of(const std::string& name) {
+  const EnvEntry* entry = entry_of(name);
+  return entry == nullptr ? "your program" : std::string(entry->reader);
+}
+
+// Of a variable that is sent with the plan.
+std::string reason_of(const EnvironmentInputs& inputs, const Environment& exports,
+                      const EnvVariable& variable) {
+  const auto holds = [&](const Environment& environment) {
+    const std::string* value = find_variable(environment, variable.name);
+    return value != nullptr && *value == variable.value;
+  };
+  if (env_rule(variable.name) == EnvRule::kSet) return why_set(variable.name);
+  if (holds(exports)) return "-x";
+  if (holds(inputs.from_files)) return "--env-file";
+  if (holds(*inputs.caller)) return "passed on from this shell";
+  if (variable.name.find("VISIBLE_DEVICES") != std::string::npos)
+    return "--visible: this worker's, or this host's, accelerators";
+  return why_set(variable.name);
+}
+
+Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
+  Environment environment;
+  for (const Variable& variable : plan.environment())
+    set_variable(environment, variable.name(), variable.value());
+  for (const Variable& variable : spec.environment())
+    set_variable(environment, variable.name(), variable.value());
+  std::sort(environment.begin(), environment.end(),
+            [](const EnvVariable& a, const EnvVariable& b) { return a.name < b.name; });
+  return environment;
+}
+
+std::string first_worker(const EnvironmentInputs& inputs, const Environment& exports,
+                         const HostPlan& plan, const std::string& host) {
+  const WorkerSpec& spec = plan.workers(0);
+  std::vector<TextRow> rows = {{"variable", "read by", "why"}};
+  for (const EnvVariable& variable : environment_of_spec(plan, spec))
+    rows.push_back({shown(variable.name, variable.value), reader_of(variable.name),
+                    reason_of(inputs, exports, variable)});
+  for (const char* name :
+       {"IVY_TOKEN_FILE", "IVY_CONTROL", "IVY_HOST_INDEX", "TORCHELASTIC_ERROR_FILE"})
+    rows.push_back({std::string(name) + "=...", reader_of(name), "set on the host"});
+  const Environment sent = environment_of_spec(plan, spec);
+  const auto is_said = [&](const char* name) {
+    return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
+  };
+  const bool says_debug = is_said("NCCL_DEBUG") || is_said("NCCL_DEBUG_FILE");
+  for (const char* name :
+       {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_TEMP_FILE",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "NCCL_DEBUG", "NCCL_DEBUG_FILE"}) {
+    if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
+    rows.push_back({std::string(name) + "=...", reader_of(name),
+                    "for ivyctl stack and why; set on the host, because nobody has set it"});
+  }
+  return "rank " + std::to_string(spec.rank()) + " on " + host + ":\n" + text_columns(rows);
+}
+
+void add_differences(const HostPlan& plan, const std::string& host, std::string& out) {
+  for (const int index : {0, plan.workers_size() - 1}) {
+    const WorkerSpec& spec = plan.workers(index);
+    out += "  rank " + std::to_string(spec.rank()) + " on " + host + ":";
+    for (const Variable& variable : spec.environment())
+      out += " " + shown(variable.name(), variable.value());
+    out += "\n";
+    if (plan.workers_size() == 1) break;
+  }
+}
+
+// The caller's variables that do not reach a worker of this host.
+std::string removed_line(const EnvironmentInputs& inputs) {
+  std::string names;
+  for (const EnvVariable& variable : *inputs.caller)
+    if (env_rule(variable.name) == EnvRule::kScrub)
+      names += (names.empty() ? "" : ", ") + variable.name + " (" + reader_of(variable.name) + ")";
+  return names.empty() ? "" : "taken away from every worker: " + names + "\n";
+}
+
+}  // namespace
+
+Result<std::string> explain_environment(const EnvironmentInputs& inputs) {
+  const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
+  const Environment exports = IVY_TRY(parse_exports(inputs.options->exports, *inputs.caller));
+  std::string out;
+  std::string differences;
+  for (const PlannedHost& host : hosts) {
+    const HostPlan plan = IVY_TRY(make_host_plan(inputs, host));
+    if (out.empty()) out = first_worker(inputs, exports, plan, host.name);
+    add_differences(plan, host.name, differences);
+  }
+  const bool is_here = hosts.front().carrier == Carrier::kLocal;
+  out += is_here ? "and everything else that this shell exports\n"
+                 : "and everything else that a login there has\n";
+  out += removed_line(inputs);
+  const std::string not_passed = not_passed_line(inputs);
+  if (!not_passed.empty()) out += not_passed + "\n";
+  return out + "what differs from rank to rank:\n" + differences;
+}
+
+}  // namespace ivy

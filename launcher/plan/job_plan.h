@@ -1,0 +1,72 @@
+// Who runs where: the result of planning (plan.h), and what hosts answered before it. Values only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/carrier_kind.h"
+#include "launcher/report/diagnostic.h"
+#include "proto/contract/core_list.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// One host: how it was reached and what it said about itself.
+struct HostAnswer {
+  bool is_here = true;  // Else it takes no part (--nnodes MIN:MAX), and only has its name.
+  std::string name;     // Label of the host in every message.
+  Carrier carrier = Carrier::kLocal;
+  std::string peer_address;   // Numeric address by which the launcher reached it; empty for local.
+  std::string local_address;  // Our own address on that connection; empty for local.
+  HostFacts facts;
+};
+
+struct PlannedWorker {
+  int rank = 0;
+  int local_rank = 0;
+  // Filled by device_plan.h.
+  std::vector<int> devices = {};        // Its accelerators: indices into PlannedHost::devices.
+  CoreList cores = {};                  // It runs on these alone; empty: wherever its host may.
+  int sharers = 1;                      // Workers that run on the same cores, with itself.
+  std::optional<int> memory_node = {};  // NUMA node whose memory it prefers.
+};
+
+struct PlannedHost {
+  std::string name;
+  Carrier carrier = Carrier::kLocal;
+  int node_rank = 0;
+  std::vector<PlannedWorker> workers;  // At least one; hosts without workers are not in the plan.
+  std::size_t host_index = 0;          // Index into Options::hosts and the answers.
+  // Its workers' native clients speak to the store through a leaf of their own host: where several
+  // workers are, and several hosts.
+  bool has_leaf = false;
+  std::uint16_t leaf_port = 0;  // --store-proxy: torch's clients too, there on 127.0.0.1.
+  // Its accelerators: indices into HostFacts::devices. A pretended host has a part of its
+  // machine's.
+  std::vector<int> devices;
+  bool has_part_of_devices = false;
+  bool sees_own = false;        // Each of its workers sees its own accelerators alone.
+  bool shares_devices = false;  // Workers use the same accelerator.
+};
+
+struct JobPlan {
+  std::string job_id;
+  std::vector<PlannedHost> hosts;
+  int world_size = 0;
+  std::string master_address;  // Numeric text, exactly what workers are given.
+  std::uint16_t master_port = 0;
+  std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
+  std::uint16_t store_port = 0;        // Of the store's native dialect; 0: this job has no store.
+  std::string program;                 // As shown to people.
+  std::vector<std::string> arguments;  // argv of every worker.
+  std::string rule;          // Which rule decided the number of workers, for the plan line.
+  std::string device_words;  // About accelerators and cores, for the same line; often empty.
+  std::vector<Diagnostic> warnings;
+  bool same_local_size = true;  // Every host has the same number of workers.
+
+  const PlannedHost& host_of_rank(int rank) const;
+};
+
+}  // namespace ivy

@@ -1,0 +1,159 @@
+#include "launcher/plan/master_address.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "proto/contract/exit_code.h"
+#include "proto/os/socket_address.h"
+
+namespace ivy {
+namespace {
+
+bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
+
+// However it is spelled.
+bool is_same_address(const std::string& a, const std::string& b) {
+  const SocketAddress left = parse_address(a, 0);
+  const SocketAddress right = parse_address(b, 0);
+  if (!left.is_valid() || left.size != right.size) return a == b;
+  return std::memcmp(&left.storage, &right.storage, left.size) == 0;
+}
+
+bool has_address(const HostFacts& facts, const std::string& address) {
+  if (is_loopback(address)) return true;
+  const std::string bare = address.substr(0, address.find('%'));
+  return std::any_of(facts.addresses().begin(), facts.addresses().end(),
+                     [&](const Address& own) { return is_same_address(own.address(), bare); });
+}
+
+bool equal_names(const std::string& a, const std::string& b) {
+  return strcasecmp(a.c_str(), b.c_str()) == 0;
+}
+
+bool is_name_of(const HostAnswer& host, const std::string& name) {
+  return equal_names(name, host.name) || equal_names(name, host.facts.host_name());
+}
+
+// "eth0 10.1.0.1", one a line; those that another host can use.
+std::string address_lines(const HostFacts& facts) {
+  std::string lines;
+  for (const Address& address : facts.addresses())
+    if (!is_unreachable_elsewhere(address.address()))
+      lines += (lines.empty() ? "" : "\n") + address.interface() + " " + address.address();
+  return lines;
+}
+
+// Another host of the job that has one of these addresses, or this name.
+const PlannedHost* host_with(const std::string& name, const std::vector<std::string>& addresses,
+                             const std::vector<HostAnswer>& answers, const JobPlan& plan) {
+  for (std::size_t i = 1; i < plan.hosts.size(); ++i) {
+    const HostAnswer& answer = answers[plan.hosts[i].host_index];
+    const bool has_one =
+        std::any_of(addresses.begin(), addresses.end(), [&](const std::string& address) {
+          return !is_loopback(address) && has_address(answer.facts, address);
+        });
+    if (has_one || is_name_of(answer, name)) return &plan.hosts[i];
+  }
+  return nullptr;
+}
+
+std::vector<std::string> written_addresses(const Options& options) {
+  const std::string& name = options.master_addr;
+  if (name == "localhost") return {"127.0.0.1"};
+  if (parse_address(name.substr(0, name.find('%')), 0).is_valid()) return {name};
+  std::vector<std::string> addresses = options.master_addresses;
+  // Every framework can use IPv4.
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const std::string& address) { return !is_ipv6(address); });
+  return addresses;
+}
+
+Diagnostic not_the_first_host(const Options& options, const std::vector<std::string>& addresses,
+                              const std::vector<HostAnswer>& answers, const JobPlan& plan) {
+  const PlannedHost& first = plan.hosts.front();
+  const HostFacts& facts = answers[first.host_index].facts;
+  const std::string& name = options.master_addr;
+  Diagnostic refusal;
+  refusal.id = "IVY-P022";
+  refusal.exit_code = kExitRefused;
+  refusal.where = first.name;
+  refusal.fix = "leave --master-addr out: ivyrun chooses an address of " + first.name +
+                " and tests it from every host";
+  if (const PlannedHost* other = host_with(name, addresses, answers, plan)) {
+    refusal.what = "--master-addr " + name + " is host " + other->name +
+                   ", but rank 0 runs on the first host, " + first.name;
+    refusal.fix += "\nor name " + other->name + " first: -H " + other->name + ",...";
+    return refusal;
+  }
+  if (addresses.empty()) {
+    refusal.what = "--master-addr " + name + " has no address";
+    refusal.cause = options.master_addr_error;
+  } else {
+    refusal.what = "--master-addr " + name + " is no address of the first host, " + first.name;
+    refusal.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
+    refusal.cause += first.name + " has:\n" + address_lines(facts);
+  }
+  return refusal;
+}
+
+}  // namespace
+
+bool is_unreachable_elsewhere(const std::string& address) {
+  return is_loopback(address) || address.starts_with("fe80:");
+}
+
+bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan) {
+  const HostFacts& first = answers[plan.hosts.front().host_index].facts;
+  return std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
+    const HostFacts& facts = answers[host.host_index].facts;
+    return facts.boot_id() == first.boot_id() &&
+           std::equal(facts.addresses().begin(), facts.addresses().end(), first.addresses().begin(),
+                      first.addresses().end(), [](const Address& a, const Address& b) {
+                        return a.address() == b.address();
+                      });
+  });
+}
+
+WrittenMaster written_master(const Options& options, const std::vector<HostAnswer>& answers,
+                             const JobPlan& plan) {
+  const HostAnswer& first = answers[plan.hosts.front().host_index];
+  const std::vector<std::string> addresses = written_addresses(options);
+  const bool is_numeric = !addresses.empty() && addresses.front() == options.master_addr;
+  const bool is_alone = is_one_machine(answers, plan);
+  for (const std::string& address : addresses) {
+    // Many a machine's own name leads to its loopback: nobody asked for that one.
+    const bool is_asked = is_alone || is_numeric || options.master_addr == "localhost" ||
+                          !is_unreachable_elsewhere(address);
+    if (is_asked && has_address(first.facts, address)) return {address};
+  }
+  if (is_name_of(first, options.master_addr)) return {};
+  const bool is_elsewhere = host_with(options.master_addr, addresses, answers, plan) != nullptr;
+  if (options.no_store && !addresses.empty() && !is_elsewhere) return {addresses.front()};
+  return {"", not_the_first_host(options, addresses, answers, plan)};
+}
+
+std::optional<Diagnostic> check_master(const Options& options,
+                                       const std::vector<HostAnswer>& answers,
+                                       const JobPlan& plan) {
+  if (!is_unreachable_elsewhere(plan.master_address) || is_one_machine(answers, plan))
+    return std::nullopt;
+  const PlannedHost& first = plan.hosts.front();
+  const std::string lines = address_lines(answers[first.host_index].facts);
+  Diagnostic refusal;
+  refusal.id = "IVY-P023";
+  refusal.exit_code = kExitRefused;
+  refusal.what = "MASTER_ADDR would be " + plan.master_address +
+                 ", by which other hosts do not reach " + first.name;
+  refusal.where = !options.master_addr.empty() ? "--master-addr " + options.master_addr
+                  : !options.interface.empty() ? "--iface " + options.interface
+                                               : first.name;
+  refusal.cause = lines.empty() ? "" : first.name + " has:\n" + lines;
+  refusal.fix =
+      "--iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
+      "or neither: ivyrun chooses an address and tests it from every host";
+  return refusal;
+}
+
+}  // namespace ivy

@@ -1,0 +1,106 @@
+#include "launcher/plan/placement.h"
+
+#include <algorithm>
+#include <set>
+
+#include "launcher/plan/plan.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
+
+// The allocation's name of a host that was written: the same, this machine by any of its names, or
+// the same machine with or without its domain. Null: not in the allocation.
+const std::string* name_in(const SlurmAllocation& allocation, const std::string& written,
+                           const std::function<bool(const std::string&)>& is_here) {
+  const std::vector<std::string>& hosts = allocation.hosts;
+  const auto same = std::find(hosts.begin(), hosts.end(), written);
+  if (same != hosts.end()) return &*same;
+  if (is_here(written)) {
+    if (allocation.node_id) return &hosts[static_cast<std::size_t>(*allocation.node_id)];
+    const auto here = std::find_if(hosts.begin(), hosts.end(), is_here);
+    return here == hosts.end() ? nullptr : &*here;
+  }
+  const auto alike = std::find_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
+    const bool one_is_short =
+        host.find('.') == std::string::npos || written.find('.') == std::string::npos;
+    return one_is_short && first_label(host) == first_label(written);
+  });
+  return alike == hosts.end() ? nullptr : &*alike;
+}
+
+Error not_allocated(const SlurmAllocation& allocation, const Options& options,
+                    const std::vector<std::string>& strangers) {
+  return Error{Code::kInvalidArgument,
+               options.host_source + ": " + fold_host_names(strangers) + " " +
+                   (strangers.size() == 1 ? "is" : "are") + " not in " + allocation.name() + " (" +
+                   fold_host_names(allocation.hosts) + ")",
+               "leave " + options.host_source + " out to use all of them, or name some of them\n" +
+                   "--transport ssh reaches hosts outside the allocation"};
+}
+
+Result<void> take_subset(const SlurmAllocation& allocation,
+                         const std::function<bool(const std::string&)>& is_here, Options& options) {
+  std::vector<std::string> strangers;
+  std::set<std::string> taken;
+  for (Host& host : options.hosts) {
+    if (!host.user.empty() || host.port != 0)
+      return Error{Code::kInvalidArgument,
+                   options.host_source + ": " + host.name + " is written with " +
+                       (host.port != 0 ? "a port" : "a user") + ", which only SSH knows; in " +
+                       allocation.name() + " hosts are reached by Slurm",
+                   "write its name alone, or add --transport ssh"};
+    const std::string* name = name_in(allocation, host.name, is_here);
+    if (name == nullptr) {
+      strangers.push_back(host.name);
+      continue;
+    }
+    if (!taken.insert(*name).second)
+      return Error{
+          Code::kInvalidArgument,
+          options.host_source + ": " + host.name + " is " + *name + ", which is named already",
+          "write it once"};
+    host.name = *name;
+  }
+  if (!strangers.empty()) return not_allocated(allocation, options, strangers);
+  options.host_source += " within " + allocation.name();
+  return {};
+}
+
+}  // namespace
+
+bool passes_allocation_over(const Options& options) {
+  if (options.transport == TransportChoice::kLocal) return true;
+  if (options.hosts.empty()) return false;
+  if (options.hosts.front().fake) return true;
+  return options.transport == TransportChoice::kSsh || options.transport == TransportChoice::kAgent;
+}
+
+Result<void> place_in_allocation(const SlurmAllocation& allocation,
+                                 const std::function<bool(const std::string&)>& is_here,
+                                 Options& options) {
+  options.allocation = allocation;
+  if (!options.hosts.empty()) return take_subset(allocation, is_here, options);
+  options.host_source = allocation.name();
+  for (const std::string& name : allocation.hosts) {
+    Host host;
+    host.name = name;
+    host.origin = options.host_source;
+    options.hosts.push_back(std::move(host));
+  }
+  return {};
+}
+
+Error started_as_tasks(const SlurmAllocation& allocation,
+                       const std::vector<std::string>& arguments) {
+  IVY_ASSERT(allocation.step.has_value());
+  return Error{Code::kInvalidArgument,
+               "srun has started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +
+                   allocation.name() + ", step " + allocation.step->id +
+                   "): each of them would start the whole job",
+               "inside sbatch or salloc, without srun: " + quoted_arguments(arguments)};
+}
+
+}  // namespace ivy

@@ -1,0 +1,424 @@
+// The variables of a worker are laid in this order, later over earlier:
+//
+//   the supervisor's own environment, less HostPlan.unset
+//   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own
+//   host) defaults that anybody may override              OMP_NUM_THREADS, interface names...
+//   --env-file, then -x
+//   which accelerators are its host's, or its own   CUDA_VISIBLE_DEVICES... (worker_devices.h)
+//   who the worker is                               RANK, MASTER_ADDR... (proto/env: kSet)
+#include "launcher/plan/worker_environment.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "launcher/options/exports.h"
+#include "launcher/plan/worker_devices.h"
+#include "launcher/plan/worker_variables.h"
+#include "launcher/slurm/step.h"
+#include "proto/contract/device_vendor.h"
+
+namespace ivy {
+namespace {
+
+const HostAnswer& answer_of(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  return (*inputs.answers)[host.host_index];
+}
+
+bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const std::vector<Host>& hosts = inputs.options->hosts;
+  return host.host_index < hosts.size() && hosts[host.host_index].fake.has_value();
+}
+
+bool is_on_this_host(const PlannedHost& host) { return host.carrier == Carrier::kLocal; }
+
+std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
+  const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
+         std::to_string(port);
+}
+
+// Workers that share this machine's cores: those of all pretended hosts.
+std::size_t workers_on_machine(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  if (!is_fake(inputs, host)) return host.workers.size();
+  return static_cast<std::size_t>(inputs.plan->world_size);
+}
+
+// The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches
+// itself by its loopback, which is of no use to its peers: there the interface that has the address
+// counts.
+std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const auto index = static_cast<std::size_t>(host.node_rank);
+  const std::string route = index < inputs.interfaces.size() ? inputs.interfaces[index] : "";
+  if (!route.empty() && route != "lo") return route;
+  for (const Address& address : answer_of(inputs, host).facts.addresses())
+    if (address.address() == inputs.plan->master_address && !address.loopback())
+      return address.interface();
+  return "";
+}
+
+// Set unless the caller has a value: the caller's travels by itself.
+void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
+                 const std::string& value) {
+  if (value.empty() || find_variable(*inputs.caller, name) != nullptr) return;
+  set_variable(out, name, value);
+}
+
+// Where NCCL (2.24) answers questions about its health: its default is one port for all jobs of a
+// host. Every job takes that port of a loopback address of its own, by its id; other programs'
+// ports are on none of them, and only this host reaches it.
+std::string ras_address(const std::string& job_id) {
+  constexpr int kPort = 28028;
+  const auto part = [&job_id](std::size_t at) {
+    unsigned value = 0;
+    for (const char digit : std::string_view(job_id).substr(std::min(at, job_id.size()), 2))
+      value =
+          value * 16 + static_cast<unsigned>(digit > '9' ? (digit | 32) - 'a' + 10 : digit - '0');
+    // Without 127.0, where everybody is, and the ends of a network.
+    return std::to_string(1 + value % 254);
+  };
+  return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
+}
+
+void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  set_default(inputs, out, "PYTHONUNBUFFERED", "1");
+  set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  set_default(inputs, out, "NCCL_RAS_ADDR", ras_address(inputs.plan->job_id));
+  if (inputs.options->oversubscribe) set_default(inputs, out, "IVY_OVERSUBSCRIBE", "1");
+  const std::size_t cores = answer_of(inputs, host).facts.cores();
+  set_default(inputs, out, "OMP_NUM_THREADS",
+              std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
+  if (inputs.plan->hosts.size() < 2 || is_fake(inputs, host)) return;
+  const std::string interface = interface_to_master(inputs, host);
+  set_default(inputs, out, "GLOO_SOCKET_IFNAME", interface);
+  set_default(inputs, out, "NCCL_SOCKET_IFNAME", interface);
+}
+
+// By srun the supervisor has all that the caller has, but for what was hidden from srun.
+bool has_callers_environment(const PlannedHost& host) { return host.carrier == Carrier::kSrun; }
+
+bool is_proxy(std::string_view name) {
+  return name.ends_with("_proxy") || name.ends_with("_PROXY");
+}
+
+bool is_no_proxy(std::string_view name) { return name == "no_proxy" || name == "NO_PROXY"; }
+
+// A proxy of the network, and not one on this host; a password in it stays here.
+bool is_proxy_for_others(std::string_view value) {
+  if (const std::size_t scheme = value.find("://"); scheme != std::string_view::npos)
+    value.remove_prefix(scheme + 3);
+  return value.find('@') == std::string_view::npos && !value.starts_with("localhost") &&
+         !value.starts_with("127.") && !value.starts_with("[::1]");
+}
+
+// Allowed by name, and by value where that matters.
+bool may_pass_on(const EnvVariable& variable) {
+  if (!is_env_name(variable.name) || env_rule(variable.name) != EnvRule::kAllow) return false;
+  return !is_proxy(variable.name) || is_no_proxy(variable.name) ||
+         is_proxy_for_others(variable.value);
+}
+
+// Who uses a proxy would look for rank 0 there too: gRPC does, and so what JAX is built on.
+void reach_the_first_host_directly(const std::string& address, Environment& out) {
+  const bool has_proxy = std::any_of(out.begin(), out.end(), [](const EnvVariable& variable) {
+    return is_proxy(variable.name) && !is_no_proxy(variable.name);
+  });
+  if (!has_proxy) return;
+  // Libraries read one of the two, some the small one first and some the large one, so that both
+  // must say what the user has said in either.
+  const auto said = [&](const char* name) {
+    const std::string* const value = find_variable(out, name);
+    return value == nullptr ? std::string() : *value;
+  };
+  const std::string small = said("no_proxy");
+  const std::string large = said("NO_PROXY");
+  const auto with_address = [&](const std::string& own, const std::string& other) {
+    const std::string& known = own.empty() ? other : own;
+    return known.empty() || known == "*" ? known + (known.empty() ? address : "")
+                                         : known + "," + address;
+  };
+  set_variable(out, "no_proxy", with_address(small, large));
+  set_variable(out, "NO_PROXY", with_address(large, small));
+}
+
+void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  for (const EnvVariable& variable : *inputs.caller) {
+    const EnvRule rule = env_rule(variable.name);
+    if (has_callers_environment(host) && is_hidden_from_srun(variable.name) &&
+        rule != EnvRule::kScrub && rule != EnvRule::kSet)
+      set_variable(out, variable.name, variable.value);
+    const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
+    if (is_of_the_job || may_pass_on(variable)) set_variable(out, variable.name, variable.value);
+  }
+  if (!has_callers_environment(host))
+    reach_the_first_host_directly(inputs.plan->master_address, out);
+}
+
+// What all workers of this host have in common.
+void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  const JobPlan& plan = *inputs.plan;
+  const std::string world = std::to_string(plan.world_size);
+  const std::string local_world = std::to_string(host.workers.size());
+  const std::string node = std::to_string(host.node_rank);
+  const std::string nodes = std::to_string(plan.hosts.size());
+  const std::string coordinator = address_and_port(plan, plan.coordinator_port);
+  const bool has_proxy = host.leaf_port != 0;
+  const EnvVariable variables[] = {
+      {"WORLD_SIZE", world},
+      {"LOCAL_WORLD_SIZE", local_world},
+      {"GROUP_RANK", node},
+      {"NODE_RANK", node},
+      {"GROUP_WORLD_SIZE", nodes},
+      {"ROLE_NAME", "default"},
+      {"ROLE_WORLD_SIZE", world},
+      {"MASTER_ADDR", has_proxy ? "127.0.0.1" : plan.master_address},
+      {"MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->max_restarts)},
+      {"TORCHELASTIC_RUN_ID", plan.job_id},
+      // True: every rank is a client of our store. False: rank 0 serves on the port that is
+      // reserved.
+      {"TORCHELASTIC_USE_AGENT_STORE", plan.store_port != 0 ? "True" : "False"},
+      {"IVY_WORLD_SIZE", world},
+      {"IVY_LOCAL_WORLD_SIZE", local_world},
+      {"IVY_NODE_RANK", node},
+      {"IVY_NUM_NODES", nodes},
+      {"IVY_JOB_ID", plan.job_id},
+      {"IVY_MASTER_ADDR", plan.master_address},
+      {"IVY_MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
+      // JAX and Keras use the same port: no script opens two of these.
+      {"JAX_COORDINATOR_ADDRESS", coordinator},
+      {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
+      {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
+  };
+  for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
+  for (const EnvVariable& variable : generation_variables(inputs.generation))
+    set_variable(out, variable.name, variable.value);
+  if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
+  if (inputs.options->allocation)
+    for (const EnvVariable& variable : slurm_host_variables(plan, host))
+      set_variable(out, variable.name, variable.value);
+  if (plan.store_port == 0) return;
+  const HostFacts& facts = answer_of(inputs, host).facts;
+  set_variable(out, "IVY_STORE",
+               host.has_leaf ? "unix:" + facts.job_directory() + "/leaf.sock"
+                             : address_and_port(plan, plan.store_port));
+}
+
+// Has the user a value for this, in one of the places that we give on?
+bool is_given(const EnvironmentInputs& inputs, const Environment& exports,
+              const std::string& name) {
+  return find_variable(*inputs.caller, name) != nullptr ||
+         find_variable(inputs.from_files, name) != nullptr ||
+         find_variable(exports, name) != nullptr;
+}
+
+// --env-file chooses accelerators: then nobody else does.
+bool chooses_devices(const Environment& from_files) {
+  return std::any_of(from_files.begin(), from_files.end(),
+                     [](const EnvVariable& variable) { return is_device_mask(variable.name); });
+}
+
+void add_host_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
+                      const Environment& exports, Environment& out) {
+  if (chooses_devices(inputs.from_files)) return;
+  for (const EnvVariable& variable : host_device_variables(host, answer_of(inputs, host).facts))
+    // -x with a mask has been counted in what the host offers: its part of that is what it gets.
+    if (is_device_mask(variable.name) || !is_given(inputs, exports, variable.name))
+      set_variable(out, variable.name, variable.value);
+}
+
+void add_worker_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
+                        const PlannedWorker& worker, const Environment& exports, Environment& out) {
+  if (!worker.cores.empty() && !is_given(inputs, exports, "OMP_NUM_THREADS")) {
+    const std::size_t threads = worker.cores.size() / static_cast<std::size_t>(worker.sharers);
+    set_variable(out, "OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, threads)));
+  }
+  if (chooses_devices(inputs.from_files)) return;
+  const std::string* order = find_variable(exports, "CUDA_DEVICE_ORDER");
+  if (order == nullptr) order = find_variable(*inputs.caller, "CUDA_DEVICE_ORDER");
+  const bool by_uuid = order != nullptr && *order != "PCI_BUS_ID";
+  for (const EnvVariable& variable : worker_device_variables(
+           *inputs.options, host, worker, answer_of(inputs, host).facts, by_uuid))
+    set_variable(out, variable.name, variable.value);
+}
+
+void add_worker(const PlannedWorker& worker, Environment& out) {
+  const std::string rank = std::to_string(worker.rank);
+  const std::string local_rank = std::to_string(worker.local_rank);
+  for (const char* name : {"RANK", "ROLE_RANK", "IVY_RANK", "KERAS_DISTRIBUTION_PROCESS_ID"})
+    set_variable(out, name, rank);
+  for (const char* name : {"LOCAL_RANK", "IVY_LOCAL_RANK"}) set_variable(out, name, local_rank);
+}
+
+template <class Repeated>
+void copy_variables(const Environment& from, Repeated* to) {
+  for (const EnvVariable& variable : from) {
+    Variable* copy = to->Add();
+    copy->set_name(variable.name);
+    copy->set_value(variable.value);
+  }
+}
+
+void add_unset(const PlannedHost& host, HostPlan& plan) {
+  // The session that carries us to another host is none of its workers'; least of all may they sign
+  // with the user's keys where his ssh was told to forward his agent.
+  if (is_on_this_host(host) || has_callers_environment(host)) return;
+  for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
+}
+
+// Relative paths below the working directory, as on the launcher's host.
+std::string node_log_directory(const Options& options, const std::string& working_directory) {
+  if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
+  if (options.log_dir.starts_with('/')) return options.log_dir;
+  return working_directory + "/" + options.log_dir;
+}
+
+// What every login has, or what is only true of this terminal: nobody misses it elsewhere.
+constexpr std::string_view kLoginNames[] = {"HOME",
+                                            "USER",
+                                            "LOGNAME",
+                                            "SHELL",
+                                            "PWD",
+                                            "OLDPWD",
+                                            "SHLVL",
+                                            "_",
+                                            "TERM",
+                                            "MAIL",
+                                            "HOSTNAME",
+                                            "HOST",
+                                            "HOSTTYPE",
+                                            "OSTYPE",
+                                            "MACHTYPE",
+                                            "LINES",
+                                            "COLUMNS",
+                                            "COLORTERM",
+                                            "LS_COLORS",
+                                            "LESS*",
+                                            "PAGER",
+                                            "EDITOR",
+                                            "VISUAL",
+                                            "HIST*",
+                                            "PS1",
+                                            "PS2",
+                                            "PS4",
+                                            "PROMPT*",
+                                            "MANPATH",
+                                            "INFOPATH",
+                                            "DISPLAY",
+                                            "WAYLAND_DISPLAY",
+                                            "XAUTHORITY",
+                                            "XDG_*",
+                                            "DBUS_*",
+                                            "SSH_*",
+                                            "GPG_*",
+                                            "SUDO_*",
+                                            "TMUX*",
+                                            "STY",
+                                            "WINDOW*",
+                                            "TERM_*",
+                                            "VTE_VERSION",
+                                            "VSCODE_*",
+                                            "GIT_*",
+                                            "DESKTOP_SESSION",
+                                            "SESSION_MANAGER",
+                                            "SLURM_*",
+                                            "PBS_*",
+                                            "TMPDIR",
+                                            "MEMORY_PRESSURE_*",
+                                            "PET_*",
+                                            "DEBUGINFOD_*",
+                                            "CUDA_VISIBLE_DEVICES",
+                                            "NVIDIA_VISIBLE_DEVICES",
+                                            "HIP_VISIBLE_DEVICES",
+                                            "CREDENTIALS_DIRECTORY"};
+
+bool is_login_name(std::string_view name) {
+  return std::any_of(std::begin(kLoginNames), std::end(kLoginNames),
+                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
+}
+
+}  // namespace
+
+Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host) {
+  const Options& options = *inputs.options;
+  const HostFacts& facts = answer_of(inputs, host).facts;
+  const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
+  Environment environment;
+  if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
+  add_defaults(inputs, host, environment);
+  for (const EnvVariable& variable : inputs.from_files)
+    set_variable(environment, variable.name, variable.value);
+  for (const EnvVariable& variable : exports)
+    set_variable(environment, variable.name, variable.value);
+  add_host_devices(inputs, host, exports, environment);
+  add_identity(inputs, host, environment);
+
+  HostPlan plan;
+  plan.set_generation(inputs.generation);
+  for (const std::string& argument : worker_arguments(options, facts)) plan.add_arguments(argument);
+  const std::string& directory = options.working_directory;
+  plan.set_working_directory(directory);
+  plan.set_log_directory(node_log_directory(options, directory));
+  plan.set_world_size(static_cast<std::uint32_t>(inputs.plan->world_size));
+  for (const PlannedHost& other : inputs.plan->hosts) {
+    HostShare& share = *plan.add_hosts();
+    share.set_name(other.name);
+    share.set_ranks(static_cast<std::uint32_t>(other.workers.size()));
+  }
+  plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
+  if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
+  plan.set_leaf_serves_torch(host.leaf_port != 0);
+  plan.set_python_hook(!options.no_python_hook);
+  copy_variables(environment, plan.mutable_environment());
+  add_unset(host, plan);
+  for (const PlannedWorker& worker : host.workers) {
+    WorkerSpec* spec = plan.add_workers();
+    spec->set_rank(static_cast<std::uint32_t>(worker.rank));
+    spec->set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
+    spec->set_standard_input(worker.rank == 0 && options.stdin_choice == "0");
+    Environment own;
+    if (options.allocation)
+      for (const EnvVariable& variable : slurm_rank_variables(worker))
+        set_variable(own, variable.name, variable.value);
+    add_worker(worker, own);
+    add_worker_devices(inputs, host, worker, exports, own);
+    spec->set_cores(core_list_text(worker.cores));
+    if (worker.memory_node) spec->set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));
+    copy_variables(own, spec->mutable_environment());
+  }
+  return plan;
+}
+
+Environment generation_variables(std::uint32_t generation) {
+  const std::string number = std::to_string(generation);
+  return {{"TORCHELASTIC_RESTART_COUNT", number}, {"IVY_GENERATION", number}};
+}
+
+std::string not_passed_line(const EnvironmentInputs& inputs) {
+  const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
+  const auto has_all = [](const PlannedHost& host) {
+    return is_on_this_host(host) || has_callers_environment(host);
+  };
+  if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
+  const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
+  std::vector<std::string> names;
+  for (const EnvVariable& variable : *inputs.caller) {
+    const std::string& name = variable.name;
+    if (is_login_name(name) || !is_env_name(name)) continue;
+    const bool stays = env_rule(name) == EnvRule::kAllow && !may_pass_on(variable);
+    if (env_rule(name) != EnvRule::kInherit && !stays) continue;
+    if (find_variable(inputs.from_files, name) != nullptr) continue;
+    if (exports.ok() && find_variable(exports.value(), name) != nullptr) continue;
+    names.push_back(name);
+  }
+  if (names.empty()) return "";
+  std::sort(names.begin(), names.end());
+  // One line of a terminal; whoever exports more knows how to list them.
+  constexpr std::size_t kShown = 8;
+  std::string line = "not passed to other hosts:";
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
+    line += (i == 0 ? " " : ", ") + names[i];
+  if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";
+  return line + " (-x NAME passes one)";
+}
+
+}  // namespace ivy

@@ -1,0 +1,39 @@
+// One worker's variables, each with its reason. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/plan/plan.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+struct EnvironmentInputs {
+  const Options* options = nullptr;
+  const JobPlan* plan = nullptr;
+  const std::vector<HostAnswer>* answers = nullptr;
+  const Environment* caller = nullptr;  // Where ivyrun was typed.
+  Environment from_files;               // --env-file, already read.
+  std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
+  std::uint32_t generation = 0;
+};
+
+// The plan of one host, ready to be sent: arguments, directory, variables of the host and of each
+// worker. On the launcher's own host the supervisor inherits the caller's environment, so only
+// differences travel; on others the allow-listed variables travel too.
+Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host);
+
+// What changes from one generation to the next, for StartAgain.
+Environment generation_variables(std::uint32_t generation);
+
+// One line that names (not values) what the caller exported in this shell and other hosts do not
+// get; empty when there is nothing to say. login_environment: what a fresh login of this user has,
+// approximated by a list of names that every login has.
+std::string not_passed_line(const EnvironmentInputs& inputs);
+
+}  // namespace ivy

@@ -1,0 +1,24 @@
+// A worker's rank in Slurm's words, so that what believes Slurm's variables (JAX, Lightning, MPI
+// libraries) hears of this job and not of the batch script or of the step that carries us. Pure;
+// thread: any.
+#pragma once
+
+#include <string_view>
+
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+#include "proto/contract/env.h"
+
+namespace ivy {
+
+// What all workers of this host have in common: SLURM_NTASKS, SLURM_STEP_*, SLURM_NODEID, ...
+Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host);
+
+// SLURM_PROCID and SLURM_LOCALID.
+Environment slurm_rank_variables(const PlannedWorker& worker);
+
+// True of every host of the allocation, so that it is passed on where a carrier does not do it:
+// SLURM_JOB_*, SLURM_ARRAY_* and the like. Not what speaks of one node (its devices, its name).
+bool is_of_slurm_job(std::string_view name);
+
+}  // namespace ivy

@@ -1,0 +1,30 @@
+// One message for a person: what, where, why, and what to do. Pure; thread: any.
+//
+//   ivyrun: error[IVY-H003]: 2 of 32 hosts did not answer in 30 s
+//     where: node[07,19], ssh connect
+//     cause: Permission denied (publickey)
+//     fix:   ssh -o BatchMode=yes node07 true
+#pragma once
+
+#include <string>
+
+#include "proto/contract/remote_text.h"
+
+namespace ivy {
+
+enum class Severity { kNote, kWarning, kError };
+
+struct Diagnostic {
+  Severity severity = Severity::kError;
+  std::string id = {};     // "IVY-H003": stable, listed in launcher/README.md. Empty for notes.
+  std::string what = {};   // One sentence without a full stop.
+  std::string where = {};  // Host, rank, step; may be empty.
+  std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.
+  std::string fix = {};    // One to three commands or actions, one a line.
+  int exit_code = 0;       // What ivyrun exits with when this ends the job.
+};
+
+// The lines above, ending with a newline. Control characters in it are escaped.
+std::string render(const Diagnostic& diagnostic);
+
+}  // namespace ivy

@@ -1,0 +1,97 @@
+#include "launcher/report/label.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ivy {
+namespace {
+
+// Two runs through the six hues that are readable on light and dark ground.
+constexpr std::array<std::string_view, 12> kHues = {"36", "32", "33", "34", "35", "31",
+                                                    "96", "92", "93", "94", "95", "91"};
+constexpr std::size_t kFileRankDigits = 5;
+// A longer host name is shown whole, but does not widen everybody's label.
+constexpr std::size_t kMaxHostWidth = 24;
+
+std::string padded(std::string text, std::size_t width, char fill) {
+  if (text.size() < width) text.insert(0, width - text.size(), fill);
+  return text;
+}
+
+std::string filled_template(const LabelStyle& style, const LabelSubject& subject) {
+  std::string out;
+  for (std::size_t i = 0; i < style.choice.size(); ++i) {
+    if (style.choice[i] != '%' || i + 1 == style.choice.size()) {
+      out += style.choice[i];
+      continue;
+    }
+    const char letter = style.choice[++i];
+    switch (letter) {
+      case 'r':
+        out += std::to_string(subject.rank);
+        break;
+      case 'R':
+        out += padded(std::to_string(subject.rank), kFileRankDigits, '0');
+        break;
+      case 'h':
+        out += subject.host;
+        break;
+      case 'l':
+        out += std::to_string(subject.local_rank);
+        break;
+      case 'j':
+        out += style.job_id;
+        break;
+      case 'a':
+        out += std::to_string(style.generation);
+        break;
+      case 's':
+        out += subject.stream == 2 ? "err" : "out";
+        break;
+      case '%':
+        out += '%';
+        break;
+      default:
+        out += {'%', letter};
+    }
+  }
+  return out;
+}
+
+// " #2/4", as wide for every attempt; nothing where there is only one.
+std::string attempt_mark(const LabelStyle& style) {
+  if (style.max_attempts <= 1) return "";
+  const std::string last = std::to_string(style.max_attempts);
+  const std::string number = "#" + std::to_string(style.generation + 1);
+  return " " + padded(number, last.size() + 1, ' ') + "/" + last;
+}
+
+std::string bracketed(const LabelStyle& style, const LabelSubject& subject) {
+  const bool is_error = subject.stream == 2;
+  const std::string rank =
+      padded(std::to_string(subject.rank), std::to_string(style.max_rank).size(), ' ');
+  if (style.choice == "host") return std::string(is_error ? "[!" : "[") + std::string(subject.host);
+  if (style.choice == "rank" || style.hosts <= 1) return (is_error ? "[!" : "[") + rank;
+  std::string text = (is_error ? "[!" : "[ ") + rank + " " + std::string(subject.host);
+  const std::size_t width = std::min(style.host_width, kMaxHostWidth);
+  if (subject.host.size() < width) text.append(width - subject.host.size(), ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour) {
+  const std::string& choice = style.choice;
+  if (choice == "none" || (choice == "auto" && style.shown_ranks <= 1)) return "";
+  const bool is_template = choice != "auto" && choice != "rank" && choice != "host";
+  std::string label = is_template ? filled_template(style, subject)
+                                  : bracketed(style, subject) + attempt_mark(style) + "]";
+  if (colour == Colour::kOn) {
+    const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];
+    label = "\x1b[" + std::string(hue) + "m" + label + "\x1b[0m";
+  }
+  // A template is used to the letter; ours are followed by a blank.
+  return is_template ? label : label + " ";
+}
+
+}  // namespace ivy

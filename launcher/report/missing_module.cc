@@ -1,0 +1,100 @@
+#include "launcher/report/missing_module.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "launcher/report/diagnostic.h"
+
+namespace ivy {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Longer ones are no PATH that somebody has made.
+constexpr std::size_t kMaxDirectories = 200;
+constexpr std::size_t kMaxNameBytes = 100;
+
+bool holds(const fs::path& place, const std::string& module) {
+  std::error_code ignored;
+  return fs::is_directory(place / module, ignored) ||
+         fs::is_regular_file(place / (module + ".py"), ignored);
+}
+
+// Where the Python of PREFIX/bin keeps what was installed: PREFIX/lib/python3.11/site-packages and
+// Debian's dist-packages.
+bool has_module(const std::string& interpreter, const std::string& module) {
+  const fs::path prefix = fs::path(interpreter).parent_path().parent_path();
+  for (const char* library : {"lib", "local/lib"}) {
+    std::error_code failed;
+    // A range-for would throw where a folder cannot be read to its end.
+    fs::directory_iterator entry(prefix / library, failed);
+    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      const fs::path folder = entry->path();
+      if (!folder.filename().string().starts_with("python3")) continue;
+      if (holds(folder / "site-packages", module) || holds(folder / "dist-packages", module))
+        return true;
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> interpreters(const Environment& caller) {
+  std::vector<std::string> found;
+  const auto add = [&](const std::string& directory) {
+    for (const char* name : {"/python3", "/python"}) {
+      std::string path = directory + name;
+      if (access(path.c_str(), X_OK) == 0) found.push_back(std::move(path));
+    }
+  };
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const std::string* prefix = find_variable(caller, name)) add(*prefix + "/bin");
+  const std::string* path = find_variable(caller, "PATH");
+  std::string_view rest = path == nullptr ? std::string_view() : std::string_view(*path);
+  for (std::size_t count = 0; !rest.empty() && count < kMaxDirectories; ++count) {
+    const std::string_view directory = rest.substr(0, rest.find(':'));
+    if (directory.starts_with('/')) add(std::string(directory));
+    rest.remove_prefix(std::min(directory.size() + 1, rest.size()));
+  }
+  add("/usr/bin");
+  return found;
+}
+
+}  // namespace
+
+std::string missing_module(const std::string& stderr_tail) {
+  constexpr std::string_view kSays = "ModuleNotFoundError: No module named '";
+  const std::size_t at = stderr_tail.rfind(kSays);
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + kSays.size();
+  const std::size_t end = stderr_tail.find_first_not_of(
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", begin);
+  // Python writes a dotted name only where the package itself is there.
+  if (end == std::string::npos || stderr_tail[end] != '\'') return {};
+  const std::string name = stderr_tail.substr(begin, end - begin);
+  return name.size() <= kMaxNameBytes && is_env_name(name) ? name : "";
+}
+
+std::string missing_module_text(const std::string& module, const HostFacts& facts,
+                                const Environment& caller) {
+  const std::string& program = facts.program_path();
+  const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
+  const std::string& interpreter = is_python ? program : facts.interpreter();
+  if (module.empty() || interpreter.empty()) return {};
+  Diagnostic note;
+  note.severity = Severity::kNote;
+  note.what = "the workers' Python has no module " + module;
+  note.cause = interpreter;
+  note.fix = interpreter + " -m pip install " + module;
+  for (const std::string& other : interpreters(caller)) {
+    if (other == interpreter || !has_module(other, module)) continue;
+    note.fix = "--python " + other + " (it has " + module + ")";
+    break;
+  }
+  return render(note);
+}
+
+}  // namespace ivy

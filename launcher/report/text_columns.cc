@@ -1,0 +1,30 @@
+#include "launcher/report/text_columns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/remote_text.h"
+
+namespace ivy {
+
+std::string text_columns(const std::vector<TextRow>& given, const std::string& indent) {
+  std::vector<TextRow> rows = given;
+  for (TextRow& row : rows)
+    for (std::string& cell : row) cell = RemoteText(std::move(cell)).line();
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const TextRow& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const TextRow& row : rows) {
+    std::string line = indent;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      line.append(widths[i] + 2 - row[i].size(), ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace ivy

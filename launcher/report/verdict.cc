@@ -1,0 +1,252 @@
+#include "launcher/report/verdict.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <span>
+#include <string_view>
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+// A scheduler that ends a job signals workers and ivyrun one after the other.
+constexpr std::int64_t kSameSignalWindow = 2 * kSecond;
+// A host is lost from the moment it was last heard, a supervisor from the end of its connection;
+// peers may see broken connections a heartbeat earlier.
+constexpr std::int64_t kLossWindow = 2 * kSecond;
+
+// How much an end says about the cause, within the clocks' error.
+enum class Weight { kSymptom, kExitCode, kSignal, kOutOfMemory };
+
+// What a collective library's watchdog prints before it aborts the process.
+constexpr std::array<std::string_view, 6> kWatchdogTexts = {
+    "Watchdog caught collective operation timeout",
+    "watchdog thread terminated with exception",
+    "watchdog got stuck",
+    "To avoid data inconsistency, we are taking the entire process down",
+    "To avoid data inconsistency, we are tearing down the process",
+    "Some NCCL operations have failed or timed out"};
+
+// What JAX's client of its coordination service says before it ends the process, by an abort or,
+// depending on how it was built, by exit code 1. The second is that of older versions.
+constexpr std::array<std::string_view, 2> kCoordinationTexts = {
+    "the JAX distributed service detected fatal errors",
+    "the coordinator detected missing heartbeats"};
+
+bool says_one_of(const WorkerEnd& end, std::span<const std::string_view> texts) {
+  return std::any_of(texts.begin(), texts.end(), [&end](std::string_view text) {
+    return end.stderr_tail.find(text) != std::string::npos;
+  });
+}
+
+Weight weight(const WorkerEnd& end) {
+  if (end.out_of_memory) return Weight::kOutOfMemory;
+  if (was_aborted_by_watchdog(end)) return Weight::kSymptom;
+  return end.status.signal != 0 ? Weight::kSignal : Weight::kExitCode;
+}
+
+bool succeeded(const WorkerEnd& end) { return end.status.success() && end.exec_failure.empty(); }
+
+bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
+  return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;
+}
+
+bool are_indistinguishable(const WorkerEnd& a, const WorkerEnd& b) {
+  const std::int64_t distance = a.at_ns < b.at_ns ? b.at_ns - a.at_ns : a.at_ns - b.at_ns;
+  return distance <= a.clock_error_ns + b.clock_error_ns;
+}
+
+// The first cause among ends that are sorted by time. Symptoms only when there is nothing else;
+// then the earliest, unless one that may have been as early weighs more.
+std::size_t first_cause(const std::vector<WorkerEnd>& ends,
+                        const std::vector<std::size_t>& sorted) {
+  const auto is_cause = [&ends](std::size_t index) {
+    return weight(ends[index]) != Weight::kSymptom;
+  };
+  const auto found = std::find_if(sorted.begin(), sorted.end(), is_cause);
+  if (found == sorted.end()) return sorted.front();
+  const std::size_t earliest = *found;
+  std::size_t best = earliest;
+  for (auto next = found + 1; next != sorted.end(); ++next) {
+    const bool may_be_first = are_indistinguishable(ends[earliest], ends[*next]);
+    if (may_be_first && weight(ends[*next]) > weight(ends[best])) best = *next;
+  }
+  return best;
+}
+
+// Did the worker fail before the launcher had its own reason, and not because of it?
+bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
+  if (end.at_ns > launcher_end.at_ns) return false;
+  const std::int64_t before_ns = launcher_end.at_ns - end.at_ns;
+  switch (launcher_end.reason) {
+    case LauncherReason::kInterrupted:
+    case LauncherReason::kPreempted:
+      return end.status.signal != launcher_end.signal || before_ns > kSameSignalWindow;
+    case LauncherReason::kHostLost:
+    case LauncherReason::kSupervisorLost:
+    case LauncherReason::kStoreLost:
+      return weight(end) >= Weight::kSignal || before_ns > kLossWindow;
+    default:
+      return true;
+  }
+}
+
+int code_of(LauncherReason reason) {
+  switch (reason) {
+    case LauncherReason::kHostsNotUp:
+      return kExitHostsNotUp;
+    case LauncherReason::kHostLost:
+    case LauncherReason::kSupervisorLost:
+    case LauncherReason::kStoreLost:
+      return kExitHostLost;
+    case LauncherReason::kRefused:
+      return kExitRefused;
+    case LauncherReason::kTimeout:
+      return kExitTimeout;
+    case LauncherReason::kPreempted:
+      return kExitPreempted;
+    case LauncherReason::kOutputClosed:
+      return kExitOutputClosed;
+    case LauncherReason::kNone:
+    case LauncherReason::kInterrupted:
+    case LauncherReason::kInternal:
+      break;
+  }
+  return kExitInternal;
+}
+
+void blame_launcher(Outcome& outcome, const LauncherEnd& launcher_end) {
+  if (launcher_end.reason == LauncherReason::kInterrupted) {
+    outcome.exit_code = 128 + launcher_end.signal;
+    outcome.raise_signal = launcher_end.signal;
+    return;
+  }
+  const int told = launcher_end.diagnostic.exit_code;
+  outcome.exit_code = told != 0 ? told : code_of(launcher_end.reason);
+}
+
+void blame_worker(Outcome& outcome, const WorkerEnd& end) {
+  if (end.exec_failure.empty()) {
+    outcome.exit_code = end.status.shell_code();
+    outcome.origin_is_worker = true;
+    return;
+  }
+  // Only a missing program is "not found"; a missing folder stands between it and its execution.
+  const bool is_exec = end.exec_failure.starts_with("exec");
+  const bool is_missing = end.exec_failure.find("No such file") != std::string::npos;
+  outcome.exit_code = is_exec && is_missing ? kExitNotFound : kExitNotExecutable;
+}
+
+// One line of a traceback, without what a library puts in front of each ("[rank3]: ").
+struct TailLine {
+  std::string_view text;
+  std::size_t next;  // Where the next line starts; npos after the last.
+};
+
+TailLine line_at(std::string_view tail, std::size_t at, std::string_view prefix) {
+  const std::size_t end = tail.find('\n', at);
+  std::string_view text = tail.substr(at, end == std::string_view::npos ? end : end - at);
+  if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  return {text, end == std::string_view::npos ? end : end + 1};
+}
+
+bool is_indented(std::string_view line) { return line.starts_with(' ') || line.starts_with('\t'); }
+
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
+
+// Copies one traceback: its header, its indented frames, the exception and the indented rest of its
+// message; then the traceback that a DataLoader worker passed on, if one follows.
+std::string copy_traceback(std::string_view tail, std::size_t at, std::string_view prefix) {
+  std::string text;
+  bool saw_exception = false;
+  bool is_header = true;
+  while (at < tail.size()) {
+    const TailLine line = line_at(tail, at, prefix);
+    const bool is_original = line.text.starts_with(kOriginal);
+    const bool belongs = is_header || is_indented(line.text) || !saw_exception || is_original;
+    if (!belongs) break;
+    text += std::string(line.text) + "\n";
+    if (is_header || is_original) {
+      saw_exception = false;
+    } else if (!is_indented(line.text)) {
+      saw_exception = true;
+    }
+    is_header = false;
+    if (line.next == std::string_view::npos) break;
+    at = line.next;
+  }
+  return text;
+}
+
+}  // namespace
+
+// A shell between us and the program passes the signal on as a code.
+bool was_abort(const ExitStatus& status) { return status.shell_code() == 128 + SIGABRT; }
+
+bool was_aborted_by_watchdog(const WorkerEnd& end) {
+  const bool is_abort = was_abort(end.status);
+  if (is_abort && says_one_of(end, kWatchdogTexts)) return true;
+  const bool may_be_jax = is_abort || (end.status.signal == 0 && end.status.code == 1);
+  return may_be_jax && says_one_of(end, kCoordinationTexts);
+}
+
+Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end) {
+  Outcome outcome;
+  std::vector<std::size_t> failed;
+  for (std::size_t index = 0; index < ends.size(); ++index) {
+    if (succeeded(ends[index])) {
+      outcome.succeeded.push_back(index);
+    } else if (ends[index].after_stop) {
+      outcome.victims.push_back(index);
+    } else {
+      failed.push_back(index);
+    }
+  }
+  const auto by_time = [&ends](std::size_t a, std::size_t b) {
+    return is_earlier(ends[a], ends[b]);
+  };
+  // A stop without a reason of ours and without a failure: the earliest victim is all there is to
+  // say.
+  if (failed.empty() && launcher_end.reason == LauncherReason::kNone) failed.swap(outcome.victims);
+  std::sort(failed.begin(), failed.end(), by_time);
+  std::sort(outcome.victims.begin(), outcome.victims.end(), by_time);
+  const bool has_reason = launcher_end.reason != LauncherReason::kNone;
+  if (!failed.empty()) {
+    const std::size_t first = first_cause(ends, failed);
+    if (!has_reason || worker_came_first(ends[first], launcher_end)) {
+      outcome.first = first;
+      std::erase(failed, first);
+      blame_worker(outcome, ends[first]);
+    }
+  }
+  if (!outcome.first && has_reason) blame_launcher(outcome, launcher_end);
+  outcome.candidates = std::move(failed);
+  return outcome;
+}
+
+std::string last_traceback(const std::string& stderr_tail) {
+  const std::string_view tail = stderr_tail;
+  std::size_t before = std::string_view::npos;
+  while (true) {
+    const std::size_t found = tail.rfind(kTraceback, before);
+    if (found == std::string_view::npos) return "";
+    const std::size_t newline = found == 0 ? std::string_view::npos : tail.rfind('\n', found - 1);
+    const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
+    const std::string_view prefix = tail.substr(start, found - start);
+    // A progress bar or "[rank3]: " may stand before it; "Original " is the middle of another one.
+    const bool begins_one = !prefix.ends_with("Original ");
+    const std::size_t above = start < 2 ? std::string_view::npos : tail.rfind('\n', start - 2);
+    const std::size_t above_start = above == std::string_view::npos ? 0 : above + 1;
+    // What Python says while it dies is not what it died of.
+    const bool is_ignored =
+        start > 0 && line_at(tail, above_start, prefix).text.starts_with("Exception ignored in");
+    if (begins_one && !is_ignored) return copy_traceback(tail, found, prefix);
+    if (found == 0) return "";
+    before = found - 1;
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,77 @@
+// Who failed first, and what ivyrun exits with. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/report/diagnostic.h"
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+
+// How one worker ended, on the launcher's clock.
+struct WorkerEnd {
+  int rank = 0;
+  std::string host;
+  int pid = 0;
+  ExitStatus status;
+  bool core_dumped = false;
+  bool out_of_memory = false;
+  bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
+  std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
+  std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
+  std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
+  std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
+  bool is_just_shown = false;       // Their end is among the last lines on the console.
+  std::string exec_failure;         // "exec: No such file or directory: /x" when it never ran.
+};
+
+// Why the launcher itself ended the job, when it did.
+enum class LauncherReason {
+  kNone,
+  kInterrupted,
+  kTimeout,
+  kHostLost,
+  kSupervisorLost,
+  kStoreLost,
+  kOutputClosed,
+  kPreempted,  // The Slurm allocation ends.
+  kHostsNotUp,
+  kRefused,
+  kInternal
+};
+
+struct LauncherEnd {
+  LauncherReason reason = LauncherReason::kNone;
+  int signal = 0;         // kInterrupted, kPreempted: which signal.
+  Diagnostic diagnostic;  // What is said about it.
+  std::int64_t at_ns = 0;
+};
+
+struct Outcome {
+  int exit_code = 0;
+  int raise_signal = 0;                 // Restore the default handler and raise this at the end.
+  bool origin_is_worker = false;        // The exit code is a worker's.
+  std::optional<std::size_t> first;     // Index into ends: the first cause.
+  std::vector<std::size_t> candidates;  // Others that failed by themselves, in order of time.
+  std::vector<std::size_t> victims;     // Ended by our stop.
+  std::vector<std::size_t> succeeded;
+};
+
+// A signal or an out-of-memory kill beats an exit code within the clocks' error; an exit after the
+// stop order is a victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134,
+// with its text in the tail) is a symptom and loses to any other cause.
+Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
+
+// A collective library's watchdog ended it, by its words: a symptom of what another rank did or
+// left.
+bool was_aborted_by_watchdog(const WorkerEnd& end);
+// By SIGABRT, or by a shell that says so: its words may still be on their way.
+bool was_abort(const ExitStatus& status);
+
+// The last Python traceback in a standard error tail, without a decorator's help; empty if none.
+std::string last_traceback(const std::string& stderr_tail);
+
+}  // namespace ivy

@@ -1,0 +1,179 @@
+#include "launcher/streams/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "proto/contract/core_limit.h"
+
+namespace ivy {
+namespace {
+
+// glibc 2.36 and its kernel headers know pidfds, but have no wrappers for C++ before 2.37.
+int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
+class SpawnSetup {
+ public:
+  SpawnSetup() {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+  }
+  ~SpawnSetup() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  SpawnSetup(const SpawnSetup&) = delete;
+  SpawnSetup& operator=(const SpawnSetup&) = delete;
+
+  void set_standard_stream(int number, int fd) {
+    if (fd >= 0) {
+      posix_spawn_file_actions_adddup2(&actions, fd, number);
+    } else {
+      posix_spawn_file_actions_addopen(&actions, number, "/dev/null", O_RDWR, 0);
+    }
+  }
+  void set_signals_and_session() {
+    sigset_t none;
+    sigset_t all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+  }
+
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+};
+
+Code code_of_spawn_error(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return Code::kNotFound;
+    case EACCES:
+    case EPERM:
+      return Code::kPermissionDenied;
+    case EAGAIN:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+      return Code::kResourceExhausted;
+    default:
+      return Code::kInternal;
+  }
+}
+
+std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
+  std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
+  for (const std::string& argument : arguments) {
+    pointers.push_back(const_cast<char*>(argument.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+Pipe::~Pipe() {
+  for (const int end : ends_)
+    if (end >= 0) ::close(end);
+}
+
+bool Pipe::open() { return pipe2(ends_, O_CLOEXEC) == 0; }
+
+int Pipe::take(int which) {
+  fcntl(ends_[which], F_SETFL, fcntl(ends_[which], F_GETFL) | O_NONBLOCK);
+  return std::exchange(ends_[which], -1);
+}
+
+Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
+                                                          const ChildRequest& request) {
+  SpawnSetup setup;
+  // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place),
+  // so no dup2 overwrites one that is still to be copied.
+  setup.set_standard_stream(0, request.stdin_fd);
+  setup.set_standard_stream(1, request.stdout_fd);
+  setup.set_standard_stream(2, request.stderr_fd);
+  if (request.third_fd >= 0) {
+    posix_spawn_file_actions_adddup2(&setup.actions, request.third_fd, 3);
+  }
+  posix_spawn_file_actions_addclosefrom_np(&setup.actions, request.third_fd >= 0 ? 4 : 3);
+  setup.set_signals_and_session();
+  pid_t pid = -1;
+  const std::vector<char*> arguments = pointers_of(request.arguments);
+  std::vector<char*> environment;
+  if (request.environment) environment = pointers_of(*request.environment);
+  const UsersCoreLimit limit;
+  const int error =
+      posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(),
+                   request.environment ? environment.data() : environ);
+  if (error != 0) {
+    return errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
+  }
+  const int pidfd = open_pidfd(pid);
+  if (pidfd < 0) {
+    const int pidfd_error = errno;
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    return errno_error(Code::kInternal, "watch " + request.arguments[0], pidfd_error);
+  }
+  std::shared_ptr<ChildProcess> child(new ChildProcess(loop, pid, pidfd));
+  child->watch();
+  return child;
+}
+
+ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
+    : pid_(pid), pidfd_(loop, pidfd) {}
+
+ChildProcess::~ChildProcess() { reap(); }
+
+void ChildProcess::watch() {
+  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                    [self = shared_from_this()](const boost::system::error_code& error) {
+                      if (error) return;
+                      self->reap();
+                      if (self->status_ && self->on_end_)
+                        std::exchange(self->on_end_, {})(*self->status_);
+                    });
+}
+
+const std::optional<ExitStatus>& ChildProcess::ended() {
+  reap();
+  return status_;
+}
+
+void ChildProcess::signal(int number) {
+  if (!status_) syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), number, nullptr, 0);
+}
+
+void ChildProcess::end_within(boost::asio::io_context& loop) {
+  on_end_ = {};
+  const auto timer = std::make_shared<boost::asio::steady_timer>(loop, kEndPatience);
+  timer->async_wait([self = shared_from_this(), timer](const boost::system::error_code& error) {
+    if (!error) self->signal(SIGTERM);
+  });
+}
+
+void ChildProcess::reap() {
+  if (status_) return;
+  siginfo_t info{};
+  const int rc = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG);
+  if (rc == 0 && info.si_pid == pid_) {
+    status_ = exit_status_from_wait(info.si_code, info.si_status);
+  } else if (rc != 0 && errno == ECHILD) {
+    // Whoever started us ignores SIGCHLD: the kernel reaps and keeps no status.
+    status_ = ExitStatus{};
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,38 @@
+#include "proto/contract/core_limit.h"
+
+#include <sys/resource.h>
+
+#include <optional>
+
+namespace ivy {
+namespace {
+
+std::optional<rlim_t> users_limit;  // Of leave_no_core(); a test has none.
+
+void set_soft_limit(rlim_t soft) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_CORE, &limit) != 0) return;
+  limit.rlim_cur = soft;
+  setrlimit(RLIMIT_CORE, &limit);
+}
+
+}  // namespace
+
+void leave_no_core() {
+  rlimit limit{};
+  if (users_limit || getrlimit(RLIMIT_CORE, &limit) != 0) return;
+  users_limit = limit.rlim_cur;
+  set_soft_limit(0);
+}
+
+std::optional<std::uint64_t> users_core_limit() { return users_limit; }
+
+UsersCoreLimit::UsersCoreLimit() {
+  if (users_limit) set_soft_limit(*users_limit);
+}
+
+UsersCoreLimit::~UsersCoreLimit() {
+  if (users_limit) set_soft_limit(0);
+}
+
+}  // namespace ivy

@@ -1,0 +1,286 @@
+#include "proto/contract/env.h"
+
+#include <algorithm>
+
+namespace ivy {
+namespace {
+
+using enum EnvRule;
+
+// The first matching entry counts: names before the prefixes that contain them.
+constexpr EnvEntry kTable[] = {
+    // Written by us: who this worker is.
+    {"RANK", kSet, "torch, accelerate, DeepSpeed"},
+    {"LOCAL_RANK", kSet, "torch, accelerate, DeepSpeed"},
+    {"WORLD_SIZE", kSet, "torch, accelerate, DeepSpeed"},
+    {"LOCAL_WORLD_SIZE", kSet, "torch"},
+    {"GROUP_RANK", kSet, "torch, Lightning"},
+    {"GROUP_WORLD_SIZE", kSet, "torch"},
+    {"NODE_RANK", kSet, "Lightning"},
+    {"ROLE_RANK", kSet, "torch"},
+    {"ROLE_NAME", kSet, "torch"},
+    {"ROLE_WORLD_SIZE", kSet, "torch"},
+    {"MASTER_ADDR", kSet, "torch"},
+    {"MASTER_PORT", kSet, "torch"},
+    {"TORCHELASTIC_RUN_ID", kSet, "torch, Lightning"},
+    {"TORCHELASTIC_RESTART_COUNT", kSet, "torch"},
+    {"TORCHELASTIC_MAX_RESTARTS", kSet, "torch"},
+    {"TORCHELASTIC_USE_AGENT_STORE", kSet, "torch"},
+    {"TORCHELASTIC_ERROR_FILE", kSet, "torch's record decorator"},
+    {"IVY_RANK", kSet, "libivycomm"},
+    {"IVY_WORLD_SIZE", kSet, "libivycomm"},
+    {"IVY_LOCAL_RANK", kSet, "libivycomm"},
+    {"IVY_LOCAL_WORLD_SIZE", kSet, "libivycomm"},
+    {"IVY_NODE_RANK", kSet, "libivycomm"},
+    {"IVY_NUM_NODES", kSet, "libivycomm"},
+    {"IVY_JOB_ID", kSet, "libivycomm"},
+    {"IVY_GENERATION", kSet, "libivycomm"},
+    {"IVY_TOKEN_FILE", kSet, "libivycomm"},
+    {"IVY_STORE", kSet, "libivycomm"},
+    {"IVY_MASTER_ADDR", kSet,
+     "libivycomm: the first host, towards which ranks listen for each other"},
+    {"IVY_MASTER_PORT", kSet,
+     "ivyrun's Python hook: MASTER_PORT as it was given, whatever the script makes of it"},
+    {"IVY_CONTROL", kSet, "libivycomm: the supervisor's control socket"},
+    {"IVY_DEVICE_ORDINAL", kSet, "scripts: the number to give to set_device; several: 0,1"},
+    {"IVY_DEVICE_UUID", kSet, "scripts: which accelerator that is, whatever hides others"},
+    {"IVY_DEVICE_BDF", kSet, "scripts: its PCI address"},
+    {"IVY_STACK_FILE", kSet, "ivyrun's Python hook: where a hung worker's stack is written"},
+    {"IVY_ALLOW_SINGLETONS", kSet,
+     "ivyrun's Python hook: MPI and its like may be alone in a worker (--allow-singletons)"},
+    {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
+    {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
+    {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},
+    {"KERAS_DISTRIBUTION_JOB_ADDRESSES", kSet, "Keras"},
+    {"KERAS_DISTRIBUTION_NUM_PROCESSES", kSet, "Keras"},
+    {"KERAS_DISTRIBUTION_PROCESS_ID", kSet, "Keras"},
+    // Slurm's words for the same, set inside an allocation only. JAX and Lightning believe them.
+    {"SLURM_PROCID", kSet, "JAX, Lightning, MPI libraries"},
+    {"SLURM_LOCALID", kSet, "JAX, Lightning"},
+    {"SLURM_NODEID", kSet, "Lightning"},
+    {"SLURM_NNODES", kSet, "scripts, MPI libraries"},
+    {"SLURM_GTIDS", kSet, "MPI libraries"},
+    {"SLURM_NTASKS", kSet, "JAX, Lightning"},
+    {"SLURM_NPROCS", kSet, "MPI libraries"},
+    {"SLURM_NTASKS_PER_NODE", kSet, "Lightning"},
+    {"SLURM_TASKS_PER_NODE", kSet, "MPI libraries"},
+    {"SLURM_STEP_NODELIST", kSet, "JAX"},
+    {"SLURM_STEP_NUM_NODES", kSet, "MPI libraries"},
+    {"SLURM_STEP_NUM_TASKS", kSet, "MPI libraries"},
+    {"SLURM_STEP_TASKS_PER_NODE", kSet, "MPI libraries"},
+
+    // A user's own settings of libivycomm.
+    {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
+    {"IVY_TUNING_FILE", kAllow, "libivycomm: the table of algorithms, on every host"},
+    {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
+    {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
+    {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
+    {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
+    {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
+    {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
+
+    // Taken away: another launcher's ranks and private business.
+    {"IVY_*", kScrub, "ivyrun (defaults of its flags), or an outer job of ours"},
+    {"TORCHELASTIC_*", kScrub, "an outer torchrun"},
+    {"OMPI_COMM_WORLD_*", kScrub, "Open MPI's ranks"},
+    {"OMPI_UNIVERSE_SIZE", kScrub, "Open MPI's ranks"},
+    {"OMPI_APP_CTX_NUM_PROCS", kScrub, "Open MPI's ranks"},
+    {"OMPI_FIRST_RANKS", kScrub, "Open MPI's ranks"},
+    {"OMPI_NUM_APP_CTX", kScrub, "Open MPI's ranks"},
+    {"OMPI_FILE_LOCATION", kScrub, "Open MPI's launcher"},
+    {"OMPI_COMMAND", kScrub, "Open MPI's launcher"},
+    {"OMPI_ARGV", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_orte*", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_ess*", kScrub, "Open MPI's launcher"},
+    {"OMPI_MCA_plm_slurm_args", kScrub, "Open MPI's launcher, set by sbatch"},
+    {"PRTE_MCA_plm_slurm_args", kScrub, "PRRTE, set by sbatch"},
+    {"PRTE_LAUNCHED", kScrub, "PRRTE"},
+    {"PMIX_*", kScrub, "a PMIx server"},
+    {"PMI_*", kScrub, "a PMI server"},
+    {"PMI2_*", kScrub, "a PMI-2 server"},
+    {"HYDI_CONTROL_FD", kScrub, "Hydra"},
+    {"HYDRA_BOOTSTRAP", kScrub, "Hydra, set by sbatch"},
+    {"HYDRA_LAUNCHER_EXTRA_ARGS", kScrub, "Hydra, set by sbatch"},
+    {"I_MPI_HYDRA_BOOTSTRAP*", kScrub, "Intel MPI, set by sbatch"},
+    {"MPI_LOCALRANKID", kScrub, "Hydra's ranks"},
+    {"MPI_LOCALNRANKS", kScrub, "Hydra's ranks"},
+    {"MV2_COMM_*", kScrub, "MVAPICH2's ranks"},
+    {"PALS_*", kScrub, "PALS"},
+    {"JSM_*", kScrub, "jsrun"},
+    {"FLUX_TASK_*", kScrub, "Flux's ranks"},
+    {"FLUX_JOB_SIZE", kScrub, "Flux's ranks"},
+    {"SLURM_TASK_PID", kScrub, "Slurm's ranks"},
+    {"HOROVOD_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_LOCAL_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_LOCAL_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_CROSS_RANK", kScrub, "Horovod's ranks"},
+    {"HOROVOD_CROSS_SIZE", kScrub, "Horovod's ranks"},
+    {"HOROVOD_HOSTNAME", kScrub, "Horovod's ranks"},
+    {"HOROVOD_GLOO_RENDEZVOUS_*", kScrub, "Horovod's launcher"},
+    {"CROSS_RANK", kScrub, "DeepSpeed's ranks"},
+    {"CROSS_SIZE", kScrub, "DeepSpeed's ranks"},
+    {"LOCAL_SIZE", kScrub, "DeepSpeed's ranks"},
+    {"NOTIFY_SOCKET", kScrub, "systemd, for another process"},
+    {"WATCHDOG_*", kScrub, "systemd, for another process"},
+    {"LISTEN_*", kScrub, "systemd, for another process"},
+    {"JOURNAL_STREAM", kScrub, "systemd, for another process"},
+    {"INVOCATION_ID", kScrub, "systemd, for another process"},
+    {"SYSTEMD_EXEC_PID", kScrub, "systemd, for another process"},
+    {"MANAGERPID", kScrub, "systemd, for another process"},
+
+    // Kept here only: true of this host or this login, wrong or private elsewhere.
+    {"CUDA_VISIBLE_DEVICES", kInherit, "CUDA: devices of this host"},
+    {"NVIDIA_VISIBLE_DEVICES", kInherit, "NVIDIA's container runtime: devices of this host"},
+    {"HIP_VISIBLE_DEVICES", kInherit, "HIP: devices of this host"},
+    {"ROCR_VISIBLE_DEVICES", kInherit, "ROCm: devices of this host"},
+    {"GPU_DEVICE_ORDINAL", kInherit, "ROCm: devices of this host"},
+    {"ZE_AFFINITY_MASK", kInherit, "Level Zero: devices of this host"},
+    {"TPU_VISIBLE_*", kInherit, "TPU: devices of this host"},
+    {"TPU_PROCESS_*", kInherit, "TPU: processes of this host"},
+    {"TF_CONFIG", kInherit, "TensorFlow: one task of a cluster"},
+    {"SSH_AUTH_SOCK", kInherit, "this login's ssh agent; unset for workers on other hosts"},
+    {"SSH_CLIENT", kInherit, "this login; unset for workers on other hosts"},
+    {"SSH_CONNECTION", kInherit, "this login; unset for workers on other hosts"},
+    {"SSH_*", kInherit, "this login"},
+    {"SLURM_*", kInherit, "Slurm: this allocation"},
+    {"DISPLAY", kInherit, "X: this screen"},
+    {"XDG_*", kInherit, "this login"},
+
+    // Passed on to other hosts.
+    {"PATH", kAllow, "every program"},
+    {"LD_LIBRARY_PATH", kAllow, "the dynamic linker"},
+    {"LIBRARY_PATH", kAllow, "compilers (torch extensions, Triton)"},
+    {"CPATH", kAllow, "compilers (torch extensions, Triton)"},
+    {"PYTHON*", kAllow, "Python"},
+    {"VIRTUAL_ENV*", kAllow, "Python virtual environments"},
+    {"CONDA*", kAllow, "Conda"},
+    {"MODULE*", kAllow, "environment modules"},
+    {"LOADEDMODULES", kAllow, "environment modules"},
+    {"LMOD_*", kAllow, "Lmod"},
+    {"LANG", kAllow, "locale"},
+    {"LANGUAGE", kAllow, "locale"},
+    {"LC_*", kAllow, "locale"},
+    {"TZ", kAllow, "local time"},
+    // Not where the value holds a password or is true of this host only (worker_environment.cc).
+    {"http_proxy", kAllow, "downloads"},
+    {"https_proxy", kAllow, "downloads"},
+    {"ftp_proxy", kAllow, "downloads"},
+    {"all_proxy", kAllow, "downloads"},
+    {"no_proxy", kAllow, "downloads: who is reached without a proxy"},
+    {"HTTP_PROXY", kAllow, "downloads"},
+    {"HTTPS_PROXY", kAllow, "downloads"},
+    {"FTP_PROXY", kAllow, "downloads"},
+    {"ALL_PROXY", kAllow, "downloads"},
+    {"NO_PROXY", kAllow, "downloads: who is reached without a proxy"},
+    {"NO_COLOR", kAllow, "programs that colour their output"},
+    {"FORCE_COLOR", kAllow, "programs that colour their output"},
+    {"NCCL_RAS_ADDR", kAllow, "NCCL: where `ncclras -h` asks for the job's health"},
+    {"NCCL_DEBUG_FILE", kAllow,
+     "NCCL: its warnings; the job's directory, unless NCCL_DEBUG is set"},
+    {"NCCL_*", kAllow, "NCCL"},
+    {"RCCL_*", kAllow, "RCCL"},
+    {"UCX_*", kAllow, "UCX"},
+    {"UCC_*", kAllow, "UCC"},
+    {"FI_*", kAllow, "libfabric"},
+    {"IBV_*", kAllow, "RDMA verbs"},
+    {"RDMAV_*", kAllow, "RDMA verbs"},
+    {"MLX5_*", kAllow, "RDMA verbs"},
+    {"GLOO_*", kAllow, "Gloo"},
+    {"TP_SOCKET_IFNAME", kAllow, "TensorPipe"},
+    {"OMPI_MCA_*", kAllow, "Open MPI"},
+    {"MPICH_*", kAllow, "MPICH"},
+    {"HOROVOD_*", kAllow, "Horovod"},
+    {"CUDA_*", kAllow, "CUDA"},
+    {"CUDNN_*", kAllow, "cuDNN"},
+    {"CUBLAS*", kAllow, "cuBLAS"},
+    {"NVIDIA_*", kAllow, "NVIDIA libraries"},
+    {"NVTE_*", kAllow, "Transformer Engine"},
+    {"HSA_*", kAllow, "ROCm"},
+    {"ROCM_*", kAllow, "ROCm"},
+    {"MIOPEN_*", kAllow, "ROCm"},
+    {"TORCH_FR_BUFFER_SIZE", kAllow, "torch: how many collectives its flight recorder keeps"},
+    {"TORCH_FR_DUMP_ON_TIMEOUT", kAllow, "torch: its watchdog writes the flight record"},
+    {"TORCH_FR_DUMP_TEMP_FILE", kAllow, "torch: where; the job's directory, unless set"},
+    {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", kAllow, "torch before 2.10: the same"},
+    {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", kAllow, "torch: the pipe by which ivyrun asks for it"},
+    {"TORCH*", kAllow, "torch"},
+    {"PYTORCH_*", kAllow, "torch"},
+    {"TRITON_*", kAllow, "Triton"},
+    {"ACCELERATE_*", kAllow, "accelerate"},
+    {"FSDP_*", kAllow, "accelerate"},
+    {"DEEPSPEED_*", kAllow, "DeepSpeed"},
+    {"DS_*", kAllow, "DeepSpeed"},
+    {"HF_*", kAllow, "Hugging Face"},
+    {"HUGGINGFACE_*", kAllow, "Hugging Face"},
+    {"TRANSFORMERS_*", kAllow, "Hugging Face"},
+    {"TOKENIZERS_*", kAllow, "Hugging Face"},
+    {"WANDB_*", kAllow, "Weights & Biases"},
+    {"MLFLOW_*", kAllow, "MLflow"},
+    {"XLA_*", kAllow, "XLA"},
+    {"JAX_*", kAllow, "JAX"},
+    {"PJRT_*", kAllow, "PJRT"},
+    {"LIBTPU_*", kAllow, "TPU"},
+    {"TPU_*", kAllow, "TPU"},
+    {"TF_*", kAllow, "TensorFlow"},
+    {"KERAS_*", kAllow, "Keras"},
+    {"OMP_*", kAllow, "OpenMP"},
+    {"GOMP_*", kAllow, "OpenMP (GCC)"},
+    {"KMP_*", kAllow, "OpenMP (Intel, LLVM)"},
+    {"MKL_*", kAllow, "MKL"},
+    {"OPENBLAS_*", kAllow, "OpenBLAS"},
+    {"NUMEXPR_*", kAllow, "NumExpr"},
+};
+
+bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
+
+}  // namespace
+
+std::span<const EnvEntry> env_table() { return kTable; }
+
+EnvRule env_rule(std::string_view name) {
+  const auto* entry = std::find_if(std::begin(kTable), std::end(kTable), [&](const EnvEntry& e) {
+    return env_pattern_matches(e.pattern, name);
+  });
+  return entry == std::end(kTable) ? kInherit : entry->rule;
+}
+
+bool is_env_name(std::string_view name) {
+  if (name.empty() || !is_letter(name.front())) return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
+Environment environment_of(char* const* environment_block) {
+  Environment environment;
+  for (; environment_block != nullptr && *environment_block != nullptr; ++environment_block) {
+    const std::string_view entry = *environment_block;
+    const std::size_t equals = entry.find('=');
+    // "=C:=..." has no name: some shells leave such entries behind.
+    if (equals == std::string_view::npos || equals == 0) continue;
+    environment.push_back(
+        EnvVariable{std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1))});
+  }
+  return environment;
+}
+
+void set_variable(Environment& environment, std::string name, std::string value) {
+  for (EnvVariable& variable : environment) {
+    if (variable.name != name) continue;
+    variable.value = std::move(value);
+    return;
+  }
+  environment.push_back(EnvVariable{std::move(name), std::move(value)});
+}
+
+void unset_variable(Environment& environment, std::string_view name) {
+  std::erase_if(environment, [&](const EnvVariable& variable) { return variable.name == name; });
+}
+
+const std::string* find_variable(const Environment& environment, std::string_view name) {
+  for (const EnvVariable& variable : environment)
+    if (variable.name == name) return &variable.value;
+  return nullptr;
+}
+
+}  // namespace ivy

@@ -1,0 +1,25 @@
+// Lines about ourselves for whoever looks for a fault: "ivyrun: ..." on standard error. What
+// every user must read is not a log line: see launcher/report/diagnostic.h. spdlog and fmt are
+// compiled once, in log.cc, and no other file includes them. Thread: any.
+#pragma once
+
+#include <string_view>
+
+namespace ivy::log {
+
+// The word that begins each line; "ivyrun" until it is set.
+void set_program(std::string_view program);
+
+// How often -v was given: 0 nothing, 1 debug lines, 2 and more also trace lines.
+void set_verbosity(int verbosity);
+
+// Would this level be shown? Ask before building an expensive line.
+bool shows_debug();
+bool shows_trace();
+
+// One line without its newline; control characters become \xNN (proto/contract/remote_text.h).
+// Never a token or a value of somebody's environment.
+void debug(std::string_view text);
+void trace(std::string_view text);
+
+}  // namespace ivy::log

@@ -1,0 +1,68 @@
+#include "proto/os/files.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+std::optional<std::string> read_from(int fd, std::size_t max_bytes) {
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (text.size() < max_bytes) {
+    const ssize_t count = read(fd, buffer.data(), std::min(buffer.size(), max_bytes - text.size()));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return std::nullopt;
+    if (count == 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(count));
+  }
+  return text;
+}
+
+std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags) {
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!fd) return std::nullopt;
+  return read_from(fd.get(), max_bytes);
+}
+
+bool write_all(int fd, std::string_view bytes, WhenFull when_full) {
+  while (!bytes.empty()) {
+    const ssize_t count = write(fd, bytes.data(), bytes.size());
+    if (count > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+    } else if (count == 0) {
+      errno = ENOSPC;
+      return false;
+    } else if (errno == EAGAIN && when_full == WhenFull::kWait) {
+      pollfd entry{fd, POLLOUT, 0};
+      poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool write_whole(const std::string& path, std::string_view bytes, Durability durability) {
+  const std::string fresh = path + ".new";
+  const Descriptor fd(
+      open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return false;
+  if (write_all(fd.get(), bytes) && (durability != Durability::kSynced || fsync(fd.get()) == 0) &&
+      rename(fresh.c_str(), path.c_str()) == 0) {
+    return true;
+  }
+  const int error = errno;
+  unlink(fresh.c_str());
+  errno = error;
+  return false;
+}
+
+}  // namespace ivy

@@ -1,0 +1,93 @@
+// Who an agent or a launcher is, by its certificate, and whether that is to be believed.
+//
+//   ivy://host/NAME    a host certificate: serves, never launches; its addresses are names too
+//   ivy://user/NAME    a user certificate: launches, never serves
+//   ivy://serves/NAME  beside ivy://host/...: this agent may serve that user only
+//
+// Exactly one role per certificate, as a URI among its subject alternative names; the extended key
+// usage says the same (serverAuth or clientAuth) and must agree. Keys are P-256, signatures
+// ECDSA-SHA-256, the CA signs leaves directly. RFC 5280.
+//
+// Links OpenSSL's libcrypto (never libssl); whoever uses it chooses the static or the shared one.
+// Thread: any. Everything here is a value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+enum class CertificateRole { kHost, kUser };
+
+// What a peer shows, and what anchors may be: 64 KiB hold eight certificates many times over.
+inline constexpr std::size_t kMaxCertificateBytes = 64 * 1024;
+// A revocation list with some 20,000 entries.
+inline constexpr std::size_t kMaxRevocationBytes = 1024 * 1024;
+
+struct CertificateIdentity {
+  CertificateRole role = CertificateRole::kUser;
+  std::string name;                    // Of the URI.
+  std::string serves;                  // Of ivy://serves/NAME; empty: anybody.
+  std::vector<std::string> dns_names;  // Lower case.
+  std::vector<std::string> addresses;  // Numeric, canonical.
+  std::string serial;                  // Hexadecimal, lower case.
+  std::int64_t not_before = 0;         // Seconds since 1970.
+  std::int64_t not_after = 0;
+};
+
+struct ParsedAnchor;  // OpenSSL's form of one; never changed once it is made.
+
+struct TrustAnchor {
+  std::string ca_pem;   // One CA certificate or several (while one replaces the other).
+  std::string crl_pem;  // Revocation lists, concatenated; empty: nothing is revoked.
+  // Of these two texts, by prepare_anchor(). Null: each check parses them, which takes a third of
+  // its time.
+  std::shared_ptr<const ParsedAnchor> parsed = nullptr;
+};
+
+// For an anchor by which many are checked; to be done again when a text changes. The errors are
+// those that verify_certificate() would find in the anchor.
+Result<void> prepare_anchor(TrustAnchor& anchor);
+
+// May this be the name of a host or of a user in a certificate: it breaks no URI, path or table.
+// Hosts: letters, digits and . _ : - up to 253 of them; users: an account's name, up to 32.
+Result<void> check_certificate_name(CertificateRole role, std::string_view name);
+
+// The first certificate of the text, believed without proof: for messages and for `ivy-agent`'s
+// verbs. InvalidArgument when it is none of ours. PEM blocks come first in every text here, what
+// follows the last one is ignored.
+Result<CertificateIdentity> read_certificate(std::string_view pem);
+
+// The identity of a peer, or why it is refused, in one line that names the certificate:
+//   Unauthenticated     not signed by this CA; not yet valid, expired (with the date); damaged
+//   PermissionDenied    revoked; of the wrong role ("is a host's certificate: it cannot launch")
+//   FailedPrecondition  the anchor is at fault, not the peer: no CA in it, a revocation list that
+//                       the CA did not sign, none of this CA beside those of others
+// A peer's clock may be a day behind: certificates are made a day old.
+Result<CertificateIdentity> verify_certificate(std::string_view chain_pem,
+                                               const TrustAnchor& anchor, CertificateRole wanted,
+                                               std::int64_t now_unix_s);
+
+// A numeric address as certificates and messages have it: without brackets and zone, IPv6 in its
+// short form, IPv4 also where it was mapped into IPv6. Empty when the text is no numeric address.
+std::string canonical_address(std::string_view text);
+
+// Is the host that was asked for (a DNS name or a numeric address, as the user typed it) among the
+// names of this certificate? DNS names are compared whole (there are no wildcards), without case.
+// PermissionDenied lists the names that it has.
+Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked);
+
+// "2026-11-24", in UTC.
+std::string certificate_date(std::int64_t unix_s);
+
+// "expires in 3 days (2026-11-24)" or "expired 2 hours ago (...)"; empty while more than warn_days
+// are left.
+std::string expiry_warning(std::int64_t not_after, std::int64_t now_unix_s, int warn_days = 14);
+
+}  // namespace ivy

@@ -1,0 +1,56 @@
+// Where agents are and who we are to them: agent.toml, written by `ivy-agent cert --user NAME`,
+// read by ivyrun, ivyctl and by the agent that keeps connections for its user. Knows TOML (toml++),
+// no certificate.
+//
+//   port = 7411
+//   ca = "/home/alice/.config/ivyrun/ca.crt"      relative paths: beside agent.toml
+//   revoked = "/home/alice/.config/ivyrun/ca.crl" may be absent
+//   certificate = "..."
+//   key = "..."
+//
+// Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+inline constexpr std::uint16_t kDefaultAgentPort = 7411;
+
+struct AgentConfig {
+  std::uint16_t port = kDefaultAgentPort;
+  std::string ca;           // Absolute paths of PEM files.
+  std::string revoked;      // May be empty.
+  std::string certificate;  // Of the user, with whatever chain.
+  std::string key;
+};
+
+// $IVY_AGENT_CONFIG, else $XDG_CONFIG_HOME/ivyrun/agent.toml, else $HOME/.config/ivyrun/agent.toml.
+// Empty when none of these is set.
+std::string agent_config_path(const Environment& environment);
+
+// Nothing when there is no such file and $IVY_AGENT_CONFIG did not name it. InvalidArgument says
+// file, line and column; an unknown key is refused.
+Result<std::optional<AgentConfig>> load_agent_config(const Environment& environment);
+
+// The text of an agent.toml, and the same read back. Pure.
+std::string agent_config_text(const AgentConfig& config);
+Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path);
+
+// As ssh does: a key of ours that the group or others can read is not used, so that somebody
+// notices (PermissionDenied); one that belongs to somebody else, as systemd's credentials do, may
+// be the group's. `renewal` is the command that makes another.
+Result<void> check_key_is_private(const std::string& key_file, const std::string& renewal);
+
+// Where this user's agent listens on this host, best first: $IVY_AGENT_SOCKET alone when it is set;
+// /run/ivyrun-USER/agent.sock, $XDG_RUNTIME_DIR/ivyrun/agent.sock, /tmp/ivyrun-UID/agent.sock.
+std::vector<std::string> agent_socket_places(const Environment& environment,
+                                             const std::string& user, std::uint32_t uid);
+
+}  // namespace ivy

@@ -1,0 +1,85 @@
+#include "proto/trust/agent_user.h"
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+namespace ivy {
+namespace {
+
+// Certificates and keys are a few KiB; what is longer than any revocation list may be is none.
+constexpr std::size_t kMaxPemBytes = 2 * kMaxRevocationBytes;
+
+Result<std::string> read_pem(const std::string& path, const std::string& what) {
+  constexpr const char* kFix = "agent.toml names this file; ivy-agent cert --user NAME writes both";
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    Error failure = errno_error(Code::kNotFound, what + " " + path, errno);
+    failure.fix = kFix;
+    return failure;
+  }
+  std::string text;
+  std::array<char, 16384> piece{};
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxPemBytes) break;
+  }
+  if (file.bad() || text.empty() || text.size() > kMaxPemBytes) {
+    return Error{Code::kDataLoss, what + " " + path + " is empty, too long or cannot be read",
+                 kFix};
+  }
+  return text;
+}
+
+// Our own certificate, looked at as an agent will: better here than in a far log.
+Result<CertificateIdentity> check_self(const AgentIdentity& us, const std::string& path,
+                                       std::int64_t now_unix_s) {
+  const Result<CertificateIdentity> self = read_certificate(us.certificate_pem);
+  if (!self.ok()) return self.error().context("your certificate " + path);
+  Result<CertificateIdentity> verified =
+      verify_certificate(us.certificate_pem, us.anchor, CertificateRole::kUser, now_unix_s);
+  if (verified.ok()) return verified;
+  Error error = verified.error().context("your certificate " + path);
+  if (self->not_after <= now_unix_s) {
+    error.fix = "whoever has the CA renews it: ivy-agent renew --user " + self->name;
+  } else if (error.fix.empty()) {
+    error.fix = "whoever has the CA makes another: ivy-agent cert --user " + self->name;
+  }
+  return error;
+}
+
+}  // namespace
+
+Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
+                                                         std::int64_t now_unix_s) {
+  const std::optional<AgentConfig> config = IVY_TRY(load_agent_config(environment));
+  if (!config) return std::optional<AgentIdentity>();
+  AgentIdentity us;
+  us.port = config->port;
+  us.anchor.ca_pem = IVY_TRY(read_pem(config->ca, "CA"));
+  if (!config->revoked.empty()) {
+    us.anchor.crl_pem = IVY_TRY(read_pem(config->revoked, "revocation list"));
+  }
+  us.certificate_pem = IVY_TRY(read_pem(config->certificate, "certificate"));
+  us.key_pem = IVY_TRY(read_pem(config->key, "key"));
+  // Every agent of the job will be checked by it; what is wrong with it is said right below.
+  (void)prepare_anchor(us.anchor);
+  us.self = IVY_TRY(check_self(us, config->certificate, now_unix_s));
+  return std::optional<AgentIdentity>(std::move(us));
+}
+
+Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
+                                        const std::string& chain_pem, std::int64_t now_unix_s) {
+  const CertificateIdentity agent =
+      IVY_TRY(verify_certificate(chain_pem, us.anchor, CertificateRole::kHost, now_unix_s));
+  IVY_CHECK(check_host_name(agent, asked));
+  if (!agent.serves.empty() && agent.serves != us.self.name) {
+    return Error{
+        Code::kPermissionDenied,
+        "host/" + agent.name + " serves " + agent.serves + ", not " + us.self.name,
+        "start an agent for " + us.self.name + " there: systemctl start ivy-agent@" + us.self.name};
+  }
+  return agent;
+}
+
+}  // namespace ivy

@@ -1,0 +1,37 @@
+// Who this user is to agents, read from the files that agent.toml names, and which agents this user
+// may believe. The launcher and an agent that keeps connections for its user judge by this alone.
+// No gRPC.
+// Thread: any; reads small files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+#include "proto/trust/agent_certificate.h"
+#include "proto/trust/agent_config.h"
+
+namespace ivy {
+
+struct AgentIdentity {
+  std::uint16_t port = kDefaultAgentPort;
+  std::string certificate_pem;  // With whatever chain.
+  std::string key_pem;
+  TrustAnchor anchor;  // Prepared.
+  CertificateIdentity self;
+};
+
+// Nothing when this user has no agent.toml. Errors: a file that cannot be read or is not what it
+// should be; our certificate has expired, is of another CA, or may not launch (the message says
+// which and the fix names the command that helps).
+Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
+                                                         std::int64_t now_unix_s);
+
+// Is this the certificate of the agent of `asked` (as the user typed it), and may that agent serve
+// us? The error is a whole sentence about that certificate.
+Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
+                                        const std::string& chain_pem, std::int64_t now_unix_s);
+
+}  // namespace ivy

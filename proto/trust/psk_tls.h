@@ -1,0 +1,87 @@
+// TLS 1.3 between two ends that share a key which a third has given them: the launcher, and hosts
+// that dial back to it out of a srun step. No certificate, no ticket, no early data.
+//
+// A client that asks for a pre-shared key and checks no certificate would, with OpenSSL alone, also
+// accept a server that ignores the key and shows any certificate. So neither end passes a byte
+// before it has seen that the session was resumed from the key (RFC 8446, 4.2.11); the exchange is
+// always combined with Diffie-Hellman, so who learns the key later cannot read what was said.
+//
+// Thread: any, one stream at a time; of a program that ignores SIGPIPE. Links libssl, which whoever
+// links it brings, as with ivy_handshake.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/status.h"
+
+struct ssl_ctx_st;
+struct ssl_st;
+
+namespace ivy {
+
+// One end of one connection. The socket stays the caller's and does not block.
+class PskStream {
+ public:
+  enum class Step {
+    kDone,
+    kWantRead,   // When the socket is readable, the same call again.
+    kWantWrite,  // When it is writable.
+    kEnded,      // The peer has ended: it said so, or its system did (end of file, reset).
+    kBroken,     // The connection broke, or the peer did not prove itself: failure() says why.
+  };
+
+  PskStream() = default;
+  // Until kDone nothing else may be called.
+  Step shake_hands();
+  // kDone: `count` bytes have come, at least one.
+  Step read(char* buffer, std::size_t size, std::size_t& count);
+  // kDone: `count` of the bytes have been taken, at least one. After kWantWrite the same bytes must
+  // be offered again.
+  Step write(std::string_view bytes, std::size_t& count);
+  // Says that nothing follows, if that can be said at once.
+  void say_end();
+  // Bytes wait inside: read() will not need the socket.
+  bool has_pending() const;
+  // Everything that has come over the socket, as it came.
+  std::uint64_t received_bytes() const;
+  const std::string& failure() const { return failure_; }
+
+ private:
+  friend class PskTls;
+  struct Free {
+    void operator()(ssl_st* connection) const;
+  };
+  Step step_of(int result);
+  Step broken(const std::string& why);
+
+  std::unique_ptr<ssl_st, Free> connection_;
+  std::string failure_;
+};
+
+// What all connections with one key share. Outlives its streams.
+class PskTls {
+ public:
+  enum class Side { kClient, kServer };
+
+  // identity: names the key in clear, at most 128 bytes. key: 32 bytes. Internal: OpenSSL refuses.
+  static Result<std::unique_ptr<PskTls>> make(Side side, std::string identity, std::string key);
+  ~PskTls();
+  PskTls(const PskTls&) = delete;
+  PskTls& operator=(const PskTls&) = delete;
+
+  PskStream stream(int socket);
+
+ private:
+  PskTls(Side side, std::string identity, std::string key);
+  struct Callbacks;
+
+  const Side side_;
+  const std::string identity_;
+  std::string key_;
+  ssl_ctx_st* context_ = nullptr;
+};
+
+}  // namespace ivy

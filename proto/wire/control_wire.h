@@ -1,0 +1,129 @@
+// What a worker and its supervisor say to each other on the control socket (IVY_CONTROL): a Unix
+// socket of type SOCK_SEQPACKET in the job's 0700 directory. One message is one packet. Deaths,
+// reports and operations travel through the status page (status_page.h) and need no message.
+//
+// clang-format off
+//   packet   u8 kind | fields          little endian; a text is u32 length and bytes
+//
+//   worker → supervisor   fields
+//   ATTACH   1            u32 version, u32 rank, u32 generation, i32 pid      answered by ATTACHED or REFUSED
+//   SEGMENT  2            u64 bytes, u32 members, u8 flags, name              answered by SEGMENT_READY or REFUSED
+//   REPORT   3            u8 kind, u32 blamed rank, u64 sequence, communicator, text   not answered
+//   LEAVE    4            -                                                  answered by LEFT
+//
+//   supervisor → worker
+//   ATTACHED 128          u32 version, u32 slot, u64 bytes      with the status page's descriptor
+//   SEGMENT_READY 129     u64 bytes, name                       with the segment's descriptor
+//   REFUSED  130          u8 kind of the request, u32 code (status.h), name, text
+//   LEFT     131          -
+// clang-format on
+//
+// A connection begins with ATTACH; one rank has one connection. Answers come in the order in which
+// they become possible, so those to SEGMENT carry the name. SEGMENT: the first of the `members`
+// local ranks to ask has it made (sealed against shrinking and growing), all get the same one, and
+// the supervisor forgets the name when all have it or the generation ends. After LEAVE the
+// process's end is no death to the others; end of file without it is only a hint, the process's end
+// decides.
+//
+// Pure. Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "proto/contract/status.h"
+
+namespace ivy::control {
+
+inline constexpr std::uint32_t kWireVersion = 1;
+inline constexpr std::size_t kMaxNameBytes = 64;  // Of a communicator, which is its segment's too.
+inline constexpr std::size_t kMaxTextBytes = 512;
+inline constexpr std::size_t kMaxPacketBytes = 1024;
+inline constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{16} << 30;
+inline constexpr std::uint32_t kMaxMembers = 4096;  // Local ranks of one host.
+inline constexpr std::uint32_t kNoRank = 0xffffffff;
+
+// What a rank found out. Numbers are the wire's and the page's.
+enum class ReportKind : std::uint8_t {
+  kMismatch = 1,       // Operation, type, count, root or order differ between ranks.
+  kTimeout = 2,        // `blamed` was waited for too long.
+  kAborted = 3,        // The program called abort.
+  kTransportLost = 4,  // A connection to `blamed` broke and no death explains it.
+  kInternal = 5,       // A defect of the runtime or of the machine.
+};
+
+struct Attach {
+  std::uint32_t version = kWireVersion;
+  std::uint32_t rank = 0;
+  std::uint32_t generation = 0;
+  std::int32_t pid = 0;  // As the worker sees itself; the supervisor believes the kernel only.
+  bool operator==(const Attach&) const = default;
+};
+
+struct Segment {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint32_t members = 0;  // Local ranks, the asker counted, that will ask for it.
+  // All pages are taken now, by the supervisor: too little memory is an error of this request and
+  // not a SIGBUS later. False: each rank touches its own part (and so has it on its own NUMA node),
+  // with MADV_POPULATE_WRITE, which fails as cleanly.
+  bool reserve = true;
+  bool operator==(const Segment&) const = default;
+};
+
+struct Report {
+  ReportKind kind = ReportKind::kInternal;
+  std::uint32_t blamed = kNoRank;  // Rank in the job.
+  std::uint64_t sequence = 0;      // Of the operation, 0: none.
+  std::string communicator;
+  std::string text;
+  bool operator==(const Report&) const = default;
+};
+
+struct Leave {
+  bool operator==(const Leave&) const = default;
+};
+
+struct Attached {
+  std::uint32_t version = kWireVersion;
+  std::uint32_t slot = 0;  // Of this worker in the status page.
+  std::uint64_t bytes = 0;
+  bool operator==(const Attached&) const = default;
+};
+
+struct SegmentReady {
+  std::uint64_t bytes = 0;
+  std::string name;
+  bool operator==(const SegmentReady&) const = default;
+};
+
+enum class RequestKind : std::uint8_t { kAttach = 1, kSegment = 2, kReport = 3, kLeave = 4 };
+
+struct Refused {
+  RequestKind request = RequestKind::kAttach;
+  Code code = Code::kInternal;
+  std::string name;  // Of the segment; empty for other requests.
+  std::string text;
+  bool operator==(const Refused&) const = default;
+};
+
+struct Left {
+  bool operator==(const Left&) const = default;
+};
+
+using Request = std::variant<Attach, Segment, Report, Leave>;
+using Reply = std::variant<Attached, SegmentReady, Refused, Left>;
+
+// One packet, at most kMaxPacketBytes. Texts are cut at their limits; a name that is longer is a
+// bug.
+std::string encode(const Request& request);
+std::string encode(const Reply& reply);
+
+// DataLoss: not a message of ours, or with a field beyond its limit, or with bytes left over.
+Result<Request> decode_request(std::string_view packet);
+Result<Reply> decode_reply(std::string_view packet);
+
+}  // namespace ivy::control

@@ -1,0 +1,157 @@
+#include "proto/wire/dial_wire.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kFirstLine = "IVYDIAL 1";
+constexpr std::string_view kCarrierLine = "IVYDIAL 1 ";
+constexpr std::string_view kSignalLine = "IVYSIGNAL 1 ";
+constexpr std::size_t kJobIdDigits = 32;
+// As large as Linux's last real-time signal.
+constexpr int kLastSignal = 64;
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
+    return std::nullopt;
+  return value;
+}
+
+// "a b c" -> "a", and "b c" stays.
+std::string_view take_word(std::string_view& text) {
+  const std::size_t blank = text.find(' ');
+  const std::string_view word = text.substr(0, blank);
+  text.remove_prefix(blank == std::string_view::npos ? text.size() : blank + 1);
+  return word;
+}
+
+int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool is_hexadecimal(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return digit_value(c) >= 0; });
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+std::string bytes_of(std::string_view digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes += static_cast<char>(digit_value(digits[i]) * 16 + digit_value(digits[i + 1]));
+  return bytes;
+}
+
+// Fills in what one line says; false when it is none of ours.
+bool take_line(std::string_view line, DialOrder& order) {
+  std::string_view rest = line;
+  const std::string_view name = take_word(rest);
+  if (name == "job" && rest.size() == kJobIdDigits && is_hexadecimal(rest)) {
+    order.job_id = rest;
+    return true;
+  }
+  if (name == "key" && rest.size() == 2 * kDialKeyBytes && is_hexadecimal(rest)) {
+    order.key = bytes_of(rest);
+    return true;
+  }
+  if (name == "silence") {
+    const auto milliseconds = parse_number<std::uint32_t>(rest);
+    if (!milliseconds || *milliseconds == 0) return false;
+    order.silence = std::chrono::milliseconds(*milliseconds);
+    return true;
+  }
+  if (name == "address" && order.addresses.size() < kDialAddressesMax) {
+    const std::string_view address = take_word(rest);
+    const auto port = parse_number<std::uint16_t>(rest);
+    if (address.empty() || !port || *port == 0) return false;
+    order.addresses.push_back({std::string(address), *port});
+    return true;
+  }
+  if (name == "host" && !rest.empty()) {
+    order.hosts.emplace_back(rest);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string encode_dial_order(const DialOrder& order) {
+  std::string text(kFirstLine);
+  text += "\njob " + order.job_id + "\nkey " + hexadecimal(order.key);
+  text += "\nsilence " + std::to_string(order.silence.count()) + "\n";
+  const std::size_t count = std::min(order.addresses.size(), kDialAddressesMax);
+  for (std::size_t i = 0; i < count; ++i)
+    text += "address " + order.addresses[i].address + " " +
+            std::to_string(order.addresses[i].port) + "\n";
+  for (const std::string& host : order.hosts) text += "host " + host + "\n";
+  return text + std::string(kDialOrderEnd) + "\n";
+}
+
+Result<DialOrder> parse_dial_order(std::string_view text) {
+  DialOrder order;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t newline = text.find('\n');
+    const std::string_view line = text.substr(0, newline);
+    text.remove_prefix(newline == std::string_view::npos ? text.size() : newline + 1);
+    if (number == 1 && line == kFirstLine) continue;
+    if (number > 1 && line == kDialOrderEnd) break;
+    if (number == 1 || !take_line(line, order))
+      return Error{Code::kInvalidArgument,
+                   "the launcher's order cannot be read at line " + std::to_string(number)};
+  }
+  if (order.job_id.empty() || order.key.empty() || order.addresses.empty() || order.hosts.empty())
+    return Error{Code::kInvalidArgument, "the launcher's order is not whole"};
+  return order;
+}
+
+std::string encode_dial_greeting(const DialGreeting& greeting) {
+  const std::string host = std::to_string(greeting.host);
+  if (greeting.kind == DialGreeting::Kind::kCarrier) return std::string(kCarrierLine) + host + "\n";
+  return std::string(kSignalLine) + host + " " + std::to_string(greeting.signal) +
+         (greeting.whole_tree ? " tree\n" : " tasks\n");
+}
+
+Result<DialGreeting> parse_dial_greeting(std::string_view line) {
+  const Error malformed{Code::kInvalidArgument, "the first line is no greeting of ivy-node"};
+  DialGreeting greeting;
+  if (line.starts_with(kSignalLine)) {
+    greeting.kind = DialGreeting::Kind::kSignal;
+    line.remove_prefix(kSignalLine.size());
+  } else if (line.starts_with(kCarrierLine)) {
+    line.remove_prefix(kCarrierLine.size());
+  } else {
+    return malformed;
+  }
+  const auto host = parse_number<std::uint32_t>(take_word(line));
+  if (!host) return malformed;
+  greeting.host = *host;
+  if (greeting.kind == DialGreeting::Kind::kCarrier) {
+    if (!line.empty()) return malformed;
+    return greeting;
+  }
+  const auto signal = parse_number<int>(take_word(line));
+  if (!signal || *signal < 1 || *signal > kLastSignal || (line != "tree" && line != "tasks"))
+    return malformed;
+  greeting.signal = *signal;
+  greeting.whole_tree = line == "tree";
+  return greeting;
+}
+
+}  // namespace ivy

@@ -1,0 +1,75 @@
+// What a launcher tells the hosts of a srun step before they dial back, and what a host says first
+// when it has. Pure; thread: any.
+//
+//   standard input of every host      IVYDIAL 1
+//                                     job HEX32
+//                                     key HEX64                the pre-shared key of this step
+//                                     silence MILLISECONDS     then another way is tried
+//                                     address ADDRESS PORT     one line each, in order of
+//                                     preference host NAME                one line each, in the
+//                                     job's order end
+//   first line inside TLS (upwards)   IVYDIAL 1 HOST
+//                                     IVYSIGNAL 1 HOST SIGNAL tasks|tree
+//   answer to the first               IVYOPEN 1 new|reattach JOBID HOST
+//
+// Behind that answer the connection is a carrier like any other (proto/wire/link.h).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+inline constexpr std::size_t kDialKeyBytes = 32;
+// 65,536 hosts with long names.
+inline constexpr std::size_t kDialOrderMaxBytes = 8u << 20;
+// A machine with more networks than this is told about the first ones.
+inline constexpr std::size_t kDialAddressesMax = 16;
+// The first line inside TLS, with its newline.
+inline constexpr std::size_t kDialGreetingMaxBytes = 64;
+// The line that ends an order, also for the shell that waits for one.
+inline constexpr std::string_view kDialOrderEnd = "end";
+
+struct DialAddress {
+  std::string address;  // Numeric.
+  std::uint16_t port = 0;
+  bool operator==(const DialAddress&) const = default;
+};
+
+struct DialOrder {
+  std::string job_id;  // 32 hexadecimal digits.
+  std::string key;     // kDialKeyBytes, as bytes.
+  // From a launcher that lives something is heard twice a second. After this silence another
+  // connection is tried beside the silent one.
+  std::chrono::milliseconds silence{5000};
+  std::vector<DialAddress> addresses;  // At least one.
+  std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
+};
+
+std::string encode_dial_order(const DialOrder& order);
+// `text` ends with the "end" line. InvalidArgument names the line; never shows the key.
+Result<DialOrder> parse_dial_order(std::string_view text);
+
+// Who dials, and what for.
+struct DialGreeting {
+  enum class Kind {
+    kCarrier,  // To carry the job's bytes.
+    kSignal,   // Only to say that the scheduler has signalled the step's task there.
+  };
+  Kind kind = Kind::kCarrier;
+  std::uint32_t host = 0;
+  int signal = 0;           // kSignal
+  bool whole_tree = false;  // kSignal: every process below the task was signalled too.
+};
+
+// With its newline.
+std::string encode_dial_greeting(const DialGreeting& greeting);
+// Without its newline. InvalidArgument.
+Result<DialGreeting> parse_dial_greeting(std::string_view line);
+
+}  // namespace ivy

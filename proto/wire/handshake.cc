@@ -1,0 +1,189 @@
+#include "proto/wire/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/kdf.h>
+#include <openssl/rand.h>
+
+#include <memory>
+
+#include "proto/wire/store_wire.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kPurposeBytes = 16;
+constexpr std::size_t kJobIdBytes = 16;
+
+std::string_view purpose_of(std::string_view hello) {
+  const std::string_view field =
+      hello.substr(kHandshakeMagic.size() + sizeof kHandshakeVersion, kPurposeBytes);
+  return field.substr(0, field.find('\0'));
+}
+
+std::string_view job_id_of(std::string_view hello) {
+  return hello.substr(kHandshakeMagic.size() + sizeof kHandshakeVersion + kPurposeBytes,
+                      kJobIdBytes);
+}
+
+const unsigned char* bytes_of(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
+
+// RFC 5869 with SHA-256.
+std::string derived_key(std::string_view token, std::string_view salt, std::string_view info) {
+  std::string key(kMacBytes, '\0');
+  std::size_t length = key.size();
+  const std::unique_ptr<EVP_PKEY_CTX, decltype(&EVP_PKEY_CTX_free)> context(
+      EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), EVP_PKEY_CTX_free);
+  const bool done =
+      context != nullptr && EVP_PKEY_derive_init(context.get()) == 1 &&
+      EVP_PKEY_CTX_set_hkdf_md(context.get(), EVP_sha256()) == 1 &&
+      EVP_PKEY_CTX_set1_hkdf_salt(context.get(), bytes_of(salt), static_cast<int>(salt.size())) ==
+          1 &&
+      EVP_PKEY_CTX_set1_hkdf_key(context.get(), bytes_of(token), static_cast<int>(token.size())) ==
+          1 &&
+      EVP_PKEY_CTX_add1_hkdf_info(context.get(), bytes_of(info), static_cast<int>(info.size())) ==
+          1 &&
+      EVP_PKEY_derive(context.get(), reinterpret_cast<unsigned char*>(key.data()), &length) == 1;
+  IVY_ASSERT(done && length == kMacBytes);
+  return key;
+}
+
+std::string mac_of(std::string_view hello, std::string_view token, std::string_view role,
+                   std::string_view rest) {
+  const std::string key =
+      derived_key(token, job_id_of(hello), "ivy " + std::string(purpose_of(hello)));
+  std::string text(role);
+  text.append(hello).append(rest);
+  std::string mac(kMacBytes, '\0');
+  unsigned int length = 0;
+  const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes_of(text),
+                          text.size(), reinterpret_cast<unsigned char*>(mac.data()), &length);
+  IVY_ASSERT(made != nullptr && length == kMacBytes);
+  return mac;
+}
+
+bool equal_macs(std::string_view a, std::string_view b) {
+  return a.size() == kMacBytes && b.size() == kMacBytes &&
+         CRYPTO_memcmp(a.data(), b.data(), kMacBytes) == 0;
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+}  // namespace
+
+std::string encode_hello(const HandshakeHello& hello) {
+  IVY_ASSERT(hello.purpose.size() <= kPurposeBytes && hello.job_id.size() == 2 * kJobIdBytes &&
+             hello.nonce.size() == kNonceBytes);
+  std::string bytes(kHandshakeMagic);
+  store::put_u8(bytes, kHandshakeVersion & 0xff);
+  store::put_u8(bytes, kHandshakeVersion >> 8);
+  bytes += hello.purpose;
+  bytes.append(kPurposeBytes - hello.purpose.size(), '\0');
+  for (std::size_t i = 0; i < kJobIdBytes; ++i) {
+    const int high = hex_digit(hello.job_id[2 * i]);
+    const int low = hex_digit(hello.job_id[2 * i + 1]);
+    IVY_ASSERT(high >= 0 && low >= 0);
+    store::put_u8(bytes, static_cast<std::uint8_t>(high << 4 | low));
+  }
+  store::put_u32(bytes, hello.generation);
+  store::put_u32(bytes, hello.rank);
+  store::put_u32(bytes, hello.pid);
+  store::put_u64(bytes, hello.session);
+  bytes += hello.nonce;
+  return bytes;
+}
+
+Result<void> check_hello_begin(std::string_view arrived) {
+  if (!arrived.starts_with(kHandshakeMagic.substr(0, arrived.size())))
+    return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
+  if (arrived.size() < kHandshakeMagic.size() + sizeof kHandshakeVersion) return {};
+  store::PayloadReader reader(arrived.substr(kHandshakeMagic.size()));
+  const unsigned version = reader.u8() | static_cast<unsigned>(reader.u8()) << 8;
+  if (version == kHandshakeVersion) return {};
+  return Error{Code::kFailedPrecondition, "the peer speaks version " + std::to_string(version) +
+                                              " of the handshake, this is " +
+                                              std::to_string(kHandshakeVersion)};
+}
+
+Result<HandshakeHello> decode_hello(std::string_view bytes) {
+  IVY_CHECK(check_hello_begin(bytes));
+  if (bytes.size() != kHelloBytes)
+    return Error{Code::kInvalidArgument, "the first bytes are no greeting of ours"};
+  HandshakeHello hello;
+  hello.purpose = purpose_of(bytes);
+  for (const char c : hello.purpose) {
+    if (c < 'a' || c > 'z')
+      return Error{Code::kInvalidArgument, "a greeting with a damaged purpose"};
+  }
+  for (const char c : job_id_of(bytes)) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    hello.job_id.push_back(kDigits[static_cast<unsigned char>(c) >> 4]);
+    hello.job_id.push_back(kDigits[static_cast<unsigned char>(c) & 0xf]);
+  }
+  store::PayloadReader rest(bytes.substr(kHandshakeMagic.size() + sizeof kHandshakeVersion +
+                                         kPurposeBytes + kJobIdBytes));
+  hello.generation = rest.u32();
+  hello.rank = rest.u32();
+  hello.pid = rest.u32();
+  hello.session = rest.u64();
+  hello.nonce = bytes.substr(bytes.size() - kNonceBytes);
+  return hello;
+}
+
+std::string random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  IVY_ASSERT(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) ==
+             1);
+  return bytes;
+}
+
+std::string make_challenge(std::string_view hello_bytes, std::string_view token,
+                           std::string_view server_nonce, std::string_view epoch) {
+  IVY_ASSERT(hello_bytes.size() == kHelloBytes && server_nonce.size() == kNonceBytes &&
+             epoch.size() == kEpochBytes);
+  std::string challenge(server_nonce);
+  challenge.append(epoch);
+  challenge += mac_of(hello_bytes, token, "server", challenge);
+  return challenge;
+}
+
+Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
+                                           std::string_view challenge_bytes,
+                                           std::string_view token) {
+  if (challenge_bytes.size() != kChallengeBytes) {
+    return Error{Code::kDataLoss, "a challenge of " + std::to_string(challenge_bytes.size()) +
+                                      " bytes instead of " + std::to_string(kChallengeBytes)};
+  }
+  HandshakeChallenge challenge;
+  challenge.nonce = challenge_bytes.substr(0, kNonceBytes);
+  challenge.epoch = challenge_bytes.substr(kNonceBytes, kEpochBytes);
+  challenge.mac = challenge_bytes.substr(kNonceBytes + kEpochBytes);
+  const std::string expected =
+      mac_of(hello_bytes, token, "server", challenge.nonce + challenge.epoch);
+  if (!equal_macs(challenge.mac, expected)) {
+    return Error{Code::kUnauthenticated, "the peer does not know this job's token"};
+  }
+  return challenge;
+}
+
+std::string make_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
+                       std::string_view token) {
+  return mac_of(hello_bytes, token, "client", challenge_bytes);
+}
+
+Result<void> check_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
+                         std::string_view proof, std::string_view token) {
+  if (!equal_macs(proof, make_proof(hello_bytes, challenge_bytes, token))) {
+    return Error{Code::kUnauthenticated, "the peer does not know this job's token"};
+  }
+  return {};
+}
+
+}  // namespace ivy

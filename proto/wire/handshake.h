@@ -1,0 +1,80 @@
+// How a client and the store (later: two ranks) prove to each other that they know the job's token,
+// without showing it. Nothing else is parsed before.
+//
+// clang-format off
+//   client to server  Hello      magic, version, purpose, job id, generation, rank, pid, session,
+//                                client nonce
+//   server to client  Challenge  server nonce, epoch, HMAC(key, "server" | Hello | nonce | epoch)
+//   client to server  Proof      HMAC(key, "client" | Hello | Challenge)
+// clang-format on
+//
+// key = HKDF-SHA-256(token, salt = job id, info = "ivy " + purpose). The whole transcript and the
+// direction are under the MAC, and both nonces are fresh: nothing can be replayed or reflected.
+// MACs are compared in constant time. RFC 2104, RFC 5869. Links OpenSSL's libcrypto, as
+// agent_certificate.
+//
+// What follows is not encrypted: an active attacker on the path can alter it.
+// Thread: any; everything is a value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+inline constexpr std::string_view kHandshakeMagic = "IVYS";
+// Counts what follows the greeting of the store's clients and leaves, too (store_wire.h).
+inline constexpr std::uint16_t kHandshakeVersion = 2;
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kMacBytes = 32;
+inline constexpr std::size_t kEpochBytes = 16;
+inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
+
+struct HandshakeHello {
+  std::string purpose;  // "store", "leaf", "why": at most 16 characters of [a-z].
+  std::string job_id;   // 32 hexadecimal digits.
+  std::uint32_t generation = 0;
+  std::uint32_t rank = kNoRank;
+  std::uint32_t pid = 0;
+  std::uint64_t session = 0;  // A client's of the store, on each of its connections; 0: none.
+  std::string nonce;          // kNonceBytes.
+};
+
+struct HandshakeChallenge {
+  std::string nonce;  // kNonceBytes.
+  std::string epoch;  // kEpochBytes: the incarnation of the store's contents.
+  std::string mac;    // kMacBytes.
+};
+
+// Fixed sizes, so that a reader knows how many bytes to wait for before it looks at any.
+inline constexpr std::size_t kHelloBytes = 4 + 2 + 16 + 16 + 4 + 4 + 4 + 8 + kNonceBytes;
+inline constexpr std::size_t kChallengeBytes = kNonceBytes + kEpochBytes + kMacBytes;
+inline constexpr std::size_t kProofBytes = kMacBytes;
+
+std::string encode_hello(const HandshakeHello& hello);
+// Judges as much as has arrived. InvalidArgument: not ours; FailedPrecondition: names both
+// versions. Another version's greeting may be shorter, so that who waits for all of it would wait
+// in vain.
+Result<void> check_hello_begin(std::string_view arrived);
+// As check_hello_begin, of all bytes.
+Result<HandshakeHello> decode_hello(std::string_view bytes);
+
+// A random text of that many bytes. Aborts when the system has no randomness.
+std::string random_bytes(std::size_t count);
+
+// Server: the answer to these exact hello bytes.
+std::string make_challenge(std::string_view hello_bytes, std::string_view token,
+                           std::string_view server_nonce, std::string_view epoch);
+// Client: Unauthenticated when the server does not know the token.
+Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
+                                           std::string_view challenge_bytes,
+                                           std::string_view token);
+std::string make_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
+                       std::string_view token);
+Result<void> check_proof(std::string_view hello_bytes, std::string_view challenge_bytes,
+                         std::string_view proof, std::string_view token);
+
+}  // namespace ivy

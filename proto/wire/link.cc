@@ -1,0 +1,388 @@
+#include "proto/wire/link.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ivy::link {
+namespace {
+
+// Integers travel little endian, whatever the host.
+template <class T>
+void put(std::string& out, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<char>((static_cast<std::uint64_t>(value) >> (8 * i)) & 0xff));
+}
+
+template <class T>
+T get(std::string_view bytes, std::size_t offset) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[offset + i])) << (8 * i);
+  return static_cast<T>(value);
+}
+
+// Ends each header, so that a stream that slipped by a byte is noticed at once.
+constexpr std::uint32_t kHeaderMark = 0x59564921;
+
+Error data_loss(const std::string& what) { return Error{Code::kDataLoss, what}; }
+
+FrameHeader decode_header(std::string_view bytes) {
+  FrameHeader header;
+  header.length = get<std::uint32_t>(bytes, 0);
+  header.type = static_cast<FrameType>(get<std::uint16_t>(bytes, 4));
+  header.host = get<std::uint32_t>(bytes, 8);
+  header.sequence = get<std::uint64_t>(bytes, 16);
+  header.acknowledged = get<std::uint64_t>(bytes, 24);
+  header.credit = get<std::uint64_t>(bytes, 32);
+  header.sent_at_ns = get<std::uint64_t>(bytes, 40);
+  return header;
+}
+
+// How many bytes at the end may be the beginning of a preamble that has arrived in part. Everything
+// else is noise at once: it may be the last thing that a far shell says.
+std::size_t preamble_begun(std::string_view bytes) {
+  std::size_t count = std::min(bytes.size(), kPreamble.size() - 1);
+  while (!kPreamble.starts_with(bytes.substr(bytes.size() - count))) --count;
+  return count;
+}
+
+bool is_sequenced(FrameType type) {
+  return type == FrameType::kCommand || type == FrameType::kEvent || is_flow(type);
+}
+
+}  // namespace
+
+bool is_flow(FrameType type) { return type == FrameType::kOutput || type == FrameType::kInput; }
+
+std::string encode_header(const FrameHeader& header) {
+  std::string out;
+  out.reserve(kHeaderBytes);
+  put(out, header.length);
+  put(out, static_cast<std::uint16_t>(header.type));
+  put(out, std::uint16_t{0});
+  put(out, header.host);
+  put(out, kHeaderMark);
+  put(out, header.sequence);
+  put(out, header.acknowledged);
+  put(out, header.credit);
+  put(out, header.sent_at_ns);
+  return out;
+}
+
+std::string encode_attach(const AttachRequest& request) {
+  std::string out;
+  for (const std::string* field : {&request.job_id, &request.token, &request.build}) {
+    put(out, static_cast<std::uint16_t>(field->size()));
+    out += *field;
+  }
+  put(out, request.takeover);
+  return out;
+}
+
+Result<AttachRequest> decode_attach(std::string_view payload) {
+  AttachRequest request;
+  for (std::string* field : {&request.job_id, &request.token, &request.build}) {
+    if (payload.size() < 2) return data_loss("attach request is cut short");
+    const auto length = get<std::uint16_t>(payload, 0);
+    payload.remove_prefix(2);
+    if (payload.size() < length) return data_loss("attach request is cut short");
+    field->assign(payload.substr(0, length));
+    payload.remove_prefix(length);
+  }
+  if (payload.size() != sizeof request.takeover)
+    return data_loss("attach request does not end where it should");
+  request.takeover = get<std::uint32_t>(payload, 0);
+  return request;
+}
+
+std::string encode_output(const OutputChunk& chunk) {
+  std::string out;
+  out.reserve(kOutputHeaderBytes + chunk.bytes.size());
+  put(out, chunk.generation);
+  put(out, chunk.rank);
+  put(out, chunk.stream);
+  put(out, static_cast<std::uint8_t>(chunk.end ? 1 : 0));
+  put(out, std::uint16_t{0});
+  out += chunk.bytes;
+  return out;
+}
+
+Result<OutputChunk> decode_output(std::string_view payload) {
+  if (payload.size() < kOutputHeaderBytes) return data_loss("output frame is cut short");
+  OutputChunk chunk;
+  chunk.generation = get<std::uint32_t>(payload, 0);
+  chunk.rank = get<std::uint32_t>(payload, 4);
+  chunk.stream = get<std::uint8_t>(payload, 8);
+  chunk.end = get<std::uint8_t>(payload, 9) != 0;
+  chunk.bytes = payload.substr(kOutputHeaderBytes);
+  if (chunk.stream != 1 && chunk.stream != 2) return data_loss("output frame of an unknown stream");
+  return chunk;
+}
+
+void FrameDecoder::reset() {
+  buffer_.clear();
+  consumed_ = 0;
+  noise_.clear();
+  noise_bytes_ = 0;
+  saw_preamble_ = false;
+}
+
+Result<void> FrameDecoder::feed(std::string_view bytes) {
+  // Drop what was handed out before the buffer grows; amortised, since it is at least half.
+  if (consumed_ > 0 && consumed_ * 2 >= buffer_.size()) {
+    buffer_.erase(0, consumed_);
+    consumed_ = 0;
+  }
+  buffer_ += bytes;
+  if (!saw_preamble_) IVY_CHECK(skip_noise());
+  return check_header();
+}
+
+Result<void> FrameDecoder::skip_noise() {
+  const std::size_t at = buffer_.find(kPreamble);
+  const std::size_t noise_end =
+      at != std::string::npos ? at : buffer_.size() - preamble_begun(buffer_);
+  noise_.append(buffer_, 0, noise_end);
+  noise_bytes_ += noise_end;
+  if (noise_.size() > kNoiseKeptBytes) noise_.erase(0, noise_.size() - kNoiseKeptBytes);
+  buffer_.erase(0, noise_end);
+  if (noise_bytes_ > kNoiseMaxBytes)
+    return data_loss("more than 1 MiB came before the first frame");
+  if (at != std::string::npos) {
+    buffer_.erase(0, kPreamble.size());
+    saw_preamble_ = true;
+  }
+  return {};
+}
+
+Result<void> FrameDecoder::check_header() {
+  if (!saw_preamble_ || buffer_.size() - consumed_ < kHeaderBytes) return {};
+  const std::string_view bytes = std::string_view(buffer_).substr(consumed_);
+  if (get<std::uint32_t>(bytes, 12) != kHeaderMark) return data_loss("not a frame of ours");
+  const auto type = get<std::uint16_t>(bytes, 4);
+  if (type < 1 || type > 8) return data_loss("frame of unknown type " + std::to_string(type));
+  const auto length = get<std::uint32_t>(bytes, 0);
+  if (length > max_payload_bytes_)
+    return data_loss("frame of " + std::to_string(length) + " bytes, limit " +
+                     std::to_string(max_payload_bytes_));
+  return {};
+}
+
+std::optional<Frame> FrameDecoder::next() {
+  const std::string_view bytes = std::string_view(buffer_).substr(consumed_);
+  if (!saw_preamble_ || bytes.size() < kHeaderBytes || !check_header().ok()) return std::nullopt;
+  Frame frame{decode_header(bytes), {}};
+  if (bytes.size() < kHeaderBytes + frame.header.length) return std::nullopt;
+  frame.payload = bytes.substr(kHeaderBytes, frame.header.length);
+  consumed_ += kHeaderBytes + frame.header.length;
+  return frame;
+}
+
+Session::Session(std::uint32_t host, std::uint64_t window_bytes)
+    : host_(host), granted_(window_bytes), window_bytes_(window_bytes) {}
+
+void Session::carrier_up() {
+  decoder_.reset();
+  preamble_due_ = true;
+  attached_ = false;
+  heartbeat_due_ = false;
+  handshake_.clear();
+  handshake_credit_ = 0;
+  resend_index_ = 0;
+}
+
+void Session::carrier_down() {
+  attached_ = false;
+  preamble_due_ = false;
+  handshake_.clear();
+}
+
+void Session::send_handshake(FrameType type, std::string payload) {
+  handshake_.push_back(Stored{type, 0, std::move(payload)});
+}
+
+Result<void> Session::attached(std::uint64_t acknowledged) {
+  IVY_CHECK(acknowledge(acknowledged));
+  peer_credit_ = std::max(peer_credit_, handshake_credit_);
+  if (!attached_) resend_index_ = 0;
+  attached_ = true;
+  return {};
+}
+
+std::vector<OutputChunk> Session::take_over() {
+  carrier_down();
+  std::deque<Stored> waiting;
+  for (std::deque<Stored>* queue : {&unacknowledged_, &flow_})
+    for (Stored& stored : *queue)
+      if (is_flow(stored.type)) waiting.push_back(std::move(stored));
+  flow_ = std::move(waiting);
+  unacknowledged_.clear();
+  control_.clear();
+  resend_index_ = 0;
+  next_sequence_ = 1;
+  control_bytes_ = 0;
+  flow_bytes_sent_ = 0;
+  flow_bytes_queued_ = 0;
+  peer_credit_ = 0;
+  received_sequence_ = 0;
+  acknowledged_sent_ = 0;
+  granted_ = window_bytes_;
+  granted_sent_ = 0;
+  unacknowledged_received_bytes_ = 0;
+  std::vector<OutputChunk> chunks;
+  for (const Stored& stored : flow_) {
+    flow_bytes_queued_ += stored.payload.size();
+    const Result<OutputChunk> chunk = decode_output(stored.payload);
+    if (chunk.ok()) chunks.push_back(*chunk);
+  }
+  return chunks;
+}
+
+Result<void> Session::acknowledge(std::uint64_t sequence) {
+  if (sequence >= next_sequence_) return data_loss("peer acknowledges what was never sent");
+  while (!unacknowledged_.empty() && unacknowledged_.front().sequence <= sequence) {
+    const Stored& stored = unacknowledged_.front();
+    if (!is_flow(stored.type)) control_bytes_ -= stored.payload.size();
+    unacknowledged_.pop_front();
+    if (resend_index_ > 0) --resend_index_;
+  }
+  const std::uint64_t oldest =
+      unacknowledged_.empty() ? next_sequence_ : unacknowledged_.front().sequence;
+  if (sequence + 1 < oldest) return data_loss("peer asks for what is gone");
+  return {};
+}
+
+Result<void> Session::send(FrameType type, std::string payload) {
+  IVY_ASSERT(payload.size() <= kMaxPayloadBytes);
+  if (control_bytes_ + payload.size() > kMaxUnacknowledgedBytes)
+    return Error{Code::kResourceExhausted, "too much waits for the peer's acknowledgement"};
+  control_bytes_ += payload.size();
+  control_.push_back(Stored{type, 0, std::move(payload)});
+  return {};
+}
+
+void Session::send_flow(FrameType type, std::string payload) {
+  IVY_ASSERT(is_flow(type) && payload.size() <= kMaxPayloadBytes);
+  flow_bytes_queued_ += payload.size();
+  flow_.push_back(Stored{type, 0, std::move(payload)});
+}
+
+std::uint64_t Session::flow_room() const {
+  const std::uint64_t used = flow_bytes_sent_ + flow_bytes_queued_;
+  return peer_credit_ > used ? peer_credit_ - used : 0;
+}
+
+void Session::grant(std::uint64_t bytes) { granted_ += bytes; }
+
+bool Session::flow_allowed() const {
+  return !flow_.empty() && flow_bytes_sent_ + flow_.front().payload.size() <= peer_credit_;
+}
+
+bool Session::ack_due() const {
+  // A quarter of the window, so that a sender that keeps up never has to wait for its credit.
+  return granted_ - granted_sent_ >= std::max<std::uint64_t>(window_bytes_ / 4, 1) ||
+         unacknowledged_received_bytes_ >= 64u << 10;
+}
+
+bool Session::has_bytes() const {
+  if (preamble_due_ || !handshake_.empty()) return true;
+  if (!attached_) return false;
+  return resend_index_ < unacknowledged_.size() || !control_.empty() || flow_allowed() ||
+         heartbeat_due_ || ack_due();
+}
+
+void Session::append_frame(std::string& out, FrameType type, std::uint64_t sequence,
+                           std::string_view payload, std::uint64_t now_ns) {
+  FrameHeader header;
+  header.length = static_cast<std::uint32_t>(payload.size());
+  header.type = type;
+  header.host = host_;
+  header.sequence = sequence;
+  header.acknowledged = received_sequence_;
+  header.credit = granted_;
+  header.sent_at_ns = now_ns;
+  out += encode_header(header);
+  out += payload;
+  acknowledged_sent_ = received_sequence_;
+  unacknowledged_received_bytes_ = 0;
+  granted_sent_ = granted_;
+  // Any frame says that we live.
+  heartbeat_due_ = false;
+}
+
+void Session::append_sequenced(std::string& out, std::deque<Stored>& queue, std::uint64_t now_ns) {
+  Stored stored = std::move(queue.front());
+  queue.pop_front();
+  stored.sequence = next_sequence_++;
+  append_frame(out, stored.type, stored.sequence, stored.payload, now_ns);
+  unacknowledged_.push_back(std::move(stored));
+  resend_index_ = unacknowledged_.size();
+}
+
+std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
+  // At least one frame, or an owner that takes nothing while has_bytes() would turn in a circle.
+  max_bytes = std::max<std::size_t>(max_bytes, 1);
+  std::string out;
+  if (preamble_due_) out += kPreamble;
+  preamble_due_ = false;
+  for (; !handshake_.empty(); handshake_.pop_front())
+    append_frame(out, handshake_.front().type, 0, handshake_.front().payload, now_ns);
+  if (!attached_) return out;
+  for (; resend_index_ < unacknowledged_.size() && out.size() < max_bytes; ++resend_index_) {
+    const Stored& stored = unacknowledged_[resend_index_];
+    append_frame(out, stored.type, stored.sequence, stored.payload, now_ns);
+  }
+  if (resend_index_ < unacknowledged_.size()) return out;
+  while (!control_.empty() && out.size() < max_bytes) append_sequenced(out, control_, now_ns);
+  while (flow_allowed() && out.size() < max_bytes) {
+    const std::uint64_t size = flow_.front().payload.size();
+    append_sequenced(out, flow_, now_ns);
+    flow_bytes_sent_ += size;
+    flow_bytes_queued_ -= size;
+  }
+  if (heartbeat_due_) {
+    append_frame(out, FrameType::kHeartbeat, 0, {}, now_ns);
+  } else if (ack_due()) {
+    append_frame(out, FrameType::kAck, 0, {}, now_ns);
+  }
+  return out;
+}
+
+Result<std::vector<Frame>> Session::receive(std::string_view bytes) {
+  IVY_CHECK(decoder_.feed(bytes));
+  const std::uint64_t sequence_before = received_sequence_;
+  std::vector<Frame> fresh;
+  Result<void> taken = take_frames(fresh);
+  // The owner never sees the frames of a failed batch: without this the next Attach would
+  // acknowledge them, and the peer would never send them again.
+  if (!taken.ok()) {
+    received_sequence_ = sequence_before;
+    return taken.error();
+  }
+  return fresh;
+}
+
+Result<void> Session::take_frames(std::vector<Frame>& fresh) {
+  while (std::optional<Frame> frame = decoder_.next()) {
+    const FrameHeader& header = frame->header;
+    if (is_sequenced(header.type) != (header.sequence != 0))
+      return data_loss("a frame's sequence does not fit its type");
+    if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
+      // Counts from attached() on: until then anybody may have written it.
+      handshake_credit_ = header.credit;
+      fresh.push_back(std::move(*frame));
+      return {};
+    }
+    if (!attached_) return data_loss("the peer spoke before it had attached");
+    IVY_CHECK(acknowledge(header.acknowledged));
+    peer_credit_ = std::max(peer_credit_, header.credit);
+    if (header.sequence <= received_sequence_) continue;
+    if (header.sequence != received_sequence_ + 1) return data_loss("a frame is missing");
+    received_sequence_ = header.sequence;
+    unacknowledged_received_bytes_ += kHeaderBytes + header.length;
+    fresh.push_back(std::move(*frame));
+  }
+  return decoder_.feed({});
+}
+
+}  // namespace ivy::link

@@ -1,0 +1,49 @@
+#include "proto/wire/operation.h"
+
+#include <cstddef>
+#include <iterator>
+
+namespace ivy::comm_status {
+namespace {
+
+constexpr std::string_view kOperations[] = {
+    "none",           "all_reduce",      "reduce", "broadcast", "all_gather", "all_gatherv",
+    "reduce_scatter", "reduce_scatterv", "gather", "gatherv",   "scatter",    "scatterv",
+    "all_to_all",     "all_to_allv",     "scan",   "barrier",   "send",       "recv",
+    "sendrecv",       "split",           "init",   "finalize",  "group"};
+constexpr std::string_view kDtypes[] = {"none", "i8",   "u8",  "i16",  "u16",    "i32",
+                                        "u32",  "i64",  "u64", "f16",  "bf16",   "f32",
+                                        "f64",  "bool", "c64", "c128", "f8e4m3", "f8e5m2"};
+constexpr std::string_view kReductions[] = {"none", "sum",  "avg", "product", "min",
+                                            "max",  "band", "bor", "bxor",    "premul_sum"};
+constexpr std::string_view kPhases[] = {"at the start", "waiting for the others",
+                                        "moving on this host", "moving between hosts", "leaving"};
+static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kGroup) + 1);
+static_assert(std::size(kDtypes) == static_cast<std::size_t>(Dtype::kF8E5m2) + 1);
+static_assert(std::size(kReductions) == static_cast<std::size_t>(Reduction::kPremulSum) + 1);
+static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kLeaving) + 1);
+
+// What stands in the page was written by a worker: any number may be there.
+template <std::size_t N, class Enum>
+std::string_view listed(const std::string_view (&names)[N], Enum value) {
+  const auto index = static_cast<std::size_t>(value);
+  return index < N ? names[index] : "?";
+}
+
+}  // namespace
+
+std::string_view name_of(Operation operation) { return listed(kOperations, operation); }
+std::string_view name_of(Dtype dtype) { return listed(kDtypes, dtype); }
+std::string_view name_of(Reduction reduction) { return listed(kReductions, reduction); }
+std::string_view name_of(Phase phase) { return listed(kPhases, phase); }
+
+std::uint32_t communicator_hash(std::string_view name) {
+  std::uint32_t hash = 2166136261u;
+  for (const char byte : name) {
+    hash ^= static_cast<unsigned char>(byte);
+    hash *= 16777619u;
+  }
+  return hash;
+}
+
+}  // namespace ivy::comm_status

@@ -1,0 +1,125 @@
+#include "proto/wire/ras.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+namespace ivy {
+namespace {
+
+// All at once: the server takes line by line. Two seconds for a process that does not answer it.
+constexpr std::string_view kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
+constexpr std::string_view kGreeting = "SERVER PROTOCOL ";
+constexpr std::string_view kAccepted = "OK";
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    text = end == std::string_view::npos ? "" : text.substr(end + 1);
+  }
+  return lines;
+}
+
+std::string_view trimmed(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return "";
+  return line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
+}
+
+bool is_heading(std::string_view line) {
+  return line == "Errors" || line == "Warnings" ||
+         line.find_first_not_of('=') == std::string_view::npos;
+}
+
+bool must_wait() { return errno == EAGAIN || errno == EINTR; }
+
+}  // namespace
+
+RasQuestion::RasQuestion(std::string_view address, TimePoint deadline)
+    : address_(parse_with_port(address)), deadline_(deadline) {}
+
+RasQuestion::~RasQuestion() { hang_up(); }
+
+bool RasQuestion::advance(TimePoint now) {
+  if (!address_.is_valid() || now >= deadline_) return true;
+  if (socket_ >= 0 && heard_.empty() && now - dialled_at_ >= kFirstWord) hang_up();
+  if (socket_ < 0) dial(now);
+  const bool goes_on = socket_ >= 0 && (sent_ == kQuestion.size() || send_question()) && receive();
+  if (!goes_on) address_ = {};  // Refused or hung up: nobody else is there either.
+  return !goes_on;
+}
+
+void RasQuestion::dial(TimePoint now) {
+  dialled_at_ = now;
+  sent_ = 0;
+  socket_ = address_.open_socket();
+  if (socket_ < 0) return;
+  if (connect(socket_, address_.get(), address_.size) != 0 && errno != EINPROGRESS) hang_up();
+}
+
+void RasQuestion::hang_up() {
+  if (socket_ >= 0) close(socket_);
+  socket_ = -1;
+}
+
+bool RasQuestion::send_question() {
+  const ssize_t count = send(socket_, kQuestion.data() + sent_, kQuestion.size() - sent_,
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count > 0) sent_ += static_cast<std::size_t>(count);
+  return count > 0 || must_wait();
+}
+
+bool RasQuestion::receive() {
+  while (sent_ == kQuestion.size() && heard_.size() < kMaxBytes) {
+    char buffer[4096];
+    const std::size_t room = std::min(sizeof buffer, kMaxBytes - heard_.size());
+    const ssize_t count = recv(socket_, buffer, room, MSG_DONTWAIT);
+    if (count <= 0) return count < 0 && must_wait();
+    heard_.append(buffer, static_cast<std::size_t>(count));
+  }
+  return heard_.size() < kMaxBytes;
+}
+
+void RasQuestion::await(std::chrono::milliseconds longest) const {
+  const bool has_sent = sent_ == kQuestion.size();
+  pollfd ready{socket_, static_cast<short>(has_sent ? POLLIN : POLLOUT), 0};
+  static_cast<void>(poll(&ready, 1, static_cast<int>(longest.count())));
+}
+
+// Without the greeting and what was said to the commands before.
+std::string RasQuestion::answer() const {
+  if (!heard_.starts_with(kGreeting)) return "";
+  std::string text;
+  bool is_preface = true;
+  for (const std::string_view line : lines_of(heard_)) {
+    is_preface = is_preface && (line.starts_with(kGreeting) || line == kAccepted);
+    if (is_preface) continue;
+    for (const char c : line) text += c >= ' ' && c <= '~' ? c : '?';
+    text += '\n';
+  }
+  return text;
+}
+
+std::string summary_of_ras(std::string_view answer, std::size_t longest) {
+  const std::vector<std::string_view> lines = lines_of(answer);
+  const auto errors = std::find(lines.begin(), lines.end(), "Errors");
+  if (errors == lines.end()) return "nothing in time";
+  std::string summary;
+  for (auto line = errors; line != lines.end(); ++line) {
+    const std::string_view text = trimmed(*line);
+    if (text.empty() || is_heading(text)) continue;
+    // A headline, "#0-0 (27a079b828ff1a75) MISMATCH", stands before what is indented.
+    const bool is_headline = line->front() != ' ';
+    if (!summary.empty()) summary += summary.back() == ':' ? " " : ", ";
+    summary += text;
+    if (is_headline) summary += ':';
+  }
+  return summary.empty() ? std::string(kRasNoError) : summary.substr(0, longest);
+}
+
+}  // namespace ivy

@@ -1,0 +1,167 @@
+#include "rendezvous/dialects/connection.h"
+
+#include <utility>
+
+#include "rendezvous/dialects/leaf_dialect.h"
+
+namespace ivy::store {
+namespace {
+
+constexpr std::string_view kPurpose = "store";
+constexpr std::string_view kLeafPurpose = "leaf";
+
+class NativeConnection : public Connection {
+ public:
+  NativeConnection(StoreFront& engine, const StoreIdentity& store, std::string address,
+                   Engine* for_leaves)
+      : engine_(engine), store_(store), address_(std::move(address)), for_leaves_(for_leaves) {}
+
+  Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
+    if (dialect_ != nullptr) return dialect_->receive(bytes, now_ns, out);
+    if (leaf_ != nullptr) return leaf_->receive(bytes, now_ns, out);
+    greeting_.append(bytes);
+    if (challenge_.empty()) IVY_CHECK(check_hello_begin(greeting_));
+    if (challenge_.empty() && greeting_.size() >= kHelloBytes) IVY_CHECK(take_hello());
+    if (!challenge_.empty() && greeting_.size() >= kHelloBytes + kProofBytes)
+      return take_proof(now_ns, out);
+    return {};
+  }
+
+  Result<void> reply(const Reply& reply) override {
+    if (leaf_ != nullptr) {
+      leaf_->reply(reply, unsent);
+    } else {
+      dialect_->reply(reply, unsent);
+    }
+    return {};
+  }
+  bool has_more() const override {
+    if (leaf_ != nullptr) return leaf_->has_more();
+    return dialect_ != nullptr && dialect_->has_more();
+  }
+  bool overflow(const Reply& reply) override {
+    if (leaf_ != nullptr) return false;
+    engine_.end_watch(reply.client, reply.request);
+    dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
+                    unsent);
+    return true;
+  }
+  ClientId client() const override {
+    if (leaf_ != nullptr) return leaf_->client();
+    return dialect_ == nullptr ? 0 : dialect_->client();
+  }
+  bool is_authenticated() const override { return dialect_ != nullptr || leaf_ != nullptr; }
+  std::vector<ClientId> take_joined() override {
+    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_joined();
+  }
+  std::vector<ClientId> take_left() override {
+    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_left();
+  }
+  std::size_t client_count() const override { return leaf_ == nullptr ? 1 : leaf_->client_count(); }
+
+ private:
+  Result<void> take_hello() {
+    hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
+    // Another purpose has another key: a greeting meant for a peer must not be answered here.
+    const bool is_leaf = hello_.purpose == kLeafPurpose && for_leaves_ != nullptr;
+    if (hello_.purpose != kPurpose && !is_leaf) {
+      return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
+    }
+    if (hello_.job_id != store_.job_id) {
+      return Error{Code::kUnauthenticated, "a client of job " + hello_.job_id};
+    }
+    challenge_ = make_challenge(std::string_view(greeting_).substr(0, kHelloBytes), store_.token,
+                                random_bytes(kNonceBytes), store_.epoch);
+    unsent += challenge_;
+    return {};
+  }
+
+  Result<void> take_proof(std::uint64_t now_ns, Replies& out) {
+    const std::string_view arrived = greeting_;
+    IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
+                          arrived.substr(kHelloBytes, kProofBytes), store_.token));
+    // Who is of another generation is told that: it may come before its own store.
+    if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
+      const Error refusal{Code::kAlreadyExists, store_.refusal};
+      put_welcome(&refusal);
+      return refusal;
+    }
+    if (hello_.purpose == kLeafPurpose) return welcome_leaf(now_ns, out);
+    ClientInfo info;
+    info.generation = hello_.generation;
+    if (hello_.rank != kNoRank) info.rank = hello_.rank;
+    info.pid = hello_.pid;
+    info.session = hello_.session;
+    info.address = address_;
+    Result<std::unique_ptr<NativeDialect>> dialect =
+        NativeDialect::make(engine_, std::move(info), now_ns);
+    put_welcome(dialect.ok() ? nullptr : &dialect.error());
+    if (!dialect.ok()) return dialect.error();
+    dialect_ = std::move(*dialect);
+    const std::string rest(arrived.substr(kHelloBytes + kProofBytes));
+    greeting_ = {};
+    return rest.empty() ? Result<void>() : dialect_->receive(rest, now_ns, out);
+  }
+
+  Result<void> welcome_leaf(std::uint64_t now_ns, Replies& out) {
+    Result<std::unique_ptr<LeafDialect>> leaf =
+        LeafDialect::make(*for_leaves_, hello_.generation, address_, now_ns);
+    put_welcome(leaf.ok() ? nullptr : &leaf.error());
+    if (!leaf.ok()) return leaf.error();
+    leaf_ = std::move(*leaf);
+    const std::string rest = greeting_.substr(kHelloBytes + kProofBytes);
+    greeting_ = {};
+    return rest.empty() ? Result<void>() : leaf_->receive(rest, now_ns, out);
+  }
+
+  // The welcome, or why there is none: reply number 0.
+  void put_welcome(const Error* refusal) {
+    std::string text;
+    if (refusal != nullptr) put_text(text, refusal->message);
+    const auto kind =
+        refusal == nullptr ? std::uint8_t{0} : static_cast<std::uint8_t>(refusal->code);
+    append_frame(unsent, {kind, 0}, text);
+  }
+
+  StoreFront& engine_;
+  const StoreIdentity& store_;
+  const std::string address_;
+  std::string greeting_;  // At most what one read brings beyond hello and proof.
+  HandshakeHello hello_;
+  std::string challenge_;
+  std::unique_ptr<NativeDialect> dialect_;
+  Engine* const for_leaves_;
+  std::unique_ptr<LeafDialect> leaf_;
+};
+
+class TorchConnection : public Connection {
+ public:
+  TorchConnection(StoreFront& engine, std::string address)
+      : dialect_(engine, engine.generation(), std::move(address)) {}
+  Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
+    return dialect_.receive(bytes, now_ns, out);
+  }
+  Result<void> reply(const Reply& reply) override { return dialect_.reply(reply, unsent); }
+  bool has_more() const override { return dialect_.has_more(); }
+  std::size_t kept_bytes() const override { return dialect_.kept_bytes(); }
+  ClientId client() const override { return dialect_.client(); }
+  // Nobody can be; a client of torch 2.0 or before keeps a second connection on which it says
+  // nothing.
+  bool is_authenticated() const override { return true; }
+
+ private:
+  TorchDialect dialect_;
+};
+
+}  // namespace
+
+std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
+                                                   std::string address, Engine* for_leaves) {
+  return std::make_unique<NativeConnection>(engine, store, std::move(address), for_leaves);
+}
+
+std::unique_ptr<Connection> make_torch_connection(StoreFront& engine, std::string address) {
+  return std::make_unique<TorchConnection>(engine, std::move(address));
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,60 @@
+// What a leaf and the store say to each other, in frames of proto/wire/store_wire.h, after the
+// handshake for the purpose "leaf". The engine's requests and replies travel whole, so that a
+// request means the same through a leaf as without one.
+//
+// clang-format off
+//   up    JOIN        -    u32 client, u8 space, u8 has rank, u32 rank, u32 pid, u64 session,
+//                          text its own address
+//         LEAVE       -    u32 client
+//         DESCRIBE    -    u32 client, u32 pid
+//         COMPANIONS  -    u32 client, u32 id, u32 n, n (u32 client, u64 waited ns)    wait for the same
+//         FOLLOW      id   u8 space, text key     as CHECK; if it is missing, FORGET comes when it is not
+//         16 + kind   id   u32 client, the request's fields; deadlines as "ns from now"
+//   down  0           id   u8 kind, the reply's fields; of reads one more u8 for each value: 1 = you may
+//                          keep it until FORGET
+//         a Code      id   text
+//         255         0    FORGET u8 space, text key    once for everything that was followed or kept
+// clang-format on
+//
+// Pure. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/status.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/engine.h"
+
+namespace ivy::store {
+
+enum class LeafOp : std::uint8_t {
+  kJoin = 1,
+  kLeave = 2,
+  kDescribe = 3,
+  kCompanions = 4,
+  kFollow = 5,
+  kFirstRequest = 16,
+};
+inline constexpr std::uint8_t kForgetFrame = 255;
+// Answers to FOLLOW, beside 1: it exists. kMissing: and nobody will say when that changes.
+inline constexpr std::int64_t kMissing = 0;
+inline constexpr std::int64_t kMissingAndFollowed = 2;
+
+// A request of the longest kind in the leaf's words, and a reply with a mark for each value.
+inline constexpr std::size_t kMaxLeafFrameBytes = kMaxFrameBytes + (1u << 20);
+// Connections of one host, of 4,096 workers at the most.
+inline constexpr std::size_t kMaxLeafClients = 16'384;
+
+std::uint8_t request_kind(const Request& request);
+void put_request(std::string& out, Request& request, std::uint64_t now_ns);
+// DataLoss: no request of ours. Reads all there is.
+Result<Request> take_request(std::uint8_t kind, PayloadReader& in, std::uint64_t now_ns);
+
+// An Error is put by its code and text, anything else by its kind.
+void put_reply(std::string& out, const Reply& reply);
+// The reply's body; what follows it in `in` is left there.
+Result<decltype(Reply::body)> take_reply(std::uint8_t status, PayloadReader& in);
+
+}  // namespace ivy::store

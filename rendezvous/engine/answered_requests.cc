@@ -1,0 +1,122 @@
+#include "rendezvous/engine/answered_requests.h"
+
+#include <algorithm>
+
+namespace ivy::store {
+
+AnsweredRequests::Session& AnsweredRequests::session_of(SessionId id) {
+  const auto [found, is_new] = sessions_.try_emplace(id);
+  if (is_new) found->second.has_gaps = forgot_early_;
+  return found->second;
+}
+
+void AnsweredRequests::begin(SessionId session) {
+  Session& known = session_of(session);
+  if (known.connections++ == 0) ended_.erase({known.ended_ns, session});
+}
+
+void AnsweredRequests::end(SessionId session) {
+  const auto found = sessions_.find(session);
+  // A client of the generation before.
+  if (found == sessions_.end() || found->second.connections == 0) return;
+  Session& known = found->second;
+  if (--known.connections > 0) return;
+  if (known.answers.empty()) {
+    sessions_.erase(found);
+    return;
+  }
+  known.ended_ns = now_ns_;
+  ended_.insert({now_ns_, session});
+}
+
+AnsweredRequests::Finding AnsweredRequests::find(SessionId session, const Numbered& request) {
+  Session& known = session_of(session);
+  raise_lowest(known, request.lowest);
+  if (request.number < known.lowest) return {Known::kPast};
+  const auto found = known.answers.find(request.number);
+  if (found != known.answers.end()) return {Known::kAnswered, &found->second};
+  if (request.again && known.has_gaps) return {Known::kUnclear};
+  if (known.answers.size() >= limits_.answers_per_session || !make_room()) return {Known::kTooMany};
+  return {Known::kNew};
+}
+
+void AnsweredRequests::remember(SessionId session, std::uint64_t number, Answer answer) {
+  answers_ += session_of(session).answers.insert_or_assign(number, std::move(answer)).second;
+}
+
+void AnsweredRequests::clear() {
+  sessions_.clear();
+  ended_.clear();
+  answers_ = 0;
+  forgot_early_ = false;
+}
+
+void AnsweredRequests::raise_lowest(Session& session, std::uint64_t lowest) {
+  if (lowest <= session.lowest) return;
+  session.lowest = lowest;
+  const auto end = session.answers.lower_bound(lowest);
+  for (auto at = session.answers.begin(); at != end; at = session.answers.erase(at)) answers_ -= 1;
+}
+
+// False: everybody who is remembered is there.
+bool AnsweredRequests::make_room() {
+  while (answers_ >= limits_.answers) {
+    if (ended_.empty()) return false;
+    forget_early();
+  }
+  return true;
+}
+
+void AnsweredRequests::forget_early() {
+  forgot_early_ = true;
+  forget(sessions_.find(ended_.begin()->second));
+}
+
+void AnsweredRequests::forget(Sessions::iterator session) {
+  answers_ -= session->second.answers.size();
+  ended_.erase({session->second.ended_ns, session->first});
+  sessions_.erase(session);
+}
+
+void AnsweredRequests::forget_ended() {
+  while (!ended_.empty()) {
+    const auto [ended_ns, session] = *ended_.begin();
+    if (now_ns_ - std::max(ended_ns, started_ns_) < limits_.kept_ns) return;
+    forget(sessions_.find(session));
+  }
+}
+
+std::optional<AnsweredRequests::Kept> AnsweredRequests::kept(SessionId session,
+                                                             const Numbered& request,
+                                                             const Answer& answer) {
+  const auto* number = std::get_if<Number>(&answer);
+  if (std::holds_alternative<Error>(answer) || (number != nullptr && number->value != 1))
+    return std::nullopt;
+  return Kept{session, request.number, request.lowest, number != nullptr};
+}
+
+void AnsweredRequests::restore(const Kept& kept) {
+  if (kept.session == 0) {
+    forgot_early_ = true;
+    return;
+  }
+  Session& known = session_of(kept.session);
+  raise_lowest(known, kept.lowest);
+  // No connection is there yet.
+  ended_.insert({known.ended_ns, kept.session});
+  if (kept.number < known.lowest) return;
+  remember(kept.session, kept.number, kept.is_number ? Answer(Number{1}) : Answer(Done{}));
+  while (answers_ > limits_.answers) forget_early();
+}
+
+void AnsweredRequests::each(const std::function<void(const Kept&)>& visit) const {
+  if (forgot_early_) visit({});
+  for (const auto& [id, session] : sessions_) {
+    for (const auto& [number, answer] : session.answers) {
+      const std::optional<Kept> one = kept(id, {number, session.lowest, false}, answer);
+      if (one) visit(*one);
+    }
+  }
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,114 @@
+// What was answered to requests that their clients may send again. A client whose connection is
+// lost repeats what it has heard no answer to; with this memory the store answers it again, and
+// nothing is done twice, however late a copy of the request comes.
+//
+// A client names its session, a random number, with every connection. Its requests that change
+// something are numbered from 1 on, and each says the lowest number to which no answer was heard:
+// what is below that need not be known any more, and a copy of it that comes late is past.
+//
+// A session is forgotten kept_ns after the end of the last of its connections, or as soon as it
+// has no answers. Clients repeat for a shorter time than that (kRepeatFor of
+// proto/wire/store_wire.h). Only beyond Limits::answers are sessions without a connection forgotten
+// early; whoever repeats itself then is told that what came of its request is not known.
+//
+// Pure. Thread: one at a time. Times: of any clock that never goes back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "proto/contract/status.h"
+#include "rendezvous/engine/requests.h"
+
+namespace ivy::store {
+
+class AnsweredRequests {
+ public:
+  struct Limits {
+    std::size_t answers = 256u << 10;  // About 150 bytes each.
+    std::size_t answers_per_session = 4096;
+    std::uint64_t kept_ns = 600'000'000'000;
+  };
+  using Answer = std::variant<Done, Number, Error>;
+  enum class Known {
+    kNew,       // To be served, and remembered.
+    kAnswered,  // With `answer`.
+    kPast,      // Its client has heard the answer, or has given up.
+    kUnclear,   // It was sent before, and its session may have been forgotten since.
+    kTooMany,   // No room to remember: not to be served.
+  };
+  struct Finding {
+    Known known = Known::kNew;
+    const Answer* answer = nullptr;  // Until the next call.
+  };
+
+  AnsweredRequests() : AnsweredRequests(Limits()) {}
+  explicit AnsweredRequests(Limits limits) : limits_(limits) {}
+
+  // A connection of that session has come, or is gone.
+  void begin(SessionId session);
+  void end(SessionId session);
+  // Forgets what is due. end() goes by the last time that was told.
+  void advance(std::uint64_t now_ns) {
+    if (started_ns_ == 0) started_ns_ = now_ns;
+    now_ns_ = now_ns;
+    if (!ended_.empty()) forget_ended();
+  }
+  // What is known of a request. Its session has begun.
+  Finding find(SessionId session, const Numbered& request);
+  // After kNew only.
+  void remember(SessionId session, std::uint64_t number, Answer answer);
+  // A new generation: nobody of the one before is served any more.
+  void clear();
+
+  // Answers to requests that have changed something, as they are kept: session 0 says that
+  // sessions were forgotten early.
+  struct Kept {
+    SessionId session = 0;
+    std::uint64_t number = 0;
+    std::uint64_t lowest = 0;
+    bool is_number = false;  // Number{1}; else Done.
+  };
+  // Nothing: this answer needs not be kept, as doing such a request again for the first time is
+  // as good.
+  static std::optional<Kept> kept(SessionId session, const Numbered& request, const Answer& answer);
+  void restore(const Kept& kept);
+  // In the order of sessions and numbers.
+  void each(const std::function<void(const Kept&)>& visit) const;
+
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t answers() const { return answers_; }
+
+ private:
+  struct Session {
+    std::size_t connections = 0;
+    std::uint64_t ended_ns = 0;
+    std::uint64_t lowest = 1;
+    std::map<std::uint64_t, Answer> answers;
+    bool has_gaps = false;  // It may have been forgotten before.
+  };
+  using Sessions = std::map<SessionId, Session>;
+
+  Session& session_of(SessionId id);
+  void raise_lowest(Session& session, std::uint64_t lowest);
+  bool make_room();
+  void forget_early();
+  void forget(Sessions::iterator session);
+  void forget_ended();
+
+  const Limits limits_;
+  Sessions sessions_;
+  std::set<std::pair<std::uint64_t, SessionId>> ended_;  // Without a connection, by when.
+  std::size_t answers_ = 0;
+  bool forgot_early_ = false;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t started_ns_ = 0;  // What was restored has ended then.
+};
+
+}  // namespace ivy::store

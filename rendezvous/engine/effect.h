@@ -1,0 +1,70 @@
+// What a request has changed in the store, in a form that can be kept and done again: the words of
+// the write-ahead log. An effect says what came of a request, not what was asked (an add is the put
+// of its sum), so that doing it again needs no rules.
+//
+// clang-format off
+//   u8 kind   u8 space   what follows
+//   1 put        *       key, value
+//   2 append     *       key, value           the key exists
+//   3 erase      *       key                  the key exists
+//   4 push       *       key, value
+//   5 pop        *       key                  of the longest waiting item
+//   6 barrier    *       name, u32 size, u64 round, u32 n, n (u32 member, u64 call)
+//   7 generation 0       u32 generation       everything before is forgotten
+//   8 answered   0       u64 session, u64 number, u64 lowest, u8 1: with a number 1; 0: with done
+//                        (answered_requests.h)
+// clang-format on
+//
+// Integers are little endian, a text is u32 length and bytes, as in proto/wire/store_wire.h.
+//
+// Pure. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/answered_requests.h"
+#include "rendezvous/engine/journal.h"
+
+namespace ivy::store {
+
+enum class EffectKind : std::uint8_t {
+  kPut = 1,
+  kAppend = 2,
+  kErase = 3,
+  kPush = 4,
+  kPop = 5,
+  kBarrier = 6,
+  kGeneration = 7,
+  kAnswered = 8,
+};
+
+// Views into what it was read from, or is written from.
+struct Effect {
+  EffectKind kind = EffectKind::kPut;
+  Space space = Space::kNative;
+  std::string_view key;
+  std::string_view value;
+  std::uint32_t number = 0;  // A barrier's size; the generation.
+  std::uint64_t round = 0;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> calls;  // By member, of the round before.
+  AnsweredRequests::Kept answered = {};
+};
+Effect effect_of(const AnsweredRequests::Kept& answered);
+
+void append_effect(std::string& out, const Effect& effect);
+// The next one. DataLoss: these bytes are no effect, or one beyond the store's limits.
+Result<Effect> read_effect(PayloadReader& in);
+
+// Those of `effects` that concern what a snapshot has passed already; it begins with the answers.
+// Nothing: a generation begins
+// in them, and the snapshot is of no use any more.
+std::optional<std::string> covered_effects(std::string_view effects, const SnapshotCursor& cursor);
+
+}  // namespace ivy::store

@@ -1,0 +1,159 @@
+#include "rendezvous/engine/explanation.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace ivy::store {
+namespace {
+
+constexpr std::size_t kMaxLines = 64;
+constexpr std::size_t kNamedPerLine = 8;
+
+std::string seconds(std::uint64_t from_ns, std::uint64_t to_ns) {
+  return shown_seconds(to_ns > from_ns ? to_ns - from_ns : 0);
+}
+
+// A client is who its rank is; one that has not said its rank is a process at an address. The same
+// rank may have several connections.
+struct Person {
+  std::string name;
+  bool operator<(const Person& other) const {
+    return name.size() != other.name.size() ? name.size() < other.name.size() : name < other.name;
+  }
+};
+
+Person person(const ClientInfo& info) {
+  if (info.rank) return {"rank " + std::to_string(*info.rank)};
+  if (info.pid != 0) {
+    // A process may have several connections: their ports would make several of one.
+    const std::string host = info.address.substr(0, info.address.rfind(':'));
+    return {"pid " + std::to_string(info.pid) + " at " + host};
+  }
+  return {"a client at " + info.address};
+}
+
+std::string list_of(const std::vector<std::string>& names, std::size_t count) {
+  std::string text;
+  const std::size_t named = std::min(names.size(), kNamedPerLine);
+  for (std::size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (count > named) text += " and " + std::to_string(count - named) + " more";
+  return text;
+}
+
+struct Wanted {
+  std::map<Person, std::uint64_t> waiting;  // Since when.
+  std::vector<std::uint32_t> absent;        // Of a barrier; the first of absent_count.
+  std::size_t absent_count = 0;
+};
+
+std::string absent_members(const Wanted& wanted) {
+  std::vector<std::string> members;
+  for (const std::uint32_t member : wanted.absent) members.push_back(std::to_string(member));
+  return (wanted.absent_count == 1 ? "this member has not come: "
+                                   : "these members have not come: ") +
+         list_of(members, wanted.absent_count);
+}
+
+// Who is connected, does not wait for this, and how long each has been silent.
+std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& people,
+                   std::uint64_t now_ns) {
+  std::vector<std::string> names;
+  for (const auto& [name, seen] : people) {
+    if (wanted.waiting.contains(name)) continue;
+    names.push_back(name.name + " (silent for " + seconds(seen->last_ns, now_ns) +
+                    ", last: " + shown_key(seen->last_what) + ")");
+  }
+  if (names.empty()) return "all connected clients are blocked on it";
+  return "not waiting for it: " + list_of(names, names.size());
+}
+
+std::string line_of(const std::string& what, const Wanted& wanted,
+                    const std::map<Person, const Seen*>& people, std::uint64_t now_ns) {
+  std::vector<std::string> names;
+  std::uint64_t oldest = now_ns;
+  for (const auto& [name, since] : wanted.waiting) {
+    names.push_back(name.name);
+    oldest = std::min(oldest, since);
+  }
+  const bool one = names.size() == 1;
+  return what + ": " + list_of(names, names.size()) +
+         (one ? " has waited for " : " have waited, the longest for ") + seconds(oldest, now_ns) +
+         "; " + (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
+}
+
+}  // namespace
+
+std::string shown_key(std::string_view key) {
+  constexpr std::size_t kShownBytes = 120;
+  std::string text;
+  for (const char c : key.substr(0, kShownBytes)) {
+    text.push_back(c >= ' ' && c <= '~' ? c : '?');
+  }
+  if (key.size() > kShownBytes) text += "...";
+  return text;
+}
+
+std::string shown_seconds(std::uint64_t ns) {
+  const std::uint64_t tenths = ns / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns) {
+  std::map<Person, const Seen*> people;
+  for (const Seen& seen : picture.clients) {
+    if (seen.client.space != overdue.client.space) continue;
+    const Seen*& known = people[person(seen.client)];
+    if (known == nullptr || known->last_ns < seen.last_ns) known = &seen;
+  }
+  const auto is_wanted = [&](const std::string& key) {
+    return std::find(overdue.missing.begin(), overdue.missing.end(), key) != overdue.missing.end();
+  };
+  Wanted wanted;
+  wanted.waiting.emplace(person(overdue.client), overdue.since_ns);
+  for (const Waiting& waiting : picture.waiting) {
+    const bool is_same = overdue.missing.empty() ? waiting.what == overdue.what
+                                                 : std::any_of(waiting.missing.begin(),
+                                                               waiting.missing.end(), is_wanted);
+    if (is_same) wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
+  }
+  return others(wanted, people, now_ns);
+}
+
+std::string explain(const Picture& picture, std::uint64_t now_ns) {
+  std::map<Person, const Seen*> people;
+  for (const Seen& seen : picture.clients) {
+    const Seen*& known = people[person(seen.client)];
+    if (known == nullptr || known->last_ns < seen.last_ns) known = &seen;
+  }
+  std::map<std::string, Wanted> by_what;
+  for (const Waiting& waiting : picture.waiting) {
+    std::vector<std::string> whats;
+    for (const std::string& key : waiting.missing)
+      whats.push_back(waiting.what + " '" + shown_key(key) + "'");
+    if (whats.empty()) whats.push_back(waiting.what);
+    for (const std::string& what : whats) {
+      Wanted& wanted = by_what[what];
+      const auto [entry, fresh] = wanted.waiting.emplace(person(waiting.client), waiting.since_ns);
+      if (!fresh) entry->second = std::min(entry->second, waiting.since_ns);
+      wanted.absent = waiting.absent;
+      wanted.absent_count = waiting.missing_count;
+    }
+  }
+  if (by_what.empty())
+    return picture.clients.empty() ? "store: no blocked requests (no clients connected)"
+                                   : "store: no blocked requests";
+  std::string text;
+  std::size_t lines = 0;
+  for (const auto& [what, wanted] : by_what) {
+    if (lines++ > 0) text += "\n";
+    if (lines == kMaxLines) {
+      return text + "and " + std::to_string(by_what.size() - kMaxLines + 1) + " more";
+    }
+    text += line_of(what, wanted, people, now_ns);
+  }
+  return text;
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,113 @@
+// Requests that wait: found by the key that they miss, by client, by request and by deadline, none
+// of them by a scan of all. Part of the engine. Pure. Thread: one at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/engine/picture.h"
+
+namespace ivy::store {
+
+using WaiterId = std::uint64_t;  // Grows: a smaller one has waited longer.
+
+enum class WaitKind {
+  kKeys,     // Until every key exists.
+  kValue,    // Until the key exists; answered with its value.
+  kItem,     // Until the queue has an item for it.
+  kNumber,   // Until the key's number is at_least.
+  kBarrier,  // Until the round is complete; `keys` holds the barrier's name.
+};
+
+struct Waiter {
+  ClientId client = 0;
+  RequestId request = 0;
+  Space space = Space::kNative;
+  WaitKind kind = WaitKind::kKeys;
+  std::vector<std::string> keys;  // Never changed after add(): `missing` points into it.
+  std::int64_t at_least = 0;
+  std::uint32_t member = 0;
+  std::uint64_t deadline_ns = kNever;
+  std::uint64_t since_ns = 0;
+  std::unordered_set<std::string_view> missing;
+  std::vector<Companion> companions;
+};
+
+class Waiters {
+ public:
+  // `missing` is made from `keys` without those that `exists` knows.
+  template <class Exists>
+  WaiterId add(Waiter waiter, const Exists& exists);
+  void remove(WaiterId id);
+  Waiter* find(WaiterId id);
+  // 0: that request does not wait.
+  WaiterId find(ClientId client, RequestId request) const;
+  // Who misses this key, longest first.
+  std::vector<WaiterId> missing(Space space, const std::string& key) const;
+  // This key has come. True when nothing is missing any more.
+  bool found(WaiterId id, const std::string& key);
+  // Keys that came may have gone since: what is missing after another look. True: nothing.
+  template <class Exists>
+  bool look_again(WaiterId id, const Exists& exists);
+  std::vector<WaiterId> of_client(ClientId client) const;
+  // The one that is due at this time, or 0.
+  WaiterId due(std::uint64_t now_ns) const;
+  std::uint64_t next_deadline_ns() const;
+  std::vector<WaiterId> all() const;
+  std::size_t size() const { return waiters_.size(); }
+  std::size_t count(ClientId client) const;
+  // What it costs to keep them.
+  std::size_t bytes() const { return bytes_; }
+  std::size_t bytes(Space space) const { return bytes_of_[static_cast<std::size_t>(space)]; }
+  std::size_t bytes(ClientId client) const;
+  static std::size_t bytes_of(const std::vector<std::string>& keys);
+
+ private:
+  struct OfClient {
+    std::map<RequestId, WaiterId> requests;
+    std::size_t bytes = 0;
+  };
+
+  void index(WaiterId id, Waiter& waiter);
+  void drop_from_index(WaiterId id, const Waiter& waiter, std::string_view key);
+
+  WaiterId next_id_ = 1;
+  std::map<WaiterId, Waiter> waiters_;
+  std::array<std::unordered_map<std::string, std::set<WaiterId>>, 3> by_key_;
+  std::unordered_map<ClientId, OfClient> by_client_;
+  std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
+  std::size_t bytes_ = 0;
+  std::array<std::size_t, 3> bytes_of_{};  // Of each space.
+};
+
+template <class Exists>
+WaiterId Waiters::add(Waiter waiter, const Exists& exists) {
+  const WaiterId id = next_id_++;
+  Waiter& stored = waiters_.emplace(id, std::move(waiter)).first->second;
+  stored.missing.clear();
+  for (const std::string& key : stored.keys) {
+    if (!exists(key)) stored.missing.insert(key);
+  }
+  index(id, stored);
+  return id;
+}
+
+template <class Exists>
+bool Waiters::look_again(WaiterId id, const Exists& exists) {
+  Waiter& waiter = waiters_.at(id);
+  for (const std::string& key : waiter.keys) {
+    if (!exists(key) && waiter.missing.insert(key).second)
+      by_key_[static_cast<std::size_t>(waiter.space)][key].insert(id);
+  }
+  return waiter.missing.empty();
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,70 @@
+// The one thread that the store has beside its loop: it writes a batch of log records and waits for
+// the disk, which may take as long as it likes. While it does, the loop serves on and gathers the
+// next batch (group commit). It touches nothing but the batch.
+//
+// Thread: submit and take are the loop's. Lifetime: the destructor waits for the batch under way.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy::store {
+
+// Records for one file, in order.
+struct RecordsToWrite {
+  int fd = -1;
+  std::uint64_t offset = 0;
+  std::uint64_t first_sequence = 1;
+  std::vector<std::string> records;
+};
+
+struct CommitBatch {
+  RecordsToWrite log;     // Synced when the batch comes back.
+  RecordsToWrite second;  // Of a log that is being written anew; not synced before it is ready.
+  // Then the second takes the place of the log.
+  bool replaces_log = false;
+  int directory_fd = -1;
+  std::string log_name;
+  std::string second_name;
+
+  std::optional<Error> lost;         // What the batch holds may not be on the disk: final.
+  std::optional<Error> second_lost;  // The second is of no use; the log is as good as before.
+};
+
+class CommitThread {
+ public:
+  // Internal: no thread can be had.
+  static Result<std::unique_ptr<CommitThread>> start();
+  ~CommitThread();
+  CommitThread(const CommitThread&) = delete;
+  CommitThread& operator=(const CommitThread&) = delete;
+
+  // One at a time: not again before take() has given it back.
+  void submit(CommitBatch batch);
+  // The batch that is done; nothing: none is. Empties ready_fd.
+  std::optional<CommitBatch> take();
+  // Readable when a batch is done.
+  int ready_fd() const { return ready_fd_; }
+
+ private:
+  explicit CommitThread(int ready_fd) : ready_fd_(ready_fd) {}
+  void run();
+
+  const int ready_fd_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<CommitBatch> submitted_;
+  std::optional<CommitBatch> done_;
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,76 @@
+// One job of a server for many: a process of its own, so that no job can see, starve or end
+// another. Its memory, its descriptors and its share of the cores are bounded by the kernel.
+//
+//   resting --knock--> serving --idle--> asked --busy--> serving
+//                        |                 '--ended--> resting (again, when somebody knocked)
+//                        '--killed, or out of memory--> resting
+//
+// The two speak over a SOCK_SEQPACKET pair. Down: a greeting with the connection that it came on,
+// or "rest"; up: "idle", "busy". So a connection is never on its way to a process that has gone to
+// rest: it waits here for the answer.
+//
+// Thread: the loop's. Lifetime: ends the process with itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy::store {
+
+inline constexpr std::string_view kRest = "rest";
+inline constexpr std::string_view kIdle = "idle";
+inline constexpr std::string_view kBusy = "busy";
+
+// A connection whose greeting has been read.
+struct Knock {
+  int fd = -1;
+  std::string greeting;
+};
+
+class JobProcess : public std::enable_shared_from_this<JobProcess> {
+ public:
+  struct Limits {
+    std::uint64_t memory_bytes = 0;
+    std::uint64_t descriptors = 0;
+  };
+  // `arguments`: of `ivy-rendezvous serve`, without the descriptor. `over`: it is at rest, or was
+  // killed (then with how), and nobody waits for it: it may be forgotten.
+  JobProcess(boost::asio::io_context& loop, std::vector<std::string> arguments, Limits limits,
+             std::function<void(const std::string& how)> over);
+  ~JobProcess();
+  JobProcess(const JobProcess&) = delete;
+  JobProcess& operator=(const JobProcess&) = delete;
+
+  // Takes the connection over. Starts the process where there is none.
+  Result<void> pass(Knock knock);
+  // Kills it, and closes what waits for it. `over` is not called.
+  void end();
+
+ private:
+  Result<void> spawn();
+  Result<void> send(Knock& knock);
+  void wait();
+  void on_readable();
+  void on_ended();
+  void drop_waiting();
+
+  boost::asio::io_context& loop_;
+  const std::vector<std::string> arguments_;
+  const Limits limits_;
+  const std::function<void(const std::string&)> over_;
+  boost::asio::posix::stream_descriptor channel_;
+  pid_t pid_ = 0;
+  bool asked_to_rest_ = false;
+  std::vector<Knock> waiting_;  // While it is asked.
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,254 @@
+#include "rendezvous/server/leaf_serve.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "rendezvous/client/dial.h"
+#include "rendezvous/dialects/leaf.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/server/supervisor_socket.h"
+
+namespace ivy::store {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+constexpr std::size_t kReadBytes = 256u << 10;
+// One try; between two of them the control descriptor is served.
+constexpr std::chrono::seconds kDialTime{1};
+constexpr std::chrono::milliseconds kDialPause{200};
+constexpr std::chrono::seconds kNoteDelay{1};
+
+std::uint64_t steady_ns() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
+                                    std::chrono::nanoseconds(1));
+}
+
+class LeafProcess {
+ public:
+  LeafProcess(LeafStart start, DialTarget target)
+      : start_(std::move(start)),
+        target_(std::move(target)),
+        buffer_(std::make_unique<char[]>(kReadBytes)) {}
+
+  int run() {
+    signals_.async_wait([this](const error_code& error, int) {
+      if (!error) loop_.stop();
+    });
+    count_when_asked();
+    if (supervisor_.is_there()) {
+      supervisor_.start();
+    } else {
+      for (const int fd : start_.native_fds) say("listening on " + address_of(fd));
+      for (const int fd : start_.torch_fds) say("listening for torch on " + address_of(fd));
+    }
+    dial();
+    say("ready");
+    loop_.run();
+    drop();
+    return 0;
+  }
+
+ private:
+  void dial() {
+    const Interrupt never{-1, &never_, false};
+    target_.generation = start_.generation;
+    Result<Dialled> made = dial_until(target_, std::chrono::steady_clock::now() + kDialTime, never);
+    if (made.ok()) return serve(std::move(*made));
+    // Another generation has begun there; this process will be told as well.
+    const bool is_known = made.error().code == Code::kFailedPrecondition;
+    if (!is_known && std::exchange(said_, made.error().message) != made.error().message)
+      say("log leaf: " + made.error().message);
+    timer_.expires_after(kDialPause);
+    timer_.async_wait([this](const error_code& error) {
+      if (!error) dial();
+    });
+  }
+
+  void serve(Dialled dialled) {
+    said_.clear();
+    leaf_ = std::make_unique<Leaf>(start_.generation);
+    root_.assign(dialled.descriptor);
+    ServerOptions options;
+    options.job_id = start_.job_id;
+    options.token = start_.token;
+    options.generation = start_.generation;
+    options.limits = start_.limits;
+    options.front = leaf_.get();
+    options.epoch = std::move(dialled.epoch);
+    options.log = [this](const std::string& text) { say("log leaf: " + text); };
+    options.turn_ended = [this] { send_some(); };
+    server_ = std::make_unique<Server>(loop_, std::move(options));
+    for (const int fd : start_.native_fds) listen(fd, Server::Dialect::kNative);
+    for (const int fd : start_.torch_fds) listen(fd, Server::Dialect::kTorch);
+    wait_readable();
+  }
+
+  // Of a copy: the socket outlives this server.
+  void listen(int fd, Server::Dialect dialect) {
+    const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy >= 0) server_->listen(copy, dialect);
+  }
+
+  // Everybody of this host is disconnected.
+  void drop() {
+    server_.reset();
+    leaf_.reset();
+    sent_ = 0;
+    writing_ = false;
+    was_full_ = false;
+    lost_ = false;
+    error_code ignored;
+    if (root_.is_open()) root_.close(ignored);
+  }
+
+  // Not from inside of a turn of the server that ends by it.
+  void lose(const std::string& because) {
+    if (lost_ || server_ == nullptr) return;
+    lost_ = true;
+    if (!because.empty()) say_lost_later(because);
+    boost::asio::post(loop_, [this] {
+      if (!lost_) return;
+      drop();
+      timer_.cancel();
+      dial();
+    });
+  }
+
+  // At the end of a job the store goes a moment before its leaves: that is no news to anybody.
+  void say_lost_later(const std::string& because) {
+    note_timer_.expires_after(kNoteDelay);
+    note_timer_.async_wait([this, because](const error_code& error) {
+      if (!error) say("log leaf: the connection to the store was lost: " + because);
+    });
+  }
+
+  void wait_readable() {
+    root_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+      if (!error && !lost_ && leaf_ != nullptr) read_some();
+    });
+  }
+
+  void read_some() {
+    const ssize_t count = recv(root_.native_handle(), buffer_.get(), kReadBytes, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable();
+    if (count <= 0) return lose(count == 0 ? "it hung up" : std::strerror(errno));
+    Replies replies;
+    const Result<void> taken = leaf_->receive(
+        std::string_view(buffer_.get(), static_cast<std::size_t>(count)), steady_ns(), replies);
+    server_->answer(replies);
+    if (!taken.ok()) return lose(taken.error().message);
+    wait_readable();
+  }
+
+  void send_some() {
+    std::string& unsent = leaf_->unsent;
+    while (!writing_ && !lost_ && sent_ < unsent.size()) {
+      const ssize_t count = send(root_.native_handle(), unsent.data() + sent_,
+                                 unsent.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count > 0) {
+        sent_ += static_cast<std::size_t>(count);
+        continue;
+      }
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno != EAGAIN) return lose(std::strerror(errno));
+      writing_ = true;
+      root_.async_wait(stream_descriptor::wait_write, [this](const error_code& error) {
+        if (error || lost_ || leaf_ == nullptr) return;
+        writing_ = false;
+        send_some();
+        go_on();
+      });
+    }
+    if (sent_ == unsent.size()) {
+      if (unsent.capacity() > kReadBytes) unsent = {};
+      unsent.clear();
+      sent_ = 0;
+    } else if (sent_ > unsent.size() / 2) {
+      unsent.erase(0, sent_);
+      sent_ = 0;
+    }
+    was_full_ |= !leaf_->takes_more();
+  }
+
+  // Clients that were not read because too much was to be sent.
+  void go_on() {
+    if (!was_full_ || !leaf_->takes_more()) return;
+    was_full_ = false;
+    server_->go_on();
+  }
+
+  void say(std::string text) { supervisor_.say(std::move(text)); }
+
+  // At once, so that no client of the new generation is greeted by the old one.
+  void begin(std::uint32_t generation) {
+    start_.generation = generation;
+    timer_.cancel();
+    drop();
+    dial();
+  }
+
+  void count_when_asked() {
+    asked_.async_wait([this](const error_code& error, int) {
+      if (error) return;
+      const LeafCounts counts = leaf_ == nullptr ? LeafCounts{} : leaf_->counts();
+      say("log leaf: " + std::to_string(counts.asked) + " requests served, " +
+          std::to_string(counts.forwarded) + " of the store");
+      count_when_asked();
+    });
+  }
+
+  LeafStart start_;
+  DialTarget target_;
+  std::unique_ptr<char[]> buffer_;
+  boost::asio::io_context loop_{1};
+  boost::asio::signal_set signals_{loop_, SIGTERM, SIGINT};
+  boost::asio::signal_set asked_{loop_, SIGUSR1};
+  boost::asio::steady_timer timer_{loop_};
+  boost::asio::steady_timer note_timer_{loop_};
+  SupervisorSocket supervisor_{loop_, start_.control_fd,
+                               [this](std::uint32_t generation) { begin(generation); },
+                               [this] { loop_.stop(); }};
+  stream_descriptor root_{loop_};
+  const std::atomic<bool> never_ = false;
+  std::unique_ptr<Leaf> leaf_;      // While there is a connection to the store,
+  std::unique_ptr<Server> server_;  // and it for as long.
+  std::size_t sent_ = 0;            // Of leaf_->unsent.
+  bool writing_ = false;
+  bool was_full_ = false;
+  bool lost_ = false;
+  std::string said_;
+};
+
+}  // namespace
+
+Result<int> run_leaf(LeafStart start) {
+  DialTarget target;
+  IVY_CHECK(parse_address(start.root, target));
+  target.job_id = start.job_id;
+  target.token = start.token;
+  target.purpose = "leaf";
+  LeafProcess process(std::move(start), std::move(target));
+  return process.run();
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,93 @@
+#include "rendezvous/server/supervisor_socket.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+namespace ivy::store {
+namespace {
+
+// The longest order is a word and a number; this is room for those to come.
+constexpr std::size_t kMaxLine = 4096;
+
+}  // namespace
+
+SupervisorSocket::SupervisorSocket(boost::asio::io_context& loop, int fd,
+                                   std::function<void(std::uint32_t)> generation,
+                                   std::function<void()> ended, std::function<void()> complete)
+    : socket_(loop),
+      fd_(fd),
+      generation_(std::move(generation)),
+      ended_(std::move(ended)),
+      complete_(std::move(complete)) {}
+
+void SupervisorSocket::start() {
+  if (fd_ < 0) return;
+  socket_.assign(fd_);
+  wait();
+}
+
+void SupervisorSocket::say(std::string text) {
+  for (char& c : text) {
+    if (c == '\n') c = '\v';
+  }
+  text.push_back('\n');
+  if (fd_ < 0) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  } else {
+    send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+void SupervisorSocket::acknowledge(std::uint32_t generation) {
+  const std::string line = "generation " + std::to_string(generation) + "\n";
+  const ssize_t sent = send(fd_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0 || (errno != EAGAIN && errno != EINTR)) return;
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                     [this, generation](const boost::system::error_code& error) {
+                       if (!error) acknowledge(generation);
+                     });
+}
+
+void SupervisorSocket::wait() {
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const boost::system::error_code& error) {
+                       if (error || !read()) return ended_();
+                       wait();
+                     });
+}
+
+// False at its end.
+bool SupervisorSocket::read() {
+  std::array<char, kMaxLine> bytes{};
+  const ssize_t count = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
+  line_.append(bytes.data(), static_cast<std::size_t>(count));
+  for (std::size_t end = line_.find('\n'); end != std::string::npos; end = line_.find('\n')) {
+    const std::string line = line_.substr(0, end);
+    line_.erase(0, end + 1);
+    if (!obey(line)) return false;
+  }
+  return line_.size() <= kMaxLine;
+}
+
+bool SupervisorSocket::obey(std::string_view line) {
+  constexpr std::string_view kGeneration = "generation ";
+  if (line == "complete" && complete_ != nullptr) complete_();
+  if (!line.starts_with(kGeneration)) return line != "quit";
+  line.remove_prefix(kGeneration.size());
+  std::uint32_t generation = 0;
+  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), generation);
+  if (error == std::errc() && end == line.data() + line.size()) generation_(generation);
+  return true;
+}
+
+}  // namespace ivy::store
