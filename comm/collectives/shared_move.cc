@@ -16,7 +16,7 @@ using namespace shared_parts;
 // A piece of a broadcast: small enough that the readers copy the first while the root writes the
 // second.
 std::size_t broadcast_piece(std::size_t bytes) {
-  const std::size_t quarter = divide_up(bytes / kSlots, kSliceBytes) * kSliceBytes;
+  const std::size_t quarter = divide_up(bytes / kSlotsPerMember, kSliceBytes) * kSliceBytes;
   return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 

@@ -36,7 +36,7 @@ const std::uint64_t kParts[] = {
     kInlineBytes,
     kEagerBytes,
     kSlotBytes,
-    kSlots,
+    kSlotsPerMember,
     kRingBytes,
     kRingsMax,
     kPeerWireVersion,

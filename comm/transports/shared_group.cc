@@ -221,8 +221,8 @@ std::uint64_t SharedGroup::take_chunks(std::uint64_t count) {
 }
 
 bool SharedGroup::await_room(std::uint64_t chunk) {
-  if (chunk < kSlots) return true;
-  const std::uint64_t needed = chunk - kSlots + 1;
+  if (chunk < kSlotsPerMember) return true;
+  const std::uint64_t needed = chunk - kSlotsPerMember + 1;
   for (std::uint32_t member = 0; member < size_; ++member) {
     if (member == self_ || known_drained_[member] >= needed) continue;
     const std::atomic<std::uint64_t>& drained = segment_->member(member).progress.drained;

@@ -11,7 +11,7 @@
 //   entry and eager area of operation k   are free again when every member has entered k + 1,
 //                                          which begin() of operation k + 2 waits for;
 //   slot of chunk c                        is free again when every member has drained chunk c,
-//                                          which await_room(c + kSlots) waits for.
+//                                          which await_room(c + kSlotsPerMember) waits for.
 // (A member enters k + 1 only after it has read what it needs of k.)
 //
 // Waiting: spin while there is a processor for every member, then yield, then futex. A publisher

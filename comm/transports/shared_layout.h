@@ -8,8 +8,8 @@
 //
 // Every line has one writer (the member whose block it is in), except the header's and the
 // doorbells. Counters only grow, so nothing is ever reset and an old value cannot be taken for a
-// new one. Data of a member: two eager areas, by the parity of the operation's number, then kSlots
-// slots for the chunks of larger operations.
+// new one. Data of a member: two eager areas, by the parity of the operation's number, then
+// kSlotsPerMember slots for the chunks of larger operations.
 //
 // Pure layout; the memory model is written at each field.
 #pragma once
@@ -37,7 +37,7 @@ inline constexpr std::size_t kEagerBytes = 16 * 1024;
 // One chunk of a larger operation. A member's slots fit into a second-level cache of 2 MiB beside
 // the buffers that go through it.
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
-inline constexpr std::size_t kSlots = 4;
+inline constexpr std::size_t kSlotsPerMember = 4;
 
 // What a member is in: written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
@@ -145,7 +145,7 @@ struct SegmentGeometry {
   std::size_t rings_offset() const { return round_up(total_bytes(), 4096); }
 
   static constexpr std::size_t kRingStride = (sizeof(RingMemory) + 4095) / 4096 * 4096;
-  static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlots * kSlotBytes;
+  static constexpr std::size_t kDataBytes = 2 * kEagerBytes + kSlotsPerMember * kSlotBytes;
   static constexpr std::size_t round_up(std::size_t value, std::size_t step) {
     return (value + step - 1) / step * step;
   }

@@ -62,7 +62,8 @@ class SharedSegment {
     return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;
   }
   std::uint8_t* slot(std::size_t index, std::uint64_t chunk) const {
-    return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes + chunk % kSlots * kSlotBytes;
+    return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes +
+           chunk % kSlotsPerMember * kSlotBytes;
   }
   int descriptor() const { return descriptor_; }
   std::uint32_t member_count() const { return geometry_.member_count; }

@@ -71,7 +71,7 @@ std::vector<std::size_t> sizes_in_bytes(int ranks) {
   // Blocks of all_to_all, of which all just fill an eager area.
   const std::size_t shared = kEagerBytes / static_cast<std::size_t>(ranks) / 8 * 8;
   if (ranks > 1) sizes.insert(sizes.end(), {shared, shared + 8});
-  if (ranks <= 5) sizes.push_back(kSlots * kSlotBytes * 2 + 24);
+  if (ranks <= 5) sizes.push_back(kSlotsPerMember * kSlotBytes * 2 + 24);
   return sizes;
 }
 
@@ -156,7 +156,7 @@ TEST_P(RegisteredMatrixTest, EqualsTheReferenceWithRegisteredBuffers) {
                              : rank % 2 == 0 ? Registered::kAll
                                              : Registered::kNone;
       for (const std::size_t bytes :
-           {kInlineBytes, kEagerBytes + 8, kSlotBytes + 8, kSlots * kSlotBytes + 24}) {
+           {kInlineBytes, kEagerBytes + 8, kSlotBytes + 8, kSlotsPerMember * kSlotBytes + 24}) {
         if (!is_small && bytes != kEagerBytes + 8) continue;
         for (const Place place : kPlaces) {
           ++seed;
